@@ -1,0 +1,1 @@
+"""Model directory to SavedModel and ONNX, proven equal, and their small clients."""

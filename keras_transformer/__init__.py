@@ -1,0 +1,22 @@
+"""The Transformer of "Attention Is All You Need" for Keras 3: layers, models, search.
+
+`import keras_transformer as kt` imports neither Keras nor a backend; the names below load on first use.
+"""
+
+import sys
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=["decoding", "layers", "losses", "masks", "metrics", "schedules"],
+    submod_attrs={
+        "config": ["PRESETS", "TransformerConfig"],
+        "models": ["Transformer"],
+        "saving": ["load_model"],
+    },
+)
+
+if "keras" in sys.modules:
+    # Keras finds registered classes by name only once they have been imported.
+    import keras_transformer.saving  # noqa: F401

@@ -1,0 +1,29 @@
+"""Length penalties: a hypothesis of n tokens, its end included, scores log p / penalty(n)."""
+
+from keras import ops
+
+#: The kinds by name. "gnmt" is Wu et al. 2016, equation 14 with β = 0; the paper's search uses it.
+KINDS = ("gnmt", "length")
+
+
+def length_penalty(length, alpha: float, kind: str = "gnmt"):
+    """((5 + length) / 6)^α for `"gnmt"`, length^α for `"length"`; float32.
+
+    Args:
+        length: int tensor: number of tokens, the end token counted.
+        alpha: α, at least 0; 0 means no penalty.
+        kind: `"gnmt"` or `"length"`.
+
+    Returns:
+        Float32 tensor of the shape of `length`. It never falls as the length grows.
+
+    Example:
+
+    >>> float(length_penalty(np.array(7), alpha=1.0))
+    2.0
+
+    Reference:
+        Vaswani et al. 2017, §6.1.
+    """
+    length = ops.cast(length, "float32")
+    return ((5.0 + length) / 6.0) ** alpha if kind == "gnmt" else length**alpha

@@ -1,0 +1,136 @@
+"""What encoder and decoder layers and stacks have in common: their sizes and their sub-layers.
+
+The layers run their residual connections by `call`, not `__call__`: Keras refuses keyword arguments
+that mix tensors with flags, and all that `__call__` would add (dtype, masks) is the layer's own.
+"""
+
+import keras
+
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.residual import ResidualConnection
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Base of `EncoderLayer`, `Encoder`, `DecoderLayer` and `Decoder`; the arguments they share.
+
+    Args:
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: inner width of the feed-forward layer.
+        d_k: width of one head's queries and keys. Default: `d_model / num_heads`.
+        d_v: width of one head's values. Default: `d_model / num_heads`.
+        dropout: rate on each sub-layer's output.
+        attention_dropout: rate on the attention weights.
+        activation_dropout: rate on the inner activations of the feed-forward layer.
+        activation: name of a Keras activation.
+        use_bias: biases in projections and the feed-forward layer.
+        norm_first: normalise before each sub-layer instead of after the residual sum.
+        layer_norm_epsilon: added to the variance in layer normalisation.
+    """
+
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        d_ff,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        use_bias=True,
+        norm_first=False,
+        layer_norm_epsilon=1e-5,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.d_k = d_k
+        self.d_v = d_v
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = activation
+        self.use_bias = use_bias
+        self.norm_first = norm_first
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def sizes(self):
+        """The shared arguments, by name."""
+        names = (
+            "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
+            "norm_first layer_norm_epsilon"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+    def get_config(self):
+        return {**super().get_config(), **self.sizes()}
+
+    def _attention(self, name):
+        attention = MultiHeadAttention(
+            self.d_model,
+            self.num_heads,
+            self.d_k,
+            self.d_v,
+            self.attention_dropout,
+            self.use_bias,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        return self._residual(attention, name)
+
+    def _feed_forward(self):
+        feed_forward = FeedForward(
+            self.d_model,
+            self.d_ff,
+            self.activation,
+            self.activation_dropout,
+            self.use_bias,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        return self._residual(feed_forward, "feed_forward")
+
+    def _residual(self, sublayer, name):
+        return ResidualConnection(
+            sublayer, self.dropout, self.norm_first, self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+
+class TransformerStack(TransformerBlock):
+    """Base of `Encoder` and `Decoder`: N layers and an optional final layer normalisation.
+
+    Args:
+        num_layers: N.
+        final_norm: normalise the output. Default: the value of `norm_first`, since a pre-norm stack
+            ends on an unnormalised sum.
+        **kwargs: of `TransformerBlock`.
+    """
+
+    layer_class: type[TransformerBlock]
+
+    def __init__(self, num_layers, *args, final_norm=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        if num_layers < 1:
+            raise ValueError(f"`num_layers` must be at least 1. Received: num_layers={num_layers}")
+        self.num_layers = num_layers
+        self.final_norm = self.norm_first if final_norm is None else final_norm
+        self.layers = [
+            self.layer_class(**self.sizes(), dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
+        ]
+        self.norm = None
+        if self.final_norm:
+            self.norm = keras.layers.LayerNormalization(
+                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+            )
+
+    def get_config(self):
+        return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.final_norm}
+
+    def _normalize(self, x):
+        return x if self.norm is None else self.norm(x)

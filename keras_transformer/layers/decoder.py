@@ -1,0 +1,170 @@
+"""The decoder layer and the decoder stack."""
+
+import keras
+
+from keras_transformer import masks
+from keras_transformer.cache import KeyValue
+from keras_transformer.layers.block import TransformerBlock, TransformerStack
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderLayer(TransformerBlock):
+    """Causal self-attention, attention to the memory and feed-forward, each in a residual connection.
+
+    Masking: no position attends to a later one; target and memory positions whose mask is `False`
+    are attended by none; the target's mask passes through.
+
+    Args:
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        target: `(batch, target_length, d_model)`.
+        memory: output of the encoder `(batch, source_length, d_model)`, or the `KeyValue` that
+            `project_memory` made of it.
+        target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
+        memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
+        cache: `KeyValue` of the earlier target positions, from `empty_cache` or the last call.
+        offset: position of the first target token.
+
+    Returns:
+        `(batch, target_length, d_model)`; followed by the grown cache if one was given.
+
+    Example:
+
+    >>> layer = DecoderLayer(d_model=4, num_heads=2, d_ff=16)
+    >>> layer(np.zeros((2, 5, 4), "float32"), np.zeros((2, 7, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.1.
+    """
+
+    def __init__(self, d_model, num_heads, d_ff, **kwargs):
+        super().__init__(d_model, num_heads, d_ff, **kwargs)
+        self.self_attention = self._attention("self_attention")
+        self.cross_attention = self._attention("cross_attention")
+        self.feed_forward = self._feed_forward()
+
+    def build(self, target_shape, memory_shape):
+        self.self_attention.build(target_shape)
+        self.cross_attention.build(target_shape, value_shape=memory_shape)
+        self.feed_forward.build(target_shape)
+
+    def call(self, target, memory, target_mask=None, memory_mask=None, cache=None, offset=0):
+        target_mask = masks.resolve(target_mask, target)
+        memory_mask = masks.resolve(memory_mask, memory)
+        attended = self.self_attention.call(
+            target, query_mask=target_mask, use_causal_mask=True, cache=cache, offset=offset
+        )
+        x, *grown_cache = attended if cache is not None else (attended,)
+        x = self.cross_attention.call(x, memory, value_mask=memory_mask)
+        x = self.feed_forward.call(x)
+        return (x, *grown_cache) if grown_cache else x
+
+    def project_memory(self, memory) -> KeyValue:
+        """Keys and values of the memory, projected once for a whole search.
+
+        Args:
+            memory: `(batch, source_length, d_model)`.
+
+        Returns:
+            `KeyValue` of `(batch, num_heads, source_length, d_k)` and `(…, d_v)`.
+        """
+        return self.cross_attention.sublayer.project(memory)
+
+    def empty_cache(self, like, batch_size, max_length) -> KeyValue:
+        """A self-attention cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
+
+    def compute_output_shape(self, target_shape, memory_shape):
+        return target_shape
+
+    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Decoder(TransformerStack):
+    """N decoder layers, with a final layer normalisation where `final_norm`.
+
+    Masking: as in `DecoderLayer`.
+
+    Args:
+        num_layers: N.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        target: embedded tokens with positions, `(batch, target_length, d_model)`.
+        memory: output of the encoder `(batch, source_length, d_model)`, or what `project_memory`
+            made of it.
+        target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
+        memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
+        cache: one `KeyValue` a layer, from `empty_cache` or the last call.
+        offset: position of the first target token.
+
+    Returns:
+        `(batch, target_length, d_model)`; followed by the grown caches if some were given.
+
+    Raises:
+        ValueError: if `num_layers` is not positive.
+
+    Example:
+
+    >>> decoder = Decoder(num_layers=2, d_model=4, num_heads=2, d_ff=16)
+    >>> decoder(np.zeros((2, 5, 4), "float32"), np.zeros((2, 7, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.1.
+    """
+
+    layer_class = DecoderLayer
+
+    def build(self, target_shape, memory_shape):
+        for layer in self.layers:
+            layer.build(target_shape, memory_shape)
+        if self.norm is not None:
+            self.norm.build(target_shape)
+
+    def call(self, target, memory, target_mask=None, memory_mask=None, cache=None, offset=0):
+        target_mask = masks.resolve(target_mask, target)
+        memory_mask = masks.resolve(memory_mask, memory)
+        projected = isinstance(memory, tuple)
+        x, grown = target, []
+        for i, layer in enumerate(self.layers):
+            x = layer(
+                x,
+                memory[i] if projected else memory,
+                target_mask=target_mask,
+                memory_mask=memory_mask,
+                cache=None if cache is None else cache[i],
+                offset=offset,
+            )
+            if cache is not None:
+                x, layer_cache = x
+                grown.append(layer_cache)
+        x = self._normalize(x)
+        return x if cache is None else (x, tuple(grown))
+
+    def project_memory(self, memory) -> tuple[KeyValue, ...]:
+        """Keys and values of the memory for each layer, projected once for a whole search.
+
+        Args:
+            memory: `(batch, source_length, d_model)`.
+
+        Returns:
+            One `KeyValue` a layer.
+        """
+        return tuple(layer.project_memory(memory) for layer in self.layers)
+
+    def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
+        """One self-attention cache a layer; see `keras_transformer.cache.empty`."""
+        return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
+
+    def compute_output_shape(self, target_shape, memory_shape):
+        return target_shape
+
+    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec

@@ -1,0 +1,129 @@
+"""Token embedding, whose matrix can also make the logits."""
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """√d_model · E[ids], and with the same matrix the logits x Eᵀ.
+
+    Makes the implicit mask: `False` where an id is `pad_id`.
+
+    Args:
+        vocab_size: number of rows of E.
+        d_model: number of columns of E.
+        pad_id: id of padding, or `None` for no mask.
+
+    Call arguments:
+        ids: int `(batch, length)`, in `[0, vocab_size)`.
+
+    Returns:
+        `(batch, length, d_model)`.
+
+    Raises:
+        ValueError: if a size is not positive.
+
+    Example:
+
+    >>> embedding = TokenEmbedding(vocab_size=11, d_model=4)
+    >>> vectors = embedding(np.array([[2, 7, 3, 0]]))
+    >>> embedding.logits(vectors).shape
+    TensorShape([1, 4, 11])
+
+    Reference:
+        Vaswani et al. 2017, §3.4.
+    """
+
+    def __init__(self, vocab_size, d_model, pad_id=0, **kwargs):
+        super().__init__(**kwargs)
+        for name, size in (("vocab_size", vocab_size), ("d_model", d_model)):
+            if size < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.pad_id = pad_id
+
+    def build(self, ids_shape=None):
+        initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
+        self.embeddings = self.add_weight((self.vocab_size, self.d_model), initializer, name="embeddings")
+
+    def call(self, ids):
+        vectors = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
+        return vectors * ops.cast(self.d_model**0.5, vectors.dtype)
+
+    def logits(self, inputs):
+        """One score for each subword, in the dtype of the inputs.
+
+        Args:
+            inputs: `(batch, length, d_model)`.
+
+        Returns:
+            `(batch, length, vocab_size)`, without implicit mask.
+        """
+        return ops.matmul(inputs, ops.transpose(ops.cast(self.embeddings, inputs.dtype)))
+
+    def compute_mask(self, ids, previous_mask=None):
+        return None if self.pad_id is None else masks.padding_mask(ids, self.pad_id)
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.d_model)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "pad_id": self.pad_id,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TiedLogits(keras.layers.Layer):
+    """`TokenEmbedding.logits` as a layer of its own, so that a functional graph can hold it.
+
+    Ends the implicit mask: with a mask on the logits Keras would rescale the loss on each replica,
+    and the gradient would no longer be that of the global token mean.
+
+    Args:
+        embedding: the `TokenEmbedding` whose matrix is used.
+
+    Call arguments:
+        inputs: `(batch, length, d_model)`.
+
+    Returns:
+        `(batch, length, vocab_size)`.
+
+    Example:
+
+    >>> embedding = TokenEmbedding(vocab_size=11, d_model=4)
+    >>> TiedLogits(embedding)(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 11])
+    """
+
+    def __init__(self, embedding, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.embedding = embedding
+
+    def build(self, input_shape):
+        if not self.embedding.built:
+            self.embedding.build()
+
+    def call(self, inputs):
+        return self.embedding.logits(inputs)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.embedding.vocab_size)
+
+    def get_config(self):
+        return {**super().get_config(), "embedding": keras.saving.serialize_keras_object(self.embedding)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("embedding")), **config)

@@ -1,0 +1,103 @@
+"""The encoder layer and the encoder stack."""
+
+import keras
+
+from keras_transformer import masks
+from keras_transformer.layers.block import TransformerBlock, TransformerStack
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class EncoderLayer(TransformerBlock):
+    """Self-attention and feed-forward, each in a residual connection.
+
+    Masking: positions whose mask is `False` are attended by none; the mask passes through.
+
+    Args:
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        inputs: `(batch, length, d_model)`.
+        mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
+        attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+
+    Returns:
+        `(batch, length, d_model)`.
+
+    Example:
+
+    >>> layer = EncoderLayer(d_model=4, num_heads=2, d_ff=16)
+    >>> layer(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.1.
+    """
+
+    def __init__(self, d_model, num_heads, d_ff, **kwargs):
+        super().__init__(d_model, num_heads, d_ff, **kwargs)
+        self.self_attention = self._attention("self_attention")
+        self.feed_forward = self._feed_forward()
+
+    def build(self, inputs_shape):
+        self.self_attention.build(inputs_shape)
+        self.feed_forward.build(inputs_shape)
+
+    def call(self, inputs, mask=None, attention_mask=None):
+        mask = masks.resolve(mask, inputs)
+        attended = self.self_attention.call(inputs, query_mask=mask, attention_mask=attention_mask)
+        return self.feed_forward.call(attended)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Encoder(TransformerStack):
+    """N encoder layers, with a final layer normalisation where `final_norm`.
+
+    Masking: positions whose mask is `False` are attended by none; the mask passes through.
+
+    Args:
+        num_layers: N.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        inputs: embedded tokens with positions, `(batch, length, d_model)`.
+        mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
+        attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+
+    Returns:
+        `(batch, length, d_model)`.
+
+    Raises:
+        ValueError: if `num_layers` is not positive.
+
+    Example:
+
+    >>> encoder = Encoder(num_layers=2, d_model=4, num_heads=2, d_ff=16)
+    >>> encoder(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.1.
+    """
+
+    layer_class = EncoderLayer
+
+    def build(self, inputs_shape):
+        for layer in self.layers:
+            layer.build(inputs_shape)
+        if self.norm is not None:
+            self.norm.build(inputs_shape)
+
+    def call(self, inputs, mask=None, attention_mask=None):
+        mask = masks.resolve(mask, inputs)
+        x = inputs
+        for layer in self.layers:
+            x = layer(x, mask=mask, attention_mask=attention_mask)
+        return self._normalize(x)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

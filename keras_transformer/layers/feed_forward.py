@@ -1,0 +1,70 @@
+"""The position-wise feed-forward layer."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """activation(x W_1 + b_1) W_2 + b_2 at each position alike. A mask passes through.
+
+    Args:
+        d_model: width of the output.
+        d_ff: inner width.
+        activation: name of a Keras activation, or a callable.
+        dropout: rate on the inner activations.
+        use_bias: the two biases.
+
+    Call arguments:
+        inputs: `(…, any)`.
+
+    Returns:
+        `(…, d_model)`.
+
+    Raises:
+        ValueError: if a size is not positive.
+
+    Example:
+
+    >>> FeedForward(d_model=4, d_ff=16)(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.3, equation 2.
+    """
+
+    def __init__(self, d_model, d_ff, activation="relu", dropout=0.0, use_bias=True, **kwargs):
+        super().__init__(**kwargs)
+        for name, size in (("d_model", d_model), ("d_ff", d_ff)):
+            if size < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")
+        self.supports_masking = True
+        self.d_model = d_model
+        self.d_ff = d_ff
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.inner = keras.layers.Dense(
+            d_ff, activation=self.activation, use_bias=use_bias, dtype=self.dtype_policy, name="inner"
+        )
+        self.inner_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.outer = keras.layers.Dense(d_model, use_bias=use_bias, dtype=self.dtype_policy, name="outer")
+
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+        self.outer.build((*input_shape[:-1], self.d_ff))
+
+    def call(self, inputs):
+        return self.outer(self.inner_dropout(self.inner(inputs)))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.d_model)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "d_ff": self.d_ff,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+        }

@@ -1,0 +1,111 @@
+"""Positions added to embeddings: sinusoidal (any length) or learned (a table)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class PositionalEncoding(keras.layers.Layer):
+    """x + PE with PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same).
+
+    Has no table and so no longest length. The angles are float32 whatever the policy. A mask
+    passes through.
+
+    Args:
+        max_wavelength: the 10000 of the formula.
+
+    Call arguments:
+        inputs: `(batch, length, d_model)`, `d_model` even.
+        offset: position of the first input; an int or an int scalar tensor.
+
+    Returns:
+        `(batch, length, d_model)`.
+
+    Raises:
+        ValueError: if `d_model` is odd.
+
+    Example:
+
+    >>> PositionalEncoding()(np.zeros((1, 2, 4), "float32")).numpy().round(4)
+    array([[[0.    , 1.    , 0.    , 1.    ],
+            [0.8415, 0.5403, 0.01  , 1.    ]]], dtype=float32)
+
+    Reference:
+        Vaswani et al. 2017, §3.5.
+    """
+
+    def __init__(self, max_wavelength=10000.0, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.max_wavelength = max_wavelength
+
+    def build(self, input_shape):
+        if input_shape[-1] % 2:
+            raise ValueError(f"`d_model` must be even. Received: d_model={input_shape[-1]}")
+
+    def call(self, inputs, offset=0):
+        length, d_model = ops.shape(inputs)[1], inputs.shape[-1]
+        positions = ops.arange(length, dtype="float32") + ops.cast(offset, "float32")
+        frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
+        angles = positions[:, None] * frequencies
+        encoding = ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), (length, d_model))
+        return inputs + ops.cast(encoding, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LearnedPositionalEmbedding(keras.layers.Layer):
+    """x + table[position]. A mask passes through.
+
+    Args:
+        max_length: number of positions. Later ones are clamped to the last, since a graph cannot
+            raise; a static length beyond it is refused.
+
+    Call arguments:
+        inputs: `(batch, length, d_model)`.
+        offset: position of the first input; an int or an int scalar tensor.
+
+    Returns:
+        `(batch, length, d_model)`.
+
+    Raises:
+        ValueError: if `max_length` is not positive, or a known length exceeds it.
+
+    Example:
+
+    >>> LearnedPositionalEmbedding(max_length=16)(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, Table 3 row E.
+    """
+
+    def __init__(self, max_length, **kwargs):
+        super().__init__(**kwargs)
+        if max_length < 1:
+            raise ValueError(f"`max_length` must be at least 1. Received: max_length={max_length}")
+        self.supports_masking = True
+        self.max_length = max_length
+
+    def build(self, input_shape):
+        d_model = input_shape[-1]
+        initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
+        self.embeddings = self.add_weight((self.max_length, d_model), initializer, name="embeddings")
+
+    def call(self, inputs, offset=0):
+        length = ops.shape(inputs)[1]
+        if isinstance(length, int) and length > self.max_length:
+            raise ValueError(f"The length must be at most `max_length`={self.max_length}. Received: length={length}")
+        positions = ops.arange(length, dtype="int32") + ops.cast(offset, "int32")
+        return inputs + ops.take(self.embeddings, ops.minimum(positions, self.max_length - 1), axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "max_length": self.max_length}

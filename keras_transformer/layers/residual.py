@@ -1,0 +1,77 @@
+"""Residual sum, dropout and layer normalisation around a sub-layer."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class ResidualConnection(keras.layers.Layer):
+    """LayerNorm(x + Dropout(Sublayer(x))), or x + Dropout(Sublayer(LayerNorm(x))) with `norm_first`.
+
+    The implicit mask of x passes through. Where the sub-layer returns a tuple, the first member is
+    summed and the others are returned after it.
+
+    Args:
+        sublayer: a layer whose (first) output has the shape of its first input; unless it is built
+            already, it is built from that shape alone.
+        dropout: rate on the sub-layer's output.
+        norm_first: normalise the sub-layer's input instead of the sum.
+        epsilon: added to the variance in layer normalisation.
+
+    Call arguments:
+        inputs: `(…, d_model)`.
+        *args, **kwargs: passed on to the sub-layer after the (normalised) inputs.
+
+    Returns:
+        `(…, d_model)`, or a tuple that starts with it.
+
+    Example:
+
+    >>> block = ResidualConnection(keras.layers.Dense(4), dropout=0.1)
+    >>> block(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Vaswani et al. 2017, §3.1 and §5.4.
+    """
+
+    def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.sublayer = sublayer
+        self.dropout = dropout
+        self.norm_first = norm_first
+        self.epsilon = epsilon
+        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.output_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, inputs_shape, **sublayer_shapes):
+        self.norm.build(inputs_shape)
+        if not self.sublayer.built:
+            self.sublayer.build(inputs_shape, **sublayer_shapes)
+
+    def call(self, inputs, *args, **kwargs):
+        normed = self.norm(inputs) if self.norm_first else inputs
+        result = self.sublayer(normed, *args, **kwargs)
+        output, *others = result if isinstance(result, tuple) else (result,)
+        output = inputs + self.output_dropout(output)
+        output = output if self.norm_first else self.norm(output)
+        return (output, *others) if others else output
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    # What is returned depends on the sub-layer, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sublayer": keras.saving.serialize_keras_object(self.sublayer),
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("sublayer")), **config)

@@ -1,0 +1,109 @@
+"""The only place where masks are made. Masks are boolean; `True` means "may be attended"."""
+
+from keras import ops
+
+
+def padding_mask(ids, pad_id: int = 0):
+    """`True` where a token is real.
+
+    Args:
+        ids: int tensor `(batch, length)`.
+        pad_id: id of padding.
+
+    Returns:
+        Boolean tensor `(batch, length)`.
+
+    Example:
+
+    >>> padding_mask(np.array([[5, 6, 0]])).numpy()
+    array([[ True,  True, False]])
+    """
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(query_length, key_length, offset=0):
+    """`True` where the key does not lie after the query.
+
+    With two queries that stand at positions 1 and 2 (`offset=1`) and four keys:
+
+        query 1:  1 1 0 0
+        query 2:  1 1 1 0
+
+    Args:
+        query_length: number of queries.
+        key_length: number of keys, the first at position 0.
+        offset: position of the first query.
+
+    Returns:
+        Boolean tensor `(query_length, key_length)`.
+
+    Example:
+
+    >>> causal_mask(2, 4, offset=1).numpy().astype(int)
+    array([[1, 1, 0, 0],
+           [1, 1, 1, 0]])
+
+    Reference:
+        Vaswani et al. 2017, §3.2.3.
+    """
+    query_position = ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32")
+    return ops.arange(key_length, dtype="int32")[None, :] <= query_position[:, None]
+
+
+def attention_mask(key_mask=None, mask=None, causal=None):
+    """The conjunction of what is given, ready to broadcast over attention scores.
+
+    Args:
+        key_mask: boolean `(batch, key_length)`, `True` for keys that are real.
+        mask: boolean or 0/1, of rank 2 `(query_length, key_length)`, rank 3 `(batch, query_length,
+            key_length)` as in Keras, or rank 4; any axis may be 1.
+        causal: boolean `(query_length, key_length)`, from `causal_mask`.
+
+    Returns:
+        Boolean tensor that broadcasts to `(batch, num_heads, query_length, key_length)`, or
+        `None` if nothing is masked.
+
+    Raises:
+        ValueError: if `mask` has another rank.
+    """
+    parts = []
+    if key_mask is not None:
+        parts.append(ops.cast(key_mask, "bool")[:, None, None, :])
+    if mask is not None:
+        parts.append(_with_head_axis(ops.cast(mask, "bool")))
+    if causal is not None:
+        parts.append(causal[None, None])
+    combined = None
+    for part in parts:
+        combined = part if combined is None else ops.logical_and(combined, part)
+    return combined
+
+
+def resolve(mask, inputs):
+    """The explicit mask of a call, else the one that an earlier layer left on the inputs, or `None`.
+
+    Keras fills a call's `mask` argument only where the call has a single tensor argument, and
+    `<argument>_mask` only where it has several; layers that take optional tensors need both. For a
+    nested argument it fills in a structure, which is no mask.
+
+    Args:
+        mask: boolean tensor `(batch, length)`, or `None`, or a structure of `None`.
+        inputs: the tensor `(batch, length, …)` that the mask speaks of, or a structure of tensors.
+
+    Returns:
+        Boolean tensor `(batch, length)` or `None`.
+    """
+    if mask is not None and not isinstance(mask, (tuple, list)):
+        return mask
+    # There is no public reader of the implicit mask.
+    return getattr(inputs, "_keras_mask", None)
+
+
+def _with_head_axis(mask):
+    if len(mask.shape) == 2:
+        return mask[None, None]
+    if len(mask.shape) == 3:
+        return mask[:, None]
+    if len(mask.shape) == 4:
+        return mask
+    raise ValueError(f"`attention_mask` must have rank 2, 3 or 4. Received: shape={tuple(mask.shape)}")

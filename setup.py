@@ -1,0 +1,19 @@
+"""Maps the top-level folders `training/` and `export/` into the package; the rest is in pyproject.toml."""
+
+from setuptools import find_packages, setup
+
+FOLDERS = {"keras_transformer.training": "training", "keras_transformer.export": "export"}
+
+
+def subpackages(name, folder):
+    """The package and the packages below its folder, under their import names."""
+    return [name, *(f"{name}.{package}" for package in find_packages(folder))]
+
+
+setup(
+    package_dir=FOLDERS,
+    packages=[
+        *find_packages(include=["keras_transformer", "keras_transformer.*"]),
+        *(package for name, folder in FOLDERS.items() for package in subpackages(name, folder)),
+    ],
+)

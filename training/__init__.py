@@ -1,0 +1,1 @@
+"""Text to trained model directory: data, tokenizer, `fit`, evaluation. Needs TensorFlow."""
