@@ -135,7 +135,7 @@ class TransformerConfig:
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 yield f"`{name}` must be in [0, 1). Received: {name}={getattr(self, name)}"
-        if self.layer_norm_epsilon <= 0:
+        if not self.layer_norm_epsilon > 0:
             yield f"`layer_norm_epsilon` must be positive. Received: layer_norm_epsilon={self.layer_norm_epsilon}"
         ids = (self.pad_id, self.bos_id, self.eos_id)
         smallest = min(self.vocab_size, self.source_vocabulary)

@@ -2,6 +2,9 @@
 
 from keras import ops
 
+# There is no public reader of the implicit mask; on JAX tracers it is not an attribute.
+from keras.src.backend import get_keras_mask
+
 
 def padding_mask(ids, pad_id: int = 0):
     """`True` where a token is real.
@@ -95,8 +98,7 @@ def resolve(mask, inputs):
     """
     if mask is not None and not isinstance(mask, (tuple, list)):
         return mask
-    # There is no public reader of the implicit mask.
-    return getattr(inputs, "_keras_mask", None)
+    return get_keras_mask(inputs)
 
 
 def _with_head_axis(mask):

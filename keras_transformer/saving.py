@@ -1,5 +1,7 @@
 """Loading models: importing this module registers every class of the package with Keras."""
 
+import zipfile
+
 import keras
 
 import keras_transformer.layers
@@ -22,4 +24,7 @@ def load_model(path, compile=True):
     Raises:
         ValueError: if there is no such file, or it is not a Keras model.
     """
-    return keras.saving.load_model(path, compile=compile)
+    try:
+        return keras.saving.load_model(path, compile=compile)
+    except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"Not a whole Keras model: {path} ({error})") from error

@@ -1,0 +1,190 @@
+"""What a training run can be told. Each default stands here and nowhere else."""
+
+import dataclasses
+from typing import Literal
+
+from keras_transformer.config import PRESETS, TransformerConfig
+from keras_transformer.tokenization import TokenizerConfig
+
+#: Fields of `TransformerConfig` that the tokenizer decides.
+_FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the pairs come from, and which of them are used.
+
+    Args:
+        dataset: TensorFlow Datasets name of a translation dataset.
+        data_dir: where TensorFlow Datasets keeps its data. Default: its own.
+        reverse: translate from the dataset's second language to its first.
+        train_split: TFDS split to train on.
+        validation_split: TFDS split to validate on.
+        source: text files to train on, plain or .gz, one sentence a line, instead of `dataset`.
+        target: the same lines in the other language.
+        validation_source: text files to validate on. Default: every hundredth line of the training
+            files, 2,000 at most, is held out.
+        validation_target: the same lines in the other language.
+        max_length: pairs with more subwords than this on a side, the end counted, are left out.
+        max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
+            by more than 10, are left out.
+        tokens_per_batch: size of a training batch in subwords a side, padding counted.
+        num_buckets: lengths that batches are padded to; each is one shape to compile.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
+    """
+
+    dataset: str = "number_words/en_de"
+    data_dir: str | None = None
+    reverse: bool = False
+    train_split: str = "train"
+    validation_split: str = "validation"
+    source: list[str] = dataclasses.field(default_factory=list)
+    target: list[str] = dataclasses.field(default_factory=list)
+    validation_source: list[str] = dataclasses.field(default_factory=list)
+    validation_target: list[str] = dataclasses.field(default_factory=list)
+    max_length: int = 256
+    max_length_ratio: float = 4.0
+    tokens_per_batch: int = 4096
+    num_buckets: int = 4
+
+    def __post_init__(self):
+        for one, other in (("source", "target"), ("validation_source", "validation_target")):
+            sizes = len(getattr(self, one)), len(getattr(self, other))
+            if sizes[0] != sizes[1]:
+                raise ValueError(f"`{one}` and `{other}` must name as many files. Received: {sizes[0]} and {sizes[1]}")
+        if self.validation_source and not self.source:
+            raise ValueError("`validation_source` goes with `source`; a dataset has its `validation_split`")
+        _at_least(self, max_length=2, max_length_ratio=1, num_buckets=1, tokens_per_batch=self.max_length)
+
+
+_ModelFields = dataclasses.make_dataclass(
+    "_ModelFields",
+    [
+        (field.name, field.type if type(None) in getattr(field.type, "__args__", ()) else field.type | None, None)
+        for field in dataclasses.fields(TransformerConfig)
+        if field.name not in _FROM_TOKENIZER
+    ],
+    frozen=True,
+    kw_only=True,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(_ModelFields):
+    """A preset, and what to change in it: every field of `TransformerConfig` but the vocabulary's.
+
+    Args:
+        preset: name of the preset, such as `tiny`, `base`, `big` or `table3-B-dk16`.
+
+    Raises:
+        ValueError: naming everything that is wrong.
+    """
+
+    preset: str = "tiny"
+
+    def __post_init__(self):
+        if self.preset not in PRESETS:
+            raise ValueError(f"`model.preset` must be one of {sorted(PRESETS)}. Received: preset={self.preset!r}")
+        self.transformer(vocab_size=1000)  # To find what is wrong before any work is done.
+
+    def transformer(self, **vocabulary) -> TransformerConfig:
+        """The model's configuration.
+
+        Args:
+            **vocabulary: the fields that the tokenizer decides.
+
+        Returns:
+            A `TransformerConfig`.
+        """
+        changes = {k: v for k, v in dataclasses.asdict(self).items() if k != "preset" and v is not None}
+        return TransformerConfig.preset(self.preset, **changes, **vocabulary)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """How the weights are learnt. The defaults are the paper's (§5).
+
+    Args:
+        epochs: passes over the training pairs.
+        max_steps: updates at most. Default: no limit but `epochs`.
+        warmup_steps: updates until the learning rate's peak.
+        peak_learning_rate: learning rate at the peak. Default: the paper's, from `d_model`.
+        label_smoothing: ε of label smoothing.
+        precision: dtype policy of the training.
+        validate_every: updates between validations. Default: an epoch.
+        checkpoint_every: updates between checkpoints, besides one at each validation.
+        patience: stop after so many validations without a better loss. Default: never.
+        weights: which weights the finished model has: those of the best validation, or the last.
+        seed: of weights, dropout and the order of the data.
+        xla: compile with XLA. Default: on one device yes, under a strategy of several no.
+
+    Raises:
+        ValueError: naming the argument that is out of range.
+    """
+
+    epochs: int = 10
+    max_steps: int | None = None
+    warmup_steps: int = 4000
+    peak_learning_rate: float | None = None
+    label_smoothing: float = 0.1
+    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    validate_every: int | None = None
+    checkpoint_every: int = 1000
+    patience: int | None = None
+    weights: Literal["best", "last"] = "best"
+    seed: int = 1
+    xla: bool | None = None
+
+    def __post_init__(self):
+        _at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
+        if self.peak_learning_rate is not None and self.peak_learning_rate <= 0:
+            raise ValueError(f"`peak_learning_rate` must be positive. Received: {self.peak_learning_rate}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {self.label_smoothing}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run.
+
+    Args:
+        output: the model directory to write.
+        overwrite: replace the model or the other run that lies there.
+        init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
+            that directory's, and `model` and `tokenizer` are not to be given.
+        devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
+        data: the pairs.
+        tokenizer: the subwords.
+        model: the model.
+        recipe: the training.
+    """
+
+    output: str
+    overwrite: bool = False
+    init_from: str | None = None
+    devices: str | None = None
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
+
+    def __post_init__(self):
+        if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
+            raise ValueError("`init_from` brings its own model and tokenizer; leave `model` and `tokenizer` out")
+
+    def record(self) -> dict:
+        """What identifies the run: everything but where it writes and on what it computes."""
+        return {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in ("output", "overwrite", "devices")
+        }
+
+
+def _at_least(config, **smallest):
+    for name, bound in smallest.items():
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ValueError(f"`{name}` must be at least {bound}. Received: {name}={value}")

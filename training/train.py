@@ -1,0 +1,194 @@
+"""One training run: text in, model directory out."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.models import Transformer
+from keras_transformer.saving import load_model
+from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.callbacks import Checkpoints, Progress
+from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.datasets import load_corpus
+from keras_transformer.training.devices import make_strategy
+from keras_transformer.training.pipeline import Buckets, Statistics, filtered, training_batches, validation_batches
+from keras_transformer.training.tokenizer import PairTokenizer, train_tokenizers
+
+
+def train(config: TrainConfig) -> ModelDirectory:
+    """Trains a model, or goes on with an unfinished run of the same configuration.
+
+    Args:
+        config: the run.
+
+    Returns:
+        The finished model directory.
+
+    Raises:
+        ValueError: if the data, the directory or the options cannot be used; nothing is left behind.
+    """
+    directory = ModelDirectory(config.output)
+    directory.is_begun(config.record(), config.overwrite)
+    strategy = make_strategy(config.devices)
+    # Before any tokenizer is made: seeding clears TensorFlow's kernels, and the tokenizers with them.
+    keras.utils.set_random_seed(config.recipe.seed)
+    corpus = load_corpus(config.data)
+    with directory.locked():
+        resuming = directory.is_begun(config.record(), config.overwrite)
+        models = _tokenizers(config, directory, corpus, resuming)
+        run = _prepare(config, corpus, models, strategy.num_replicas_in_sync)
+        if not resuming:
+            directory.clear()
+            directory.write_record(config.record(), finished=False)
+            directory.write_tokenizers(models)
+        _fit(config, directory, run, _transformer_config(config, models), strategy)
+    return directory
+
+
+class _Run(NamedTuple):
+    """The data of a run, ready for `fit`."""
+
+    tokenizer: PairTokenizer  # Held because the datasets need it alive.
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    statistics: Statistics
+    buckets: Buckets
+    steps_per_epoch: int
+
+
+def _tokenizers(config, directory, corpus, resuming):
+    existing = directory if resuming else ModelDirectory(config.init_from) if config.init_from else None
+    if existing is None:
+        return train_tokenizers(corpus.train, config.tokenizer)
+    if not resuming:
+        existing.require_finished()
+    return tuple(Tokenizer(path).model for path in dict.fromkeys(existing.tokenizer_files))
+
+
+def _prepare(config, corpus, models, replicas) -> _Run:
+    tokenizer = PairTokenizer(models)
+    train, statistics = filtered(tokenizer(corpus.train), config.data)
+    validation, validation_statistics = filtered(tokenizer(corpus.validation), config.data)
+    _say(f"training: {statistics}", f"validation: {validation_statistics}")
+    data = config.data
+    buckets = Buckets.fit(statistics.histogram, data.num_buckets, data.tokens_per_batch, replicas)
+    validation_buckets = Buckets.fit(
+        validation_statistics.histogram, data.num_buckets, data.tokens_per_batch, replicas
+    )
+    shapes = ", ".join(f"{rows} x {length}" for rows, length in zip(buckets.rows, buckets.lengths, strict=True))
+    _say(f"batches: {shapes}")
+    return _Run(
+        tokenizer,
+        train,
+        validation_batches(validation, validation_buckets),
+        statistics,
+        buckets,
+        buckets.steps(statistics.histogram),
+    )
+
+
+def _transformer_config(config, models) -> TransformerConfig:
+    if config.init_from:
+        return TransformerConfig(**ModelDirectory(config.init_from).record()["model_as_built"])
+    sizes = [Tokenizer(model).vocab_size for model in models]
+    vocabulary = {"vocab_size": sizes[-1], "share_embeddings": len(sizes) == 1}
+    if len(sizes) == 2:
+        vocabulary["source_vocab_size"] = sizes[0]
+    return config.model.transformer(**vocabulary)
+
+
+def _fit(config, directory, run, transformer_config, strategy):
+    recipe = config.recipe
+    checkpoints = Checkpoints(directory, recipe.checkpoint_every, recipe.patience)
+    with strategy.scope():
+        if checkpoints.last.exists():
+            model = load_model(checkpoints.last)
+        else:
+            model = _compiled(config, transformer_config, strategy)
+    step = int(model.optimizer.iterations.numpy())
+    checkpoints.resume(step)
+    total = min(recipe.epochs * run.steps_per_epoch, recipe.max_steps or sys.maxsize)
+    progress = Progress(total, step, run.statistics.target_tokens / run.steps_per_epoch)
+    callbacks = [checkpoints, progress, keras.callbacks.TensorBoard(directory.logs, write_graph=False)]
+    for part in _parts(step, total, recipe.validate_every or run.steps_per_epoch):
+        if checkpoints.should_stop:
+            break
+        epoch, done = divmod(part.start, run.steps_per_epoch)
+        model.fit(
+            training_batches(run.train, run.buckets, recipe.seed, epoch).skip(done),
+            initial_epoch=part.first,
+            epochs=part.last,
+            steps_per_epoch=part.steps,
+            validation_data=run.validation,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    progress.bar.close()
+    _finish(config, directory, transformer_config, checkpoints)
+
+
+def _compiled(config, transformer_config, strategy):
+    recipe = config.recipe
+    model = Transformer(transformer_config, dtype=recipe.precision)
+    if config.init_from:
+        model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
+    schedule = WarmupInverseSqrt(transformer_config.d_model, recipe.warmup_steps, recipe.peak_learning_rate)
+    xla = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
+    model.compile(
+        keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
+        weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
+        jit_compile=xla,
+    )
+    return model
+
+
+class _Part(NamedTuple):
+    """One call of `fit`: its first step, and its Keras epochs of `steps` steps, each ending in a validation."""
+
+    start: int
+    first: int
+    last: int
+    steps: int
+
+
+def _parts(step: int, total: int, every: int) -> Iterator[_Part]:
+    """The calls of `fit` from `step` to `total`: what is left of an interval, whole intervals, the rest."""
+    if step % every and step < total:
+        end = min(step - step % every + every, total)
+        yield _Part(step, step // every, step // every + 1, end - step)
+        step = end
+    whole = (total - step) // every
+    if whole > 0:
+        yield _Part(step, step // every, step // every + whole, every)
+        step += whole * every
+    if step < total:
+        yield _Part(step, step // every, step // every + 1, total - step)
+
+
+def _finish(config, directory, transformer_config, checkpoints):
+    """Writes the model that translates: float32, without optimizer."""
+    model = Transformer(transformer_config)
+    if config.recipe.weights == "best":
+        model.load_weights(checkpoints.best)
+    else:
+        model.set_weights(load_model(checkpoints.last, compile=False).get_weights())
+    with replacing(directory.model_file) as temporary:
+        model.save(temporary)
+    record = {**config.record(), "model_as_built": dataclasses.asdict(transformer_config)}
+    directory.write_record(record, finished=True)
+
+
+def _say(*lines):
+    for line in lines:
+        print(line, file=sys.stderr)
