@@ -1,13 +1,32 @@
 """Metrics over tokens. Each is a weighted mean over everything seen since the last reset."""
 
+import functools
+
 import keras
 from keras import ops
 
+from keras_transformer import masks
 from keras_transformer.losses import token_cross_entropy
 
 
+class _TokenMean(keras.metrics.Mean):
+    """Every token counts by its weight: Keras's mean averages each row first, so that short batches weigh more."""
+
+    def __init__(self, of_token, **kwargs):
+        super().__init__(**kwargs)
+        self._of_token = of_token
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        values = self._of_token(y_true, y_pred)
+        weights = ops.ones_like(values) if sample_weight is None else ops.cast(sample_weight, values.dtype)
+        mask = masks.resolve(None, y_pred)
+        if mask is not None:
+            weights = weights * ops.cast(mask, values.dtype)
+        super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenAccuracy(keras.metrics.MeanMetricWrapper):
+class TokenAccuracy(_TokenMean):
     """Share of the tokens whose likeliest subword is the label.
 
     Call arguments:
@@ -34,7 +53,7 @@ class TokenAccuracy(keras.metrics.MeanMetricWrapper):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenLoss(keras.metrics.MeanMetricWrapper):
+class TokenLoss(_TokenMean):
     """Mean of the (smoothed) cross-entropy over tokens.
 
     Keras's own `loss` is a mean of batch means and so depends on the batching; this is the mean over
@@ -60,7 +79,7 @@ class TokenLoss(keras.metrics.MeanMetricWrapper):
     """
 
     def __init__(self, smoothing=0.0, name="token_loss", dtype=None):
-        super().__init__(token_cross_entropy, name=name, dtype=dtype, smoothing=smoothing)
+        super().__init__(functools.partial(token_cross_entropy, smoothing=smoothing), name=name, dtype=dtype)
         self.smoothing = smoothing
 
     def get_config(self):

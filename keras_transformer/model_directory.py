@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 FORMAT_VERSION = 1
 
 
@@ -52,6 +50,8 @@ class ModelDirectory:
         Args:
             models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
         """
+        for name in ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model"):
+            (self.path / name).unlink(missing_ok=True)
         names = ("tokenizer.model",) if len(models) == 1 else ("source_tokenizer.model", "target_tokenizer.model")
         for name, model in zip(names, models, strict=True):
             with replacing(self.path / name) as temporary:
@@ -63,6 +63,8 @@ class ModelDirectory:
         Raises:
             ModelDirectoryError: if there is none, it cannot be read, or its format is a newer one.
         """
+        import yaml  # Here, since clients that only translate do without.
+
         if not self.config_file.is_file():
             raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
         try:
@@ -83,6 +85,8 @@ class ModelDirectory:
             record: what is recorded besides format and state.
             finished: whether the model is trained.
         """
+        import yaml
+
         with replacing(self.config_file) as temporary:
             text = yaml.safe_dump({"format": FORMAT_VERSION, "finished": finished, **record}, sort_keys=False)
             temporary.write_text(text, encoding="utf-8")

@@ -87,8 +87,7 @@ def _explain(message, config):
     limit = re.search(r"value <= (\d+)", message)
     if limit:
         return (
-            f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. "
-            f"Received: vocab_size={config.vocab_size}"
+            f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={config.vocab_size}"
         )
     if "smaller than" in message or "Vocabulary size" in message:
         return f"`tokenizer.vocab_size` is too small for this text's characters. Received: {config.vocab_size}"

@@ -20,9 +20,10 @@ class DataConfig:
         reverse: translate from the dataset's second language to its first.
         train_split: TFDS split to train on.
         validation_split: TFDS split to validate on.
-        source: text files to train on, plain or .gz, one sentence a line, instead of `dataset`.
+        source: a text file or a list of them to train on, plain or .gz, one sentence a line, instead of
+            `dataset`.
         target: the same lines in the other language.
-        validation_source: text files to validate on. Default: every hundredth line of the training
+        validation_source: a text file or a list of them to validate on. Default: every hundredth line of the training
             files, 2,000 at most, is held out.
         validation_target: the same lines in the other language.
         max_length: pairs with more subwords than this on a side, the end counted, are left out.
@@ -40,10 +41,10 @@ class DataConfig:
     reverse: bool = False
     train_split: str = "train"
     validation_split: str = "validation"
-    source: list[str] = dataclasses.field(default_factory=list)
-    target: list[str] = dataclasses.field(default_factory=list)
-    validation_source: list[str] = dataclasses.field(default_factory=list)
-    validation_target: list[str] = dataclasses.field(default_factory=list)
+    source: list[str] | str | None = None
+    target: list[str] | str | None = None
+    validation_source: list[str] | str | None = None
+    validation_target: list[str] | str | None = None
     max_length: int = 256
     max_length_ratio: float = 4.0
     tokens_per_batch: int = 4096
@@ -51,6 +52,8 @@ class DataConfig:
 
     def __post_init__(self):
         for one, other in (("source", "target"), ("validation_source", "validation_target")):
+            for name in (one, other):
+                object.__setattr__(self, name, _as_list(getattr(self, name)))
             sizes = len(getattr(self, one)), len(getattr(self, other))
             if sizes[0] != sizes[1]:
                 raise ValueError(f"`{one}` and `{other}` must name as many files. Received: {sizes[0]} and {sizes[1]}")
@@ -146,8 +149,8 @@ class RecipeConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """One training run.
+class TrainConfig(DataConfig):
+    """One training run; besides its own options it has those of `DataConfig`.
 
     Args:
         output: the model directory to write.
@@ -155,7 +158,6 @@ class TrainConfig:
         init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
             that directory's, and `model` and `tokenizer` are not to be given.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
-        data: the pairs.
         tokenizer: the subwords.
         model: the model.
         recipe: the training.
@@ -165,12 +167,12 @@ class TrainConfig:
     overwrite: bool = False
     init_from: str | None = None
     devices: str | None = None
-    data: DataConfig = dataclasses.field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
 
     def __post_init__(self):
+        super().__post_init__()
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError("`init_from` brings its own model and tokenizer; leave `model` and `tokenizer` out")
 
@@ -181,6 +183,10 @@ class TrainConfig:
             for name, value in dataclasses.asdict(self).items()
             if name not in ("output", "overwrite", "devices")
         }
+
+
+def _as_list(paths):
+    return [paths] if isinstance(paths, str) else list(paths or [])
 
 
 def _at_least(config, **smallest):

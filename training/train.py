@@ -41,7 +41,7 @@ def train(config: TrainConfig) -> ModelDirectory:
     strategy = make_strategy(config.devices)
     # Before any tokenizer is made: seeding clears TensorFlow's kernels, and the tokenizers with them.
     keras.utils.set_random_seed(config.recipe.seed)
-    corpus = load_corpus(config.data)
+    corpus = load_corpus(config)
     with directory.locked():
         resuming = directory.is_begun(config.record(), config.overwrite)
         models = _tokenizers(config, directory, corpus, resuming)
@@ -76,14 +76,12 @@ def _tokenizers(config, directory, corpus, resuming):
 
 def _prepare(config, corpus, models, replicas) -> _Run:
     tokenizer = PairTokenizer(models)
-    train, statistics = filtered(tokenizer(corpus.train), config.data)
-    validation, validation_statistics = filtered(tokenizer(corpus.validation), config.data)
+    train, statistics = filtered(tokenizer(corpus.train), config)
+    validation, validation_statistics = filtered(tokenizer(corpus.validation), config)
     _say(f"training: {statistics}", f"validation: {validation_statistics}")
-    data = config.data
-    buckets = Buckets.fit(statistics.histogram, data.num_buckets, data.tokens_per_batch, replicas)
-    validation_buckets = Buckets.fit(
-        validation_statistics.histogram, data.num_buckets, data.tokens_per_batch, replicas
-    )
+    sizes = (config.num_buckets, config.tokens_per_batch, replicas)
+    buckets = Buckets.fit(statistics.histogram, *sizes)
+    validation_buckets = Buckets.fit(validation_statistics.histogram, *sizes)
     shapes = ", ".join(f"{rows} x {length}" for rows, length in zip(buckets.rows, buckets.lengths, strict=True))
     _say(f"batches: {shapes}")
     return _Run(

@@ -12,14 +12,16 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer.decoding.length_penalty import KINDS, length_penalty
 
-_MINUS_INFINITY = float("-inf")
+#: The log probability of what cannot be. Finite, since converters to ONNX write a choice between two
+#: tensors as a sum of products, in which an infinity that was not chosen becomes NaN.
+IMPOSSIBLE = -1e9
 
 
 class Hypotheses(NamedTuple):
     """What a search found, best first."""
 
     tokens: Any  # int32 (batch, n_best, length): without the start token, with the end, then padding
-    scores: Any  # float32 (batch, n_best): log p / length penalty; -inf where there was no further one
+    scores: Any  # float32 (batch, n_best): log p / length penalty; IMPOSSIBLE where there was no further one
 
 
 class SpecialIds(NamedTuple):
@@ -184,7 +186,7 @@ class BeamSearch:
         normalizer = ops.logsumexp(ops.cast(logits, "float32"), axis=-1, keepdims=True)
         log_probs = ops.cast(values, "float32") - normalizer
         end_log_prob = ops.cast(logits[:, ids.eos : ids.eos + 1], "float32") - normalizer
-        only_first = ops.where(ops.arange(width) == 0, 0.0, _MINUS_INFINITY)
+        only_first = ops.where(ops.arange(width) == 0, 0.0, IMPOSSIBLE)
         at_limit = (s.step + 1 >= row_limits)[:, None]
         finished = s.finished[:, None]
         tokens = ops.where(finished, ids.pad, ops.where(at_limit, ids.eos, tokens))
@@ -204,7 +206,8 @@ class BeamSearch:
 
     def _improvable(self, s, row_limits):
         """For each sentence, whether an unfinished hypothesis can still come among the n best."""
-        reachable = ops.where(s.finished, _MINUS_INFINITY, s.log_probs / self._penalty(row_limits))
+        is_live = ops.logical_and(ops.logical_not(s.finished), _is_possible(s))
+        reachable = ops.where(is_live, s.log_probs / self._penalty(row_limits), IMPOSSIBLE)
         settled, _ = ops.top_k(self._by_sentence(self._final_scores(s)), self.n_best)
         return ops.max(self._by_sentence(reachable), axis=-1) > settled[:, -1]
 
@@ -212,10 +215,11 @@ class BeamSearch:
         scores, best = ops.top_k(self._by_sentence(self._final_scores(s)), self.n_best)
         first_row = ops.arange(ops.shape(best)[0], dtype="int32")[:, None] * self.beam_size
         tokens = ops.take(_trim(s), first_row + ops.cast(best, "int32"), axis=0)
-        return Hypotheses(ops.where(scores[..., None] > _MINUS_INFINITY, tokens, ids.pad), scores)
+        return Hypotheses(ops.where((scores > IMPOSSIBLE)[..., None], tokens, ids.pad), scores)
 
     def _final_scores(self, s):
-        return ops.where(s.finished, s.log_probs / self._penalty(s.lengths), _MINUS_INFINITY)
+        scores = s.log_probs / self._penalty(ops.maximum(s.lengths, 1))
+        return ops.where(ops.logical_and(s.finished, _is_possible(s)), scores, IMPOSSIBLE)
 
     def _penalty(self, lengths):
         return length_penalty(lengths, self.length_penalty, self.length_penalty_kind)
@@ -232,7 +236,7 @@ def _start(cache, batch_size, beam_size, max_length, ids):
         step=ops.zeros((), "int32"),
         newest=ops.full((rows, 1), ids.bos, "int32"),
         tokens=ops.full((rows, max_length), ids.pad, "int32"),
-        log_probs=ops.where(is_first, 0.0, _MINUS_INFINITY),
+        log_probs=ops.where(is_first, 0.0, IMPOSSIBLE),
         lengths=ops.zeros((rows,), "int32"),
         finished=ops.zeros((rows,), "bool"),
         cache=cache,
@@ -240,7 +244,7 @@ def _start(cache, batch_size, beam_size, max_length, ids):
 
 
 def _append(s, token, log_prob, cache, ids):
-    """The state with one more token in every row that has not ended; elsewhere `log_prob` is 0 (or -inf)."""
+    """The state with one more token in every row that has not ended; elsewhere `log_prob` is 0 or less."""
     token = ops.where(s.finished, ids.pad, token)
     is_here = ops.arange(ops.shape(s.tokens)[1], dtype="int32") == s.step
     return _State(
@@ -254,11 +258,15 @@ def _append(s, token, log_prob, cache, ids):
     )
 
 
+def _is_possible(s):
+    return s.log_probs > 0.5 * IMPOSSIBLE
+
+
 def _trim(s):
     """The tokens up to the last step made, where shapes may be dynamic."""
     return s.tokens[:, : s.step] if kv_cache.GROWS else s.tokens
 
 
 def _check_at_least(name, value, smallest):
-    if value < smallest:
+    if not value >= smallest:
         raise ValueError(f"`{name}` must be at least {smallest}. Received: {name}={value}")

@@ -32,7 +32,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
     if mask is not None:
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))
-    weights = ops.softmax(scores, axis=-1)
+    # Keras warns of a softmax over a single key, which is a common thing here.
+    weights = ops.exp(ops.log_softmax(scores, axis=-1)) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
     if mask is not None:
         weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
     dropped = weights if dropout is None else dropout(weights)
@@ -80,7 +81,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key_length)` if asked for; followed by the grown cache if one was given.
 
     Raises:
-        ValueError: if a size is not positive, a rate not in [0, 1), or `d_model` not a multiple of
+        ValueError: if a size is not positive, the rate not in [0, 1], or `d_model` not a multiple of
             `num_heads` where a head's width is left to it.
 
     Example:

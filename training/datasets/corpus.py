@@ -80,8 +80,7 @@ def _file_pairs(sources: Sequence[str], targets: Sequence[str]) -> tf.data.Datas
         if counts[0] != counts[1]:
             raise ValueError(f"Files do not align: {source} has {counts[0]} lines, {target} has {counts[1]}")
     parts = [
-        tf.data.Dataset.zip((_lines(source), _lines(target)))
-        for source, target in zip(sources, targets, strict=True)
+        tf.data.Dataset.zip((_lines(source), _lines(target))) for source, target in zip(sources, targets, strict=True)
     ]
     pairs = parts[0]
     for part in parts[1:]:
@@ -116,7 +115,9 @@ def _from_tfds(config):
     try:
         builder = tfds.builder(config.dataset, data_dir=config.data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError) as error:
-        raise ValueError(f"Unknown TensorFlow dataset. Received: dataset={config.dataset!r}. {_first_line(error)}") from error
+        raise ValueError(
+            f"Unknown TensorFlow dataset. Received: dataset={config.dataset!r}. {_first_line(error)}"
+        ) from error
     languages = _languages(builder, config.dataset)
     if config.reverse:
         languages = languages[::-1]
@@ -132,7 +133,9 @@ def _from_tfds(config):
         raise ValueError(
             f"{config.dataset!r} must have the splits {splits}. It has: {sorted(builder.info.splits)}"
         ) from error
-    return Corpus(*(part.map(lambda example: tuple(example[name] for name in languages)) for part in (train, validation)))
+    return Corpus(
+        *(part.map(lambda example: tuple(example[name] for name in languages)) for part in (train, validation))
+    )
 
 
 def _languages(builder, name):

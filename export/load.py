@@ -1,0 +1,30 @@
+"""One door to every runtime."""
+
+from pathlib import Path
+
+RUNTIMES = ("keras", "saved_model", "onnx")
+
+
+def load_translator(directory: str | Path, runtime: str = "keras", **options):
+    """A translator of a model directory.
+
+    Args:
+        directory: the model directory.
+        runtime: `"keras"`, `"saved_model"` or `"onnx"`; the latter two need their export.
+        **options: of `KerasTranslator`, `SavedModelTranslator` or `OnnxTranslator`.
+
+    Returns:
+        An object with `translate(lines)`; see `keras_transformer.translation.Translator`.
+
+    Raises:
+        ValueError: if the runtime is unknown, or the directory lacks what it needs.
+    """
+    if runtime not in RUNTIMES:
+        raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
+    if runtime == "keras":
+        from keras_transformer.translation import KerasTranslator as Runtime
+    elif runtime == "onnx":
+        from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime
+    else:
+        from keras_transformer.export.saved_model_translator import SavedModelTranslator as Runtime
+    return Runtime(directory, **options)

@@ -1,0 +1,133 @@
+"""ONNX: `model.onnx` with the whole search, and `encoder.onnx` + `decoder.onnx` for other searches."""
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+import keras
+import onnx
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.export.onnx_passes import hoist_loop_invariants
+from keras_transformer.masks import padding_mask
+from keras_transformer.model_directory import ModelDirectory
+
+_OPSET = 18
+
+
+def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes the three files and the tokenizers beside them.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+    """
+    path.mkdir()
+    models = dict.fromkeys(file.read_bytes() for file in directory.tokenizer_files)
+    ModelDirectory(path).write_tokenizers(tuple(models))
+    metadata = {
+        "config": json.dumps(dataclasses.asdict(model.config)),
+        "search": json.dumps(dataclasses.asdict(strategy)),
+        "source_tokenizer_sha256": tokenizers[0].sha256,
+        "target_tokenizer_sha256": tokenizers[1].sha256,
+    }
+    for name, make in (("model", _search), ("encoder", _encoder), ("decoder", _decoder)):
+        function, signature, inputs, outputs = make(model, strategy)
+        proto = _convert(function, signature, inputs, outputs)
+        onnx.helper.set_model_props(proto, metadata)
+        onnx.checker.check_model(proto, full_check=True)
+        onnx.save(proto, path / f"{name}.onnx")
+
+
+def _search(model, strategy):
+    def search(source):
+        return tuple(model.search(source, strategy))
+
+    inputs = {"source": ("batch", "source_length")}
+    outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
+    return search, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, outputs
+
+
+def _encoder(model, strategy):
+    def encode(source):
+        mask = padding_mask(source, model.config.pad_id)
+        memory = model.decoder.project_memory(model.encode(source, mask))
+        return *_stacked(memory), mask
+
+    inputs = {"source": ("batch", "source_length")}
+    return encode, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, _memory_shapes(model)
+
+
+def _decoder(model, strategy):
+    def decode(tokens, memory_key, memory_value, memory_mask, cache_key, cache_value):
+        logits, cache = model.decode(
+            tokens,
+            _unstacked(memory_key, memory_value),
+            memory_mask=memory_mask,
+            cache=_unstacked(cache_key, cache_value),
+            offset=ops.shape(cache_key)[3],
+        )
+        return logits[:, 0], *_stacked(cache)
+
+    def cache_shapes(prefix, length):
+        layers, heads = model.config.num_layers, model.config.num_heads
+        key, value = ((layers, "rows", heads, length, width) for width in model.config.head_dims)
+        return {f"{prefix}_key": key, f"{prefix}_value": value}
+
+    inputs = {"tokens": ("rows", 1), **_memory_shapes(model), **cache_shapes("cache", "time")}
+    outputs = {"logits": ("rows", model.config.vocab_size), **cache_shapes("next_cache", "next_time")}
+    dtypes = {"tokens": tf.int32, "memory_mask": tf.bool}
+    signature = [
+        tf.TensorSpec([d if isinstance(d, int) else None for d in shape], dtypes.get(name, tf.float32), name=name)
+        for name, shape in inputs.items()
+    ]
+    return decode, signature, inputs, outputs
+
+
+def _memory_shapes(model):
+    layers, heads = model.config.num_layers, model.config.num_heads
+    key, value = ((layers, "batch", heads, "source_length", width) for width in model.config.head_dims)
+    return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
+
+
+def _stacked(caches):
+    """All layers' keys and all layers' values, each as one tensor with a leading layer axis."""
+    return tuple(ops.stack(parts) for parts in zip(*caches, strict=True))
+
+
+def _unstacked(key, value):
+    return tuple(KeyValue(key[i], value[i]) for i in range(key.shape[0]))
+
+
+def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
+    import tf2onnx
+    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
+
+    # Named outputs: tf2onnx keeps the keys of a dictionary, and sorts them.
+    named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=signature)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        patch_tf2onnx()
+        proto, _ = tf2onnx.convert.from_function(named, input_signature=signature, opset=_OPSET)
+    hoist_loop_invariants(proto.graph)
+    _describe(proto.graph.input, inputs)
+    _describe(proto.graph.output, outputs)
+    proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"
+    return proto
+
+
+def _describe(values, shapes):
+    """Puts graph inputs or outputs in the given order and names their axes."""
+    by_name = {value.name: value for value in values}
+    ordered = [
+        onnx.helper.make_tensor_value_info(name, by_name[name].type.tensor_type.elem_type, shape)
+        for name, shape in shapes.items()
+    ]
+    del values[:]
+    values.extend(ordered)

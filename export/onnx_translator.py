@@ -1,0 +1,52 @@
+"""The ONNX client. It imports onnxruntime, sentencepiece and NumPy, never TensorFlow or Keras."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.translation import Translator, load_tokenizers
+
+
+class OnnxTranslator(Translator):
+    """Translates with `model.onnx` in onnxruntime.
+
+    Args:
+        directory: a model directory with an ONNX export, or the export's own folder.
+        num_threads: threads of onnxruntime. Default: one a core.
+        providers: onnxruntime's execution providers. Default: the CPU's.
+
+    Raises:
+        ValueError: if there is no export, its file is broken, or its tokenizer is another model's.
+
+    Example:
+
+        OnnxTranslator("runs/en-de").translate(["Two men are outside."])[0].text
+    """
+
+    def __init__(self, directory: str | Path, num_threads: int = 0, providers: list[str] | None = None):
+        import onnxruntime
+
+        folder = ModelDirectory(directory).onnx
+        folder = folder if folder.is_dir() else Path(directory)
+        if not (folder / "model.onnx").is_file():
+            raise ModelDirectoryError(f"No ONNX export in {directory} (no model.onnx)")
+        super().__init__(*load_tokenizers(ModelDirectory(folder)))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(folder / "model.onnx"), options, providers=providers or ["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's exceptions have no common public class.
+            raise ModelDirectoryError(f"Not a whole ONNX model: {folder / 'model.onnx'} ({error})") from error
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        self.exported_search = json.loads(metadata["search"])
+        hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
+        if hashes != (self.source_tokenizer.sha256, self.target_tokenizer.sha256):
+            raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that model.onnx was exported with")
+
+    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Translator.search`."""
+        return tuple(self.session.run(["tokens", "scores"], {"source": source}))

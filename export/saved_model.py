@@ -1,0 +1,67 @@
+"""SavedModel: strings in, strings out, with the tokenizers and the search inside."""
+
+import dataclasses
+from pathlib import Path
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.tokenization import EOS_ID, PAD_ID
+from keras_transformer.translation import MAX_SOURCE_LENGTH
+
+
+class _Server(tf.Module):
+    """The three signatures."""
+
+    def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
+        super().__init__()
+        self._weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
+        self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model)
+        self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model)
+        self._search = model.search
+        self._strategy = strategy
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def serving_default(self, text):
+        """The best translation of each line."""
+        texts, scores = self._translate(text, dataclasses.replace(self._strategy, n_best=1))
+        return {"translation": texts[:, 0], "score": scores[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def n_best(self, text):
+        """The best translations of each line, best first."""
+        texts, scores = self._translate(text, self._strategy)
+        return {"translations": texts, "scores": scores}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="source")])
+    def tokens(self, source):
+        """The best translations of each row of ids, as ids."""
+        hypotheses = self._search(source, self._strategy)
+        return {"tokens": hypotheses.tokens, "scores": hypotheses.scores}
+
+    def _translate(self, text, strategy):
+        ids = self._source_tokenizer.tokenize(text)[:, :MAX_SOURCE_LENGTH]
+        source = tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1).to_tensor(PAD_ID)
+        tokens, scores = self._search(source, strategy)
+        has_text = (ids.row_lengths() > 0)[:, None]
+        is_text = (tokens != PAD_ID) & (tokens != EOS_ID) & has_text[..., None]
+        rows = tf.reshape(tokens, [-1, tf.shape(tokens)[2]])
+        lengths = tf.reshape(tf.reduce_sum(tf.cast(is_text, tf.int32), axis=-1), [-1])
+        texts = self._target_tokenizer.detokenize(tf.RaggedTensor.from_tensor(rows, lengths))
+        return tf.reshape(texts, tf.shape(scores)), tf.where(has_text, scores, 0.0)
+
+
+def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes the SavedModel.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+    """
+    server = _Server(model, *tokenizers, strategy)
+    signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
+    tf.saved_model.save(server, str(path), signatures=signatures)

@@ -1,0 +1,112 @@
+"""Equality of an exported program with its Keras model: the only place that says what that means."""
+
+import dataclasses
+import random
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch, length_penalty
+from keras_transformer.losses import token_cross_entropy
+from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.translation import Translator, pad
+
+#: Scores closer than this are a tie that rounding may decide either way.
+TIE = 1e-3
+#: Ties allowed, as a share of the sentences.
+MOST_TIES = 5 / 1000
+#: Batch sizes that the programs are compared at, with the number of batches of each.
+BATCHES = {1: 8, 7: 8, 32: 5}
+
+
+class VerificationError(Exception):
+    """An exported program that does not agree with its Keras model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How an exported program compares with the Keras model.
+
+    Attributes:
+        sentences: compared.
+        equal: of equal tokens.
+        ties: of other tokens whose teacher-forced score differs by less than `TIE`.
+        largest_score_difference: of the scores of equal tokens.
+        passed: whether the export may appear.
+    """
+
+    sentences: int
+    equal: int
+    ties: int
+    largest_score_difference: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule holds."""
+        all_explained = self.equal + self.ties == self.sentences
+        return all_explained and self.ties <= MOST_TIES * self.sentences and self.largest_score_difference < TIE
+
+
+def compare(model, strategy: BeamSearch, translator: Translator, batches: list[np.ndarray]) -> Agreement:
+    """Compares best hypotheses.
+
+    Args:
+        model: the Keras `Transformer`.
+        strategy: the search that was exported.
+        translator: the exported program's client.
+        batches: int32 matrices of source ids.
+
+    Returns:
+        `Agreement`.
+    """
+    sentences = equal = ties = 0
+    largest = 0.0
+    for source in batches:
+        expected, expected_scores = (part[:, 0] for part in model.generate(source, strategy))
+        tokens, scores = (part[:, 0] for part in translator.search(source))
+        for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
+            sentences += 1
+            if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
+                equal += 1
+                largest = max(largest, abs(float(expected_scores[row] - scores[row])))
+            else:
+                hypotheses = pad([np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")])
+                both = teacher_forced_scores(model, np.repeat(source[row : row + 1], 2, axis=0), hypotheses, strategy)
+                ties += bool(abs(both[0] - both[1]) < TIE)
+    return Agreement(sentences, equal, ties, largest)
+
+
+def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:
+    """The scores of given hypotheses, from one pass of the model over each.
+
+    Args:
+        model: the Keras `Transformer`.
+        source: int32 `(batch, source_length)`.
+        tokens: int32 `(batch, length)`, without start, with the end token, then padding.
+        strategy: whose length penalty counts.
+
+    Returns:
+        Float `(batch,)`: log p / length penalty.
+    """
+    target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
+    losses = np.array(token_cross_entropy(tokens, model({"source": source, "target": target}, training=False)))
+    is_real = tokens != PAD_ID
+    penalty = length_penalty(is_real.sum(axis=1), strategy.length_penalty, strategy.length_penalty_kind)
+    return -(losses * is_real).sum(axis=1) / np.array(penalty)
+
+
+def made_up_batches(vocab_size: int, seed: int = 0) -> list[np.ndarray]:
+    """Sources of random subwords, in batches of several sizes and lengths.
+
+    Args:
+        vocab_size: of the source.
+        seed: of the draw.
+
+    Returns:
+        Int32 matrices, each row ending in the end id and then padding.
+    """
+    draw = random.Random(seed)
+
+    def sentence():
+        return [draw.randrange(EOS_ID + 1, vocab_size) for _ in range(draw.randint(1, 30))] + [EOS_ID]
+
+    return [pad([sentence() for _ in range(size)]) for size, count in BATCHES.items() for _ in range(count)]

@@ -1,0 +1,161 @@
+"""The command line: parses, delegates, and turns what users can mend into a message and status 2."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs `keras-transformer`.
+
+    Args:
+        arguments: of the command line. Default: the process's.
+
+    Returns:
+        Exit status: 0; 1 where an export disagreed with its model; 2 for what the user can mend.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    name = arguments[0] if arguments else "--help"
+    if name not in COMMANDS:
+        is_help = name in ("-h", "--help")
+        print(
+            _usage() if is_help else f"unknown command: {name}\n\n{_usage()}", file=sys.stderr if not is_help else None
+        )
+        return 0 if is_help else 2
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        return COMMANDS[name](arguments[1:])
+    except (ArgumentError, ValueError, OSError) as error:
+        print(f"keras-transformer {name}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def train(arguments: list[str]) -> int:
+    """Train a model on a dataset or on text files."""
+    from keras_transformer.training.config import TrainConfig
+
+    parser = _parser(train)
+    parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
+    parser.add_class_arguments(TrainConfig)
+    config = _dataclass(parser, arguments, TrainConfig)
+
+    from keras_transformer.training.train import train as run
+
+    print(f"The model is in {run(config).path}", file=sys.stderr)
+    return 0
+
+
+def translate(arguments: list[str]) -> int:
+    """Translate standard input or a file, one sentence a line, to standard output."""
+    parser = _parser(translate)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("file", nargs="?", help="text to translate; default: standard input")
+    _add_runtime(parser)
+    options = parser.parse_args(arguments)
+    translator = _translator(options)
+    with open(options.file, "rb") if options.file else sys.stdin.buffer as stream:
+        _translate_stream(translator, stream, options.batch_size)
+    return 0
+
+
+def evaluate(arguments: list[str]) -> int:
+    """Translate a test set and print sacreBLEU, chrF and exact match."""
+    parser = _parser(evaluate)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
+    parser.add_argument("--reference", required=True, help="its translation, as many lines")
+    _add_runtime(parser)
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.training.datasets import read_lines
+    from keras_transformer.training.evaluate import evaluate as run
+
+    source, reference = read_lines(options.source), read_lines(options.reference)
+    print(run(_translator(options), source, reference, options.batch_size))
+    return 0
+
+
+def export(arguments: list[str]) -> int:
+    """Export a model to SavedModel and ONNX, verified against Keras."""
+    from keras_transformer.export.config import ExportConfig
+
+    parser = _parser(export)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_class_arguments(ExportConfig)
+    options = parser.parse_args(arguments)
+    directory = options.pop("directory")
+    config = ExportConfig(**vars(options))
+
+    from keras_transformer.export.export import export as run
+    from keras_transformer.export.verify import VerificationError
+
+    try:
+        run(directory, config)
+    except VerificationError as error:
+        print(f"keras-transformer export: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "translate": translate,
+    "evaluate": evaluate,
+    "export": export,
+}
+
+
+def _usage() -> str:
+    lines = ["usage: keras-transformer COMMAND ...", "", "COMMAND --help says more.", ""]
+    return "\n".join(lines + [f"  {name:10} {command.__doc__}" for name, command in COMMANDS.items()])
+
+
+def _parser(command) -> ArgumentParser:
+    return ArgumentParser(
+        prog=f"keras-transformer {command.__name__}", description=command.__doc__, exit_on_error=False
+    )
+
+
+def _dataclass(parser, arguments, dataclass):
+    options = parser.instantiate(parser.parse_args(arguments))
+    options.pop("config", None)
+    return dataclass(**vars(options))
+
+
+def _add_runtime(parser):
+    from keras_transformer.decoding import BeamSearch
+    from keras_transformer.export.load import RUNTIMES
+
+    parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
+    parser.add_argument("--batch_size", type=int, default=32, help="sentences translated at a time")
+    parser.add_class_arguments(BeamSearch, "search", help="of the keras runtime; exports hold their own")
+
+
+def _translator(options):
+    from keras_transformer.decoding import BeamSearch
+    from keras_transformer.export.load import load_translator
+
+    search = BeamSearch(**vars(options.search))
+    if options.runtime == "keras":
+        return load_translator(options.directory, strategy=search)
+    if search != BeamSearch():
+        raise ValueError(f"--search.* goes with --runtime keras; a {options.runtime} export holds its search")
+    return load_translator(options.directory, options.runtime)
+
+
+def _translate_stream(translator, stream, batch_size):
+    """Translates in pieces, so that files larger than memory pass."""
+    import itertools
+
+    from tqdm import tqdm
+
+    lines = (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in stream)
+    with tqdm(unit="line", file=sys.stderr, disable=None) as bar:
+        while piece := list(itertools.islice(lines, 64 * batch_size)):
+            for translation in translator.translate(piece, batch_size):
+                print(translation.text)
+            bar.update(len(piece))

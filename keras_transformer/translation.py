@@ -1,0 +1,169 @@
+"""Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.tokenization import PAD_ID, Tokenizer
+
+#: A longer line is translated from its first so many subwords, with a warning.
+MAX_SOURCE_LENGTH = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One line's translation.
+
+    Attributes:
+        text: the best hypothesis.
+        score: its log probability over the length penalty; 0 for an empty line.
+        tokens: its subword ids, the end counted.
+    """
+
+    text: str
+    score: float
+    tokens: tuple[int, ...] = ()
+
+
+class Translator:
+    """Translates lines with a runtime's search; subclasses give `search`.
+
+    Lines are sorted by length, batched, and returned in their own order. A line without text stays
+    an empty line.
+
+    Args:
+        source_tokenizer: of the source.
+        target_tokenizer: of the target.
+    """
+
+    def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer):
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+
+    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The hypotheses of one batch.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+
+        Returns:
+            Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
+        """
+        raise NotImplementedError
+
+    def translate(self, lines: Iterable[str], batch_size: int = 32) -> list[Translation]:
+        """Translates lines.
+
+        Args:
+            lines: text; an iterable of strings, not one string.
+            batch_size: sentences translated at a time.
+
+        Returns:
+            One `Translation` a line, in the order of the lines.
+
+        Raises:
+            ValueError: if `lines` is a string or holds anything but strings, or `batch_size` is not positive.
+
+        Warns:
+            UserWarning: for each line longer than `MAX_SOURCE_LENGTH` subwords, which is cut there.
+        """
+        sentences = self._encode(self._checked(lines, batch_size))
+        translations = [Translation("", 0.0)] * len(sentences)
+        order = sorted((i for i, ids in enumerate(sentences) if len(ids) > 1), key=lambda i: len(sentences[i]))
+        for chosen in _batched(order, batch_size):
+            tokens, scores = self.search(pad([sentences[i] for i in chosen]))
+            texts = self.target_tokenizer.decode(tokens[:, 0])
+            for i, text, row, score in zip(chosen, texts, tokens[:, 0], scores[:, 0], strict=True):
+                translations[i] = Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
+        return translations
+
+    @staticmethod
+    def _checked(lines, batch_size):
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+        if isinstance(lines, (str, bytes)):
+            raise ValueError(f"`lines` must be a list of strings. Received: {lines[:80]!r}")
+        lines = list(lines)
+        wrong = next((line for line in lines if not isinstance(line, str)), None)
+        if wrong is not None:
+            raise ValueError(f"`lines` must hold strings. Received: {wrong!r}")
+        # Lone surrogates are no text; SentencePiece takes valid UTF-8 only.
+        return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
+
+    def _encode(self, lines):
+        sentences = self.source_tokenizer.encode(lines)
+        for i, ids in enumerate(sentences):
+            if len(ids) > MAX_SOURCE_LENGTH + 1:
+                warnings.warn(
+                    f"line {i + 1} has {len(ids) - 1} subwords; only the first {MAX_SOURCE_LENGTH} are translated",
+                    stacklevel=3,
+                )
+                sentences[i] = ids[:MAX_SOURCE_LENGTH] + ids[-1:]
+        return sentences
+
+
+class KerasTranslator(Translator):
+    """Translates with `Transformer.generate`.
+
+    Args:
+        directory: a finished model directory.
+        strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's.
+
+    Raises:
+        ValueError: if the directory holds no finished model, or its weights cannot be read.
+
+    Example:
+
+        KerasTranslator("runs/en-de").translate(["Two men are outside."])[0].text
+    """
+
+    def __init__(self, directory: str | Path, strategy=None):
+        from keras_transformer.saving import load_model
+
+        directory = ModelDirectory(directory)
+        directory.require_finished()
+        super().__init__(*load_tokenizers(directory))
+        self.model = load_model(directory.model_file, compile=False)
+        self.strategy = strategy
+
+    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Translator.search`."""
+        return tuple(self.model.generate(source, self.strategy))
+
+
+def load_tokenizers(directory: ModelDirectory) -> tuple[Tokenizer, Tokenizer]:
+    """The source's and the target's tokenizer.
+
+    Args:
+        directory: a model directory.
+
+    Returns:
+        Two tokenizers; one object twice where it is shared.
+    """
+    tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
+    source, target = (tokenizers[path] for path in directory.tokenizer_files)
+    return source, target
+
+
+def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Rows of ids as one matrix.
+
+    Args:
+        sentences: rows of ids.
+
+    Returns:
+        Int32 `(rows, longest)`, padded with 0.
+    """
+    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
+    for row, ids in zip(matrix, sentences, strict=True):
+        row[: len(ids)] = ids
+    return matrix
+
+
+def _batched(items: list[int], size: int) -> Iterator[list[int]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
