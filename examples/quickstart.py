@@ -1,0 +1,77 @@
+"""The whole road in one go: train on `number_words`, export, translate with every runtime side by side.
+
+    python examples/quickstart.py runs/quickstart
+"""
+
+import os
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from keras_transformer.cli import main as keras_transformer
+from keras_transformer.export import load_translator
+from keras_transformer.export.load import RUNTIMES
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.training.config import DataConfig
+from keras_transformer.training.datasets import load_corpus
+from keras_transformer.training.evaluate import evaluate
+
+RECIPE = [
+    "--dataset=number_words/en_de",
+    "--tokenizer.vocab_size=480",
+    "--tokenizer.sample_size=5000",
+    "--model.preset=tiny",
+    "--tokens_per_batch=2048",
+    "--num_buckets=2",
+    "--recipe.epochs=3",
+    "--recipe.warmup_steps=400",
+    "--recipe.peak_learning_rate=0.002",
+]
+
+
+def main(output: str) -> int:
+    """Trains unless a finished model lies there, then exports, scores and shows."""
+    directory = ModelDirectory(output)
+    started = time.time()
+    if not directory.model_file.exists():
+        status = keras_transformer(["train", f"--output={output}", *RECIPE])
+        if status:
+            return status
+    trained = time.time()
+    status = keras_transformer(["export", output])
+    if status:
+        return status
+    source, reference = _held_out(500)
+    scores = evaluate(load_translator(output), source, reference)
+    _show(output, source[:10])
+    print(f"\nexact match on {scores.sentences} held-out numbers: {scores.exact_match:.1%}")
+    print(f"training took {trained - started:.0f} s, the rest {time.time() - trained:.0f} s\n")
+    for what, path in (
+        ("model", directory.model_file),
+        ("SavedModel", directory.saved_model),
+        ("ONNX", directory.onnx),
+        ("verification", directory.verification_file),
+        ("TensorBoard", directory.logs),
+    ):
+        print(f"{what:14}{path}")
+    return 0 if scores.exact_match >= 0.95 else 1
+
+
+def _held_out(count):
+    pairs = load_corpus(DataConfig(validation_split="test")).validation.take(count).as_numpy_iterator()
+    source, target = zip(*((a.decode(), b.decode()) for a, b in pairs), strict=True)
+    return list(source), list(target)
+
+
+def _show(output, lines):
+    columns = {runtime: load_translator(output, runtime).translate(lines) for runtime in RUNTIMES}
+    for i, line in enumerate(lines):
+        texts = [columns[runtime][i].text for runtime in RUNTIMES]
+        print(f"\n{line}")
+        for runtime, text in zip(RUNTIMES, texts, strict=True):
+            print(f"  {runtime:12}{text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "runs/quickstart"))
