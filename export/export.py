@@ -4,8 +4,10 @@ import dataclasses
 import json
 import sys
 
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.onnx import write_onnx
+from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
@@ -14,11 +16,19 @@ from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.saving import load_model
 from keras_transformer.translation import load_tokenizers
 
-#: Format -> what writes it and what runs it.
-_EXPORTERS = {
-    "saved_model": (write_saved_model, SavedModelTranslator),
-    "onnx": (write_onnx, OnnxTranslator),
-}
+#: Format -> what writes it.
+_WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx}
+
+
+def _programs(name, path, strategy):
+    """What an export holds, each with the search that it must agree with."""
+    if name == "saved_model":
+        return {"saved_model": (SavedModelTranslator(path), strategy)}
+    greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
+    return {
+        "onnx": (OnnxTranslator(path), strategy),
+        "onnx encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy),
+    }
 
 
 def export(path: str, config: ExportConfig) -> None:
@@ -43,20 +53,31 @@ def export(path: str, config: ExportConfig) -> None:
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches):
-    write, translator_class = _EXPORTERS[name]
     place = directory.export / name
-    print(f"{name}: exporting to {place}", file=sys.stderr)
+    _say(f"{name}: exporting to {place}")
     with replacing(place) as temporary:
-        write(model, directory, tokenizers, strategy, temporary)
-        agreement = compare(model, strategy, translator_class(temporary), batches)
-        if not agreement.passed:
-            raise VerificationError(f"The {name} export does not agree with the Keras model: {agreement}")
-    print(f"{name}: {agreement.equal} of {agreement.sentences} sentences equal, {agreement.ties} ties", file=sys.stderr)
-    _record(directory, name, {"search": dataclasses.asdict(strategy), **dataclasses.asdict(agreement)})
+        _WRITERS[name](model, directory, tokenizers, strategy, temporary)
+        entries = {
+            program: _verified(program, model, client, search, batches)
+            for program, (client, search) in _programs(name, temporary, strategy).items()
+        }
+    _record(directory, entries)
 
 
-def _record(directory, name, entry):
+def _verified(program, model, client, search, batches):
+    agreement = compare(model, search, client, batches)
+    if not agreement.passed:
+        raise VerificationError(f"The {program} export does not agree with the Keras model: {agreement}")
+    _say(f"{program}: {agreement.equal} of {agreement.sentences} sentences equal, {agreement.ties} ties")
+    return {"search": dataclasses.asdict(search), **dataclasses.asdict(agreement)}
+
+
+def _record(directory, new_entries):
     file = directory.verification_file
     entries = json.loads(file.read_text()) if file.exists() else {}
     with replacing(file) as temporary:
-        temporary.write_text(json.dumps({**entries, name: entry}, indent=2) + "\n")
+        temporary.write_text(json.dumps({**entries, **new_entries}, indent=2) + "\n")
+
+
+def _say(line):
+    print(line, file=sys.stderr)

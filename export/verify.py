@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.decoding import BeamSearch, length_penalty
 from keras_transformer.losses import token_cross_entropy
 from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.translation import Translator, pad
+from keras_transformer.translation import pad
 
 #: Scores closer than this are a tie that rounding may decide either way.
 TIE = 1e-3
@@ -46,13 +46,13 @@ class Agreement:
         return all_explained and self.ties <= MOST_TIES * self.sentences and self.largest_score_difference < TIE
 
 
-def compare(model, strategy: BeamSearch, translator: Translator, batches: list[np.ndarray]) -> Agreement:
+def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Agreement:
     """Compares best hypotheses.
 
     Args:
         model: the Keras `Transformer`.
         strategy: the search that was exported.
-        translator: the exported program's client.
+        program: the exported program's client, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
@@ -62,7 +62,7 @@ def compare(model, strategy: BeamSearch, translator: Translator, batches: list[n
     largest = 0.0
     for source in batches:
         expected, expected_scores = (part[:, 0] for part in model.generate(source, strategy))
-        tokens, scores = (part[:, 0] for part in translator.search(source))
+        tokens, scores = (part[:, 0] for part in program.search(source))
         for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
             sentences += 1
             if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
