@@ -9,6 +9,9 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from rich.console import Console
+from rich.table import Table
+
 from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import RUNTIMES
@@ -16,6 +19,8 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import DataConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.evaluate import evaluate
+
+CONSOLE = Console(width=None if sys.stdout.isatty() else 120, record=True)
 
 RECIPE = [
     "--dataset=number_words/en_de",
@@ -45,8 +50,8 @@ def main(output: str) -> int:
     source, reference = _held_out(500)
     scores = evaluate(load_translator(output), source, reference)
     _show(output, source[:10])
-    print(f"\nexact match on {scores.sentences} held-out numbers: {scores.exact_match:.1%}")
-    print(f"training took {trained - started:.0f} s, the rest {time.time() - trained:.0f} s\n")
+    CONSOLE.print(f"\nexact match on {scores.sentences} held-out numbers: {scores.exact_match:.1%}")
+    CONSOLE.print(f"training took {trained - started:.0f} s, the rest {time.time() - trained:.0f} s\n")
     for what, path in (
         ("model", directory.model_file),
         ("SavedModel", directory.saved_model),
@@ -54,7 +59,7 @@ def main(output: str) -> int:
         ("verification", directory.verification_file),
         ("TensorBoard", directory.logs),
     ):
-        print(f"{what:14}{path}")
+        CONSOLE.print(f"{what:14}{path}")
     return 0 if scores.exact_match >= 0.95 else 1
 
 
@@ -65,12 +70,13 @@ def _held_out(count):
 
 
 def _show(output, lines):
-    columns = {runtime: load_translator(output, runtime).translate(lines) for runtime in RUNTIMES}
-    for i, line in enumerate(lines):
-        texts = [columns[runtime][i].text for runtime in RUNTIMES]
-        print(f"\n{line}")
-        for runtime, text in zip(RUNTIMES, texts, strict=True):
-            print(f"  {runtime:12}{text}")
+    translations = [load_translator(output, runtime).translate(lines) for runtime in RUNTIMES]
+    table = Table(show_lines=True)
+    for heading in ("held-out number", *RUNTIMES):
+        table.add_column(heading, overflow="fold")
+    for line, *cells in zip(lines, *translations, strict=True):
+        table.add_row(line, *(cell.text for cell in cells))
+    CONSOLE.print(table)
 
 
 if __name__ == "__main__":
