@@ -4,16 +4,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KT := $(BIN)/keras-transformer
 
-.PHONY: quickstart test test-extended lint format bench clean
+.PHONY: quickstart test test-extended lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --editable ".[dev,demo]"
 	touch $@
 
 $(VENV)/.installed-extended: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[dev,jax,torch]"
+	$(BIN)/pip install --quiet --editable ".[dev,demo,jax,torch]"
 	touch $@
 
 quickstart: $(VENV)/.installed

@@ -1,6 +1,6 @@
 """One layer of the package inside an ordinary Keras model: a classifier of token sequences.
 
-    python examples/one_layer.py
+python examples/one_layer.py
 """
 
 import keras

@@ -1,6 +1,6 @@
 """The whole road in one go: train on `number_words`, export, translate with every runtime side by side.
 
-    python examples/quickstart.py runs/quickstart
+python examples/quickstart.py runs/quickstart
 """
 
 import os

@@ -11,10 +11,10 @@ from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
-from keras_transformer.export.verify import VerificationError, compare, made_up_batches
+from keras_transformer.export.verify import VerificationError, compare, compare_texts, made_up_batches
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.saving import load_model
-from keras_transformer.translation import load_tokenizers
+from keras_transformer.translation import KerasTranslator, load_tokenizers, longest_source
 
 #: Format -> what writes it.
 _WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx}
@@ -44,12 +44,23 @@ def export(path: str, config: ExportConfig) -> None:
     """
     directory = ModelDirectory(path)
     directory.require_finished()
+    with directory.locked():
+        _export(directory, config)
+
+
+def _export(directory, config):
     tokenizers = load_tokenizers(directory)
     model = load_model(directory.model_file, compile=False)
-    batches = made_up_batches(model.config.source_vocabulary)
-    with directory.locked():
-        for name in config.formats:
-            _export_one(name, directory, model, tokenizers, config.strategy, batches)
+    batches = made_up_batches(model.config.source_vocabulary, min(30, longest_source(model.config.max_length)))
+    for name in config.formats:
+        _export_one(name, directory, model, tokenizers, config.strategy, batches)
+
+
+def _verify_text(directory, client, strategy, tokenizer, batches):
+    """Proves tokenizer and detokenizer of a program that has its own."""
+    lines = ["", "  ", *(text for batch in batches for text in tokenizer.decode(batch))]
+    keras_translator = KerasTranslator(directory.path, dataclasses.replace(strategy, n_best=1))
+    return compare_texts(keras_translator.translate(lines), client.translate(lines))
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches):
@@ -57,15 +68,16 @@ def _export_one(name, directory, model, tokenizers, strategy, batches):
     _say(f"{name}: exporting to {place}")
     with replacing(place) as temporary:
         _WRITERS[name](model, directory, tokenizers, strategy, temporary)
-        entries = {
-            program: _verified(program, model, client, search, batches)
-            for program, (client, search) in _programs(name, temporary, strategy).items()
-        }
+        entries = {}
+        for program, (client, search) in _programs(name, temporary, strategy).items():
+            entries[program] = _passed(program, search, compare(model, search, client, batches))
+            if name == "saved_model":
+                agreement = _verify_text(directory, client, search, tokenizers[0], batches)
+                entries[f"{program} text"] = _passed(f"{program} text", search, agreement)
     _record(directory, entries)
 
 
-def _verified(program, model, client, search, batches):
-    agreement = compare(model, search, client, batches)
+def _passed(program, search, agreement):
     if not agreement.passed:
         raise VerificationError(f"The {program} export does not agree with the Keras model: {agreement}")
     _say(f"{program}: {agreement.equal} of {agreement.sentences} sentences equal, {agreement.ties} ties")

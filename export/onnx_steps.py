@@ -1,5 +1,6 @@
 """A search of one's own over `encoder.onnx` and `decoder.onnx`: greedy, on the host."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ class OnnxGreedySearch:
             for name in ("encoder", "decoder")
         )
         self._extra_length = extra_length
+        self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The likeliest token at each step.
@@ -35,7 +37,8 @@ class OnnxGreedySearch:
             Tokens int32 `(batch, 1, length)` and log probabilities float32 `(batch, 1)`.
         """
         memory = self._run(self._encoder, source=source)
-        limits = np.maximum(memory["memory_mask"].sum(axis=1) + self._extra_length, 1)
+        limits = memory["memory_mask"].sum(axis=1) + self._extra_length
+        limits = limits.clip(1, self._config["max_length"])
         cache = self._empty_cache(len(source))
         token = np.full(len(source), BOS_ID, "int32")
         finished = np.zeros(len(source), bool)
@@ -44,7 +47,9 @@ class OnnxGreedySearch:
             step = self._run(self._decoder, tokens=token[:, None], **memory, **cache)
             logits = step.pop("logits")
             cache = {name.removeprefix("next_"): value for name, value in step.items()}
-            token = np.where(len(tokens) + 1 >= limits, EOS_ID, logits.argmax(axis=1)).astype("int32")
+            choosable = logits.copy()
+            choosable[:, [PAD_ID, BOS_ID]] = -np.inf
+            token = np.where(len(tokens) + 1 >= limits, EOS_ID, choosable.argmax(axis=1)).astype("int32")
             chosen = np.take_along_axis(logits, token[:, None], axis=1)[:, 0]
             scores += np.where(finished, 0, chosen - _log_sum_exp(logits))
             token = np.where(finished, PAD_ID, token).astype("int32")

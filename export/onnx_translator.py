@@ -32,7 +32,6 @@ class OnnxTranslator(Translator):
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.onnx").is_file():
             raise ModelDirectoryError(f"No ONNX export in {directory} (no model.onnx)")
-        super().__init__(*load_tokenizers(ModelDirectory(folder)))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = num_threads
         try:
@@ -43,6 +42,7 @@ class OnnxTranslator(Translator):
             raise ModelDirectoryError(f"Not a whole ONNX model: {folder / 'model.onnx'} ({error})") from error
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.exported_search = json.loads(metadata["search"])
+        super().__init__(*load_tokenizers(ModelDirectory(folder)), json.loads(metadata["config"])["max_length"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         if hashes != (self.source_tokenizer.sha256, self.target_tokenizer.sha256):
             raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that model.onnx was exported with")

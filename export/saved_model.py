@@ -8,7 +8,7 @@ import tensorflow_text as tf_text
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import EOS_ID, PAD_ID
-from keras_transformer.translation import MAX_SOURCE_LENGTH
+from keras_transformer.translation import longest_source
 
 
 class _Server(tf.Module):
@@ -21,17 +21,18 @@ class _Server(tf.Module):
         self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model)
         self._search = model.search
         self._strategy = strategy
+        self._max_source_length = longest_source(model.config.max_length)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def serving_default(self, text):
         """The best translation of each line."""
-        texts, scores = self._translate(text, dataclasses.replace(self._strategy, n_best=1))
+        texts, scores = self._translate_some(text, dataclasses.replace(self._strategy, n_best=1))
         return {"translation": texts[:, 0], "score": scores[:, 0]}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def n_best(self, text):
         """The best translations of each line, best first."""
-        texts, scores = self._translate(text, self._strategy)
+        texts, scores = self._translate_some(text, self._strategy)
         return {"translations": texts, "scores": scores}
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="source")])
@@ -40,8 +41,18 @@ class _Server(tf.Module):
         hypotheses = self._search(source, self._strategy)
         return {"tokens": hypotheses.tokens, "scores": hypotheses.scores}
 
+    def _translate_some(self, text, strategy):
+        """`_translate`, for a batch that may be empty."""
+        nothing = (tf.constant([], tf.string), tf.constant([], tf.float32))
+        shape = [0, strategy.n_best]
+        return tf.cond(
+            tf.size(text) > 0,
+            lambda: self._translate(text, strategy),
+            lambda: tuple(tf.reshape(part, shape) for part in nothing),
+        )
+
     def _translate(self, text, strategy):
-        ids = self._source_tokenizer.tokenize(text)[:, :MAX_SOURCE_LENGTH]
+        ids = self._source_tokenizer.tokenize(text)[:, : self._max_source_length]
         source = tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1).to_tensor(PAD_ID)
         tokens, scores = self._search(source, strategy)
         has_text = (ids.row_lengths() > 0)[:, None]

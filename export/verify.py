@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.decoding import BeamSearch, length_penalty
 from keras_transformer.losses import token_cross_entropy
 from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.translation import pad
+from keras_transformer.translation import Translation, pad
 
 #: Scores closer than this are a tie that rounding may decide either way.
 TIE = 1e-3
@@ -30,7 +30,7 @@ class Agreement:
         sentences: compared.
         equal: of equal tokens.
         ties: of other tokens whose teacher-forced score differs by less than `TIE`.
-        largest_score_difference: of the scores of equal tokens.
+        largest_score_difference: of the scores, of all ranks, where the best tokens are equal.
         passed: whether the export may appear.
     """
 
@@ -61,13 +61,15 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     sentences = equal = ties = 0
     largest = 0.0
     for source in batches:
-        expected, expected_scores = (part[:, 0] for part in model.generate(source, strategy))
-        tokens, scores = (part[:, 0] for part in program.search(source))
+        expected, expected_scores = model.generate(source, strategy)
+        tokens, scores = program.search(source)
+        expected, tokens = expected[:, 0], tokens[:, 0]
         for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
             sentences += 1
             if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
                 equal += 1
-                largest = max(largest, abs(float(expected_scores[row] - scores[row])))
+                difference = float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
+                largest = max(largest, difference if np.isfinite(difference) else np.inf)
             else:
                 hypotheses = pad([np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")])
                 both = teacher_forced_scores(model, np.repeat(source[row : row + 1], 2, axis=0), hypotheses, strategy)
@@ -94,11 +96,29 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
     return -(losses * is_real).sum(axis=1) / np.array(penalty)
 
 
-def made_up_batches(vocab_size: int, seed: int = 0) -> list[np.ndarray]:
+def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:
+    """Compares translations of text, where a program tokenizes and detokenizes for itself.
+
+    Args:
+        expected: the Keras model's.
+        found: the exported program's.
+
+    Returns:
+        `Agreement`; a tie has another text and nearly the same score.
+    """
+    differences = [abs(a.score - b.score) for a, b in zip(expected, found, strict=True)]
+    is_equal = [a.text == b.text for a, b in zip(expected, found, strict=True)]
+    is_tie = [not equal and difference < TIE for equal, difference in zip(is_equal, differences, strict=True)]
+    largest = max((d for d, equal in zip(differences, is_equal, strict=True) if equal), default=0.0)
+    return Agreement(len(expected), sum(is_equal), sum(is_tie), largest)
+
+
+def made_up_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
     """Sources of random subwords, in batches of several sizes and lengths.
 
     Args:
         vocab_size: of the source.
+        longest: subwords of a sentence at most, the end not counted.
         seed: of the draw.
 
     Returns:
@@ -107,6 +127,6 @@ def made_up_batches(vocab_size: int, seed: int = 0) -> list[np.ndarray]:
     draw = random.Random(seed)
 
     def sentence():
-        return [draw.randrange(EOS_ID + 1, vocab_size) for _ in range(draw.randint(1, 30))] + [EOS_ID]
+        return [draw.randrange(EOS_ID + 1, vocab_size) for _ in range(draw.randint(1, longest))] + [EOS_ID]
 
     return [pad([sentence() for _ in range(size)]) for size, count in BATCHES.items() for _ in range(count)]

@@ -27,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return COMMANDS[name](arguments[1:])
+    except BrokenPipeError:  # The reader has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ArgumentError, ValueError, OSError) as error:
         print(f"keras-transformer {name}: error: {error}", file=sys.stderr)
         return 2
@@ -40,7 +43,8 @@ def train(arguments: list[str]) -> int:
 
     parser = _parser(train)
     parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
-    parser.add_class_arguments(TrainConfig)
+    parser.add_class_arguments(TrainConfig, skip={"overwrite"})
+    parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
     config = _dataclass(parser, arguments, TrainConfig)
 
     from keras_transformer.training.train import train as run
@@ -155,7 +159,7 @@ def _translate_stream(translator, stream, batch_size):
 
     lines = (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in stream)
     with tqdm(unit="line", file=sys.stderr, disable=None) as bar:
-        while piece := list(itertools.islice(lines, 64 * batch_size)):
+        while piece := list(itertools.islice(lines, max(64 * batch_size, 1))):
             for translation in translator.translate(piece, batch_size):
-                print(translation.text)
+                print(" ".join(translation.text.splitlines()))
             bar.update(len(piece))

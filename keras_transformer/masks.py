@@ -58,8 +58,8 @@ def attention_mask(key_mask=None, mask=None, causal=None):
 
     Args:
         key_mask: boolean `(batch, key_length)`, `True` for keys that are real.
-        mask: boolean or 0/1, of rank 2 `(query_length, key_length)`, rank 3 `(batch, query_length,
-            key_length)` as in Keras, or rank 4; any axis may be 1.
+        mask: boolean or 0/1, of rank 2 at most `(query_length, key_length)`, rank 3 `(batch,
+            query_length, key_length)` as in Keras, or rank 4; any axis may be 1.
         causal: boolean `(query_length, key_length)`, from `causal_mask`.
 
     Returns:
@@ -67,7 +67,7 @@ def attention_mask(key_mask=None, mask=None, causal=None):
         `None` if nothing is masked.
 
     Raises:
-        ValueError: if `mask` has another rank.
+        ValueError: if `mask` has a higher rank.
     """
     parts = []
     if key_mask is not None:
@@ -102,10 +102,10 @@ def resolve(mask, inputs):
 
 
 def _with_head_axis(mask):
-    if len(mask.shape) == 2:
-        return mask[None, None]
+    if len(mask.shape) <= 2:
+        return ops.reshape(mask, (1,) * (4 - len(mask.shape)) + tuple(ops.shape(mask)))
     if len(mask.shape) == 3:
         return mask[:, None]
     if len(mask.shape) == 4:
         return mask
-    raise ValueError(f"`attention_mask` must have rank 2, 3 or 4. Received: shape={tuple(mask.shape)}")
+    raise ValueError(f"`attention_mask` must have rank 4 at most. Received: shape={tuple(mask.shape)}")

@@ -14,6 +14,11 @@ from typing import Any
 
 FORMAT_VERSION = 1
 
+#: The shared tokenizer, or the source's and the target's.
+_TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
+#: How the names of folders begin in which files are written before they take their place.
+_TEMPORARY = ".tmp-"
+
 
 class ModelDirectoryError(ValueError):
     """A directory that cannot be used as asked; the message says why."""
@@ -40,9 +45,8 @@ class ModelDirectory:
     @property
     def tokenizer_files(self) -> tuple[Path, Path]:
         """Files of the source's and the target's tokenizer: one and the same where it is shared."""
-        shared = self.path / "tokenizer.model"
-        separate = (self.path / "source_tokenizer.model", self.path / "target_tokenizer.model")
-        return separate if separate[0].exists() else (shared, shared)
+        shared, source, target = (self.path / name for name in _TOKENIZERS)
+        return (source, target) if source.exists() else (shared, shared)
 
     def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
         """Writes one shared tokenizer or a pair.
@@ -50,9 +54,9 @@ class ModelDirectory:
         Args:
             models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
         """
-        for name in ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model"):
+        for name in _TOKENIZERS:
             (self.path / name).unlink(missing_ok=True)
-        names = ("tokenizer.model",) if len(models) == 1 else ("source_tokenizer.model", "target_tokenizer.model")
+        names = _TOKENIZERS[:1] if len(models) == 1 else _TOKENIZERS[1:]
         for name, model in zip(names, models, strict=True):
             with replacing(self.path / name) as temporary:
                 temporary.write_bytes(model)
@@ -69,9 +73,9 @@ class ModelDirectory:
             raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
         try:
             record = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-            version = record["format"]
-        except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
-            raise ModelDirectoryError(f"Unreadable {self.config_file}: {error}") from error
+            version, _ = int(record["format"]), record["finished"]
+        except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, ValueError) as error:
+            raise ModelDirectoryError(f"Unreadable {self.config_file}: {error!r}") from error
         if version > FORMAT_VERSION:
             raise ModelDirectoryError(
                 f"{self.path} has format {version}; this version reads formats up to {FORMAT_VERSION}"
@@ -109,31 +113,41 @@ class ModelDirectory:
 
         Args:
             record: the configuration about to run.
-            overwrite: delete what another run has left.
+            overwrite: begin anew, whatever another run has left.
 
         Raises:
             ModelDirectoryError: if a finished model or another configuration's run lies there, or
                 files that are no run's, and `overwrite` is false.
         """
-        if not self.path.exists() or not any(self.path.iterdir()):
-            return False
+        if self.path.exists() and not self.path.is_dir():
+            raise ModelDirectoryError(f"{self.path} is a file, not a directory")
         if not self.config_file.exists():
-            raise ModelDirectoryError(f"{self.path} is not empty and is no model directory")
+            self._require_no_others()
+            return False
         found = self.record()
-        differing = _differences(record, {k: v for k, v in found.items() if k not in ("format", "finished")})
-        if found["finished"] and not overwrite:
-            raise ModelDirectoryError(f"{self.path} holds a finished model; overwrite=true replaces it")
-        if differing and not overwrite:
+        if overwrite:
+            return False
+        if found["finished"]:
+            raise ModelDirectoryError(f"{self.path} holds a finished model; --overwrite replaces it")
+        differing = _differences(record, {name: found.get(name) for name in record})
+        if differing:
             raise ModelDirectoryError(
                 f"{self.path} holds an unfinished run of another configuration, differing in: {'; '.join(differing)}"
             )
-        return not found["finished"] and not differing
+        return True
+
+    def _require_no_others(self):
+        """Refuses a folder of somebody else's files; those of a run killed at its beginning are ours."""
+        found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
+        others = {name for name in found - {*_TOKENIZERS, "logs", "checkpoints"} if not name.startswith(_TEMPORARY)}
+        if others:
+            raise ModelDirectoryError(f"{self.path} is not empty and is no model directory")
 
     def clear(self) -> None:
         """Deletes what a run writes; other files stay."""
         for folder in (self.checkpoints, self.logs, self.export):
             shutil.rmtree(folder, ignore_errors=True)
-        for name in ("model.keras", "tokenizer.model", "source_tokenizer.model", "target_tokenizer.model"):
+        for name in ("model.keras", *_TOKENIZERS):
             (self.path / name).unlink(missing_ok=True)
         self.config_file.unlink(missing_ok=True)
 
@@ -141,11 +155,12 @@ class ModelDirectory:
     def locked(self) -> Iterator[None]:
         """Holds the directory, made if need be, against other writers; a killed process holds nothing.
 
-        A directory that is empty in the end is removed.
+        A directory that was made and is empty in the end is removed.
 
         Raises:
             ModelDirectoryError: if another process holds it.
         """
+        is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         # On the directory itself, so that no lock file is left behind.
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -155,10 +170,13 @@ class ModelDirectory:
             os.close(descriptor)
             raise ModelDirectoryError(f"{self.path} is in use by another process") from error
         try:
+            for folder in (self.path, self.checkpoints, self.export):
+                for leftover in folder.glob(f"{_TEMPORARY}*"):  # Of processes that were killed.
+                    shutil.rmtree(leftover, ignore_errors=True)
             yield
         finally:
             os.close(descriptor)
-            if not any(self.path.iterdir()):
+            if is_new and not any(self.path.iterdir()):
                 self.path.rmdir()
 
 
@@ -173,15 +191,25 @@ def replacing(path: Path) -> Iterator[Path]:
         The path to write to, with the same suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".tmp-", dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=path.parent))
     temporary = folder / path.name
     try:
         yield temporary
         if path.is_dir():
-            path.rename(folder / "replaced")
-        temporary.rename(path)
+            _swap(path, temporary, folder / "replaced")
+        else:
+            temporary.rename(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _swap(path, temporary, aside):
+    path.rename(aside)
+    try:
+        temporary.rename(path)
+    except OSError:
+        aside.rename(path)
+        raise
 
 
 def _differences(wanted, found, prefix=""):

@@ -1,5 +1,6 @@
 """Loading models: importing this module registers every class of the package with Keras."""
 
+import os
 import zipfile
 
 import keras
@@ -24,6 +25,8 @@ def load_model(path, compile=True):
     Raises:
         ValueError: if there is no such file, or it is not a Keras model.
     """
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"Not a whole Keras model: {path} ({'cut short' if os.path.exists(path) else 'no such file'})")
     try:
         return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:

@@ -76,6 +76,7 @@ def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig) -> by
             unk_id=UNK_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
+            max_sentence_length=1 << 20,  # In bytes; longer lines would be skipped silently.
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -38,11 +38,13 @@ class Translator:
     Args:
         source_tokenizer: of the source.
         target_tokenizer: of the target.
+        num_positions: the model's learned positions, or `None` where any length will do.
     """
 
-    def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer):
+    def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, num_positions: int | None = None):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
+        self.max_source_length = longest_source(num_positions)
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses of one batch.
@@ -69,7 +71,7 @@ class Translator:
             ValueError: if `lines` is a string or holds anything but strings, or `batch_size` is not positive.
 
         Warns:
-            UserWarning: for each line longer than `MAX_SOURCE_LENGTH` subwords, which is cut there.
+            UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
         sentences = self._encode(self._checked(lines, batch_size))
         translations = [Translation("", 0.0)] * len(sentences)
@@ -88,21 +90,21 @@ class Translator:
         if isinstance(lines, (str, bytes)):
             raise ValueError(f"`lines` must be a list of strings. Received: {lines[:80]!r}")
         lines = list(lines)
-        wrong = next((line for line in lines if not isinstance(line, str)), None)
-        if wrong is not None:
-            raise ValueError(f"`lines` must hold strings. Received: {wrong!r}")
+        wrong = [line for line in lines if not isinstance(line, str)]
+        if wrong:
+            raise ValueError(f"`lines` must hold strings. Received: {wrong[0]!r}")
         # Lone surrogates are no text; SentencePiece takes valid UTF-8 only.
         return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
 
     def _encode(self, lines):
         sentences = self.source_tokenizer.encode(lines)
         for i, ids in enumerate(sentences):
-            if len(ids) > MAX_SOURCE_LENGTH + 1:
+            if len(ids) > self.max_source_length + 1:
                 warnings.warn(
-                    f"line {i + 1} has {len(ids) - 1} subwords; only the first {MAX_SOURCE_LENGTH} are translated",
+                    f"line {i + 1} has {len(ids) - 1} subwords; only the first {self.max_source_length} are translated",
                     stacklevel=3,
                 )
-                sentences[i] = ids[:MAX_SOURCE_LENGTH] + ids[-1:]
+                sentences[i] = ids[: self.max_source_length] + ids[-1:]
         return sentences
 
 
@@ -126,13 +128,22 @@ class KerasTranslator(Translator):
 
         directory = ModelDirectory(directory)
         directory.require_finished()
-        super().__init__(*load_tokenizers(directory))
         self.model = load_model(directory.model_file, compile=False)
+        super().__init__(*load_tokenizers(directory), self.model.config.max_length)
         self.strategy = strategy
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         return tuple(self.model.generate(source, self.strategy))
+
+
+def longest_source(num_positions: int | None) -> int:
+    """Subwords of a line that are translated, the end not counted.
+
+    Args:
+        num_positions: the model's learned positions, or `None` where any length will do.
+    """
+    return MAX_SOURCE_LENGTH if num_positions is None else min(MAX_SOURCE_LENGTH, num_positions - 1)
 
 
 def load_tokenizers(directory: ModelDirectory) -> tuple[Tokenizer, Tokenizer]:

@@ -1,12 +1,17 @@
 """What happens during `fit` besides the steps: progress, checkpoints, validation history, stopping."""
 
 import json
+import math
 import time
+import zipfile
 
 import keras
 from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory, replacing
+
+#: The file within a checkpoint that says where the training stood.
+_STATE = "training_state.json"
 
 
 class Progress(keras.callbacks.Callback):
@@ -42,8 +47,9 @@ class Progress(keras.callbacks.Callback):
 class Checkpoints(keras.callbacks.Callback):
     """Keeps the last whole state and the best weights, and the record of validations that decides them.
 
-    The step count is the optimizer's, which lies in the checkpoint itself; validations after it are
-    forgotten on resuming, so no second file has to agree with it.
+    The number of batches seen lies in the checkpoint file itself (the optimizer's count leaves out
+    updates that overflowed); validations after it are forgotten on resuming, so no second file has to
+    agree with it.
 
     Args:
         directory: the model directory.
@@ -60,23 +66,35 @@ class Checkpoints(keras.callbacks.Callback):
         self.patience = patience
         self.history: list[dict[str, float]] = []
         self.step = 0
+        self.saved_step = 0
 
-    def resume(self, step: int) -> None:
-        """Takes up the record where the checkpoint of this step stood.
+    def resume(self) -> int:
+        """Takes up the record where the checkpoint stands.
 
-        Args:
-            step: updates done.
+        Returns:
+            Batches seen; 0 without a checkpoint.
+
+        Raises:
+            ValueError: if the checkpoint is not whole.
         """
-        self.step = step
+        if self.last.exists():
+            try:
+                with zipfile.ZipFile(self.last) as archive:
+                    self.step = self.saved_step = json.loads(archive.read(_STATE))["step"]
+            except (zipfile.BadZipFile, KeyError, ValueError) as error:
+                raise ValueError(f"Not a whole checkpoint: {self.last} ({error})") from error
         if self.history_file.exists():
             validations = json.loads(self.history_file.read_text())
-            self.history = [entry for entry in validations if entry["step"] <= step]
+            self.history = [entry for entry in validations if entry["step"] <= self.step]
+        return self.step
 
     @property
     def should_stop(self) -> bool:
         """Whether patience has run out."""
-        losses = [entry["loss"] for entry in self.history]
-        return self.patience is not None and len(losses) - losses.index(min(losses, default=0)) > self.patience
+        losses = self._losses()
+        if self.patience is None or not losses:
+            return False
+        return len(losses) - losses.index(min(losses)) > self.patience
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
@@ -84,9 +102,9 @@ class Checkpoints(keras.callbacks.Callback):
             self._save_last()
 
     def on_epoch_end(self, epoch, logs=None):
-        losses = [entry["loss"] for entry in self.history]
         self.history.append({"step": self.step, "loss": float(logs["val_loss"]), "time": time.time()})
-        if self.history[-1]["loss"] <= min(losses, default=float("inf")):
+        *before, loss = self._losses()
+        if not before or loss < min(before):
             with replacing(self.best) as temporary:
                 self.model.save_weights(temporary)
         with replacing(self.history_file) as temporary:
@@ -94,6 +112,15 @@ class Checkpoints(keras.callbacks.Callback):
         self._save_last()
         self.model.stop_training = self.model.stop_training or self.should_stop
 
+    def _losses(self):
+        """Of all validations; what is no number counts as infinite."""
+        return [math.inf if math.isnan(entry["loss"]) else entry["loss"] for entry in self.history]
+
     def _save_last(self):
+        if self.step == self.saved_step:
+            return
         with replacing(self.last) as temporary:
             self.model.save(temporary)
+            with zipfile.ZipFile(temporary, "a") as archive:
+                archive.writestr(_STATE, json.dumps({"step": self.step}))
+        self.saved_step = self.step

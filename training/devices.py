@@ -1,5 +1,7 @@
 """The devices a training runs on."""
 
+import re
+
 import tensorflow as tf
 
 
@@ -14,16 +16,18 @@ def make_strategy(devices: str | None) -> tf.distribute.Strategy:
         A strategy.
 
     Raises:
-        ValueError: if a device does not exist.
+        ValueError: if a device does not exist or is named twice.
     """
     names = [name.strip() for name in devices.split(",")] if devices else _all_gpus()
-    cpus = sorted({name for name in names if name.upper().startswith("CPU:")})
+    cpus = {int(found[1]) for name in names if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
     if len(cpus) > 1:
-        _make_logical_cpus(1 + max(int(name.split(":")[1]) for name in cpus))
+        _make_logical_cpus(1 + max(cpus))
     known = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}
     unknown = [name for name in names if name.upper() not in known]
     if unknown:
         raise ValueError(f"`devices` must be among {sorted(known)}. Received: {', '.join(unknown)}")
+    if len({name.upper() for name in names}) < len(names):
+        raise ValueError(f"`devices` must be different ones. Received: {devices}")
     if len(names) == 1:
         return tf.distribute.OneDeviceStrategy(f"/{names[0]}") if devices else tf.distribute.get_strategy()
     return tf.distribute.MirroredStrategy(names) if names else tf.distribute.get_strategy()

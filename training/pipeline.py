@@ -101,6 +101,10 @@ class Buckets:
         rows = tuple(max(tokens_per_batch // length // replicas, 1) * replicas for length in lengths)
         return cls(lengths, rows)
 
+    def record(self) -> dict[str, list[int]]:
+        """The shapes as plain data."""
+        return {"lengths": list(self.lengths), "rows": list(self.rows)}
+
     def steps(self, histogram: np.ndarray) -> int:
         """Batches that a pass over the corpus makes, the filled last ones counted.
 

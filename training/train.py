@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
@@ -37,6 +38,8 @@ def train(config: TrainConfig) -> ModelDirectory:
         ValueError: if the data, the directory or the options cannot be used; nothing is left behind.
     """
     directory = ModelDirectory(config.output)
+    if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
+        raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
     directory.is_begun(config.record(), config.overwrite)
     strategy = make_strategy(config.devices)
     # Before any tokenizer is made: seeding clears TensorFlow's kernels, and the tokenizers with them.
@@ -45,12 +48,15 @@ def train(config: TrainConfig) -> ModelDirectory:
     with directory.locked():
         resuming = directory.is_begun(config.record(), config.overwrite)
         models = _tokenizers(config, directory, corpus, resuming)
+        transformer_config = _transformer_config(config, models)
         run = _prepare(config, corpus, models, strategy.num_replicas_in_sync)
         if not resuming:
             directory.clear()
-            directory.write_record(config.record(), finished=False)
             directory.write_tokenizers(models)
-        _fit(config, directory, run, _transformer_config(config, models), strategy)
+            directory.write_record({**config.record(), "batches": run.buckets.record()}, finished=False)
+        elif directory.record()["batches"] != run.buckets.record():
+            raise ValueError("The run was begun with batches of other sizes; resume it on as many devices")
+        _fit(config, directory, run, transformer_config, strategy)
     return directory
 
 
@@ -87,7 +93,10 @@ def _prepare(config, corpus, models, replicas) -> _Run:
     return _Run(
         tokenizer,
         train,
-        validation_batches(validation, validation_buckets),
+        # Of known size: Keras warns of data that end unannounced.
+        validation_batches(validation, validation_buckets).apply(
+            tf.data.experimental.assert_cardinality(validation_buckets.steps(validation_statistics.histogram))
+        ),
         statistics,
         buckets,
         buckets.steps(statistics.histogram),
@@ -95,25 +104,35 @@ def _prepare(config, corpus, models, replicas) -> _Run:
 
 
 def _transformer_config(config, models) -> TransformerConfig:
-    if config.init_from:
-        return TransformerConfig(**ModelDirectory(config.init_from).record()["model_as_built"])
+    built = _from_directory(config.init_from) if config.init_from else _from_tokenizers(config.model, models)
+    if built.max_length is not None and built.max_length < config.max_length:
+        raise ValueError(
+            f"`model.max_length` must be at least `max_length`, the longest side of a pair. "
+            f"Received: model.max_length={built.max_length}, max_length={config.max_length}"
+        )
+    return built
+
+
+def _from_directory(path) -> TransformerConfig:
+    return TransformerConfig(**ModelDirectory(path).record()["model_as_built"])
+
+
+def _from_tokenizers(model, models) -> TransformerConfig:
     sizes = [Tokenizer(model).vocab_size for model in models]
     vocabulary = {"vocab_size": sizes[-1], "share_embeddings": len(sizes) == 1}
     if len(sizes) == 2:
         vocabulary["source_vocab_size"] = sizes[0]
-    return config.model.transformer(**vocabulary)
+    return model.transformer(**vocabulary)
 
 
 def _fit(config, directory, run, transformer_config, strategy):
     recipe = config.recipe
     checkpoints = Checkpoints(directory, recipe.checkpoint_every, recipe.patience)
+    step = checkpoints.resume()
     with strategy.scope():
-        if checkpoints.last.exists():
-            model = load_model(checkpoints.last)
-        else:
-            model = _compiled(config, transformer_config, strategy)
-    step = int(model.optimizer.iterations.numpy())
-    checkpoints.resume(step)
+        model = load_model(checkpoints.last) if step else _compiled(config, transformer_config)
+    model.jit_compile = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
+    _seed_dropout(model, recipe.seed, step)
     total = min(recipe.epochs * run.steps_per_epoch, recipe.max_steps or sys.maxsize)
     progress = Progress(total, step, run.statistics.target_tokens / run.steps_per_epoch)
     callbacks = [checkpoints, progress, keras.callbacks.TensorBoard(directory.logs, write_graph=False)]
@@ -135,20 +154,28 @@ def _fit(config, directory, run, transformer_config, strategy):
     _finish(config, directory, transformer_config, checkpoints)
 
 
-def _compiled(config, transformer_config, strategy):
+def _compiled(config, transformer_config):
     recipe = config.recipe
     model = Transformer(transformer_config, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
     schedule = WarmupInverseSqrt(transformer_config.d_model, recipe.warmup_steps, recipe.peak_learning_rate)
-    xla = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
     model.compile(
         keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
-        jit_compile=xla,
     )
     return model
+
+
+def _seed_dropout(model, seed, step):
+    """Puts the dropout where an unbroken run's would be: its state is in no checkpoint of Keras.
+
+    The state is a seed and a count of draws, of which a layer makes one a step.
+    """
+    states = [variable for variable in model.variables if variable.name == "seed_generator_state"]
+    for i, state in enumerate(states):
+        state.assign([1000 * seed + i, step])
 
 
 class _Part(NamedTuple):

@@ -1,6 +1,12 @@
 """Search for the best target: greedy and beam search, with length penalties."""
 
-from keras_transformer.decoding.length_penalty import length_penalty
-from keras_transformer.decoding.search import IMPOSSIBLE, BeamSearch, GreedySearch, Hypotheses, SpecialIds
+import lazy_loader
 
-__all__ = ["IMPOSSIBLE", "BeamSearch", "GreedySearch", "Hypotheses", "SpecialIds", "length_penalty"]
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "length_penalty": ["length_penalty"],
+        "search": ["IMPOSSIBLE", "Hypotheses", "SpecialIds", "beam_search", "greedy_search"],
+        "strategies": ["BeamSearch", "GreedySearch"],
+    },
+)

@@ -2,9 +2,6 @@
 
 from keras import ops
 
-#: The kinds by name. "gnmt" is Wu et al. 2016, equation 14 with β = 0; the paper's search uses it.
-KINDS = ("gnmt", "length")
-
 
 def length_penalty(length, alpha: float, kind: str = "gnmt"):
     """((5 + length) / 6)^α for `"gnmt"`, length^α for `"length"`; float32.

@@ -144,11 +144,12 @@ class MultiHeadAttention(keras.layers.Layer):
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
         if cache is None:
             value_mask = masks.resolve(value_mask, value)
-            key_mask = value_mask if key is None else masks.resolve(key_mask, key)
+            key_mask = masks.resolve(key_mask, key)
+            key_mask = value_mask if key_mask is None else key_mask
         else:
             projected, key_mask = kv_cache.append(cache, projected, offset), None
         heads = self._query_heads(query, value)
-        causal = self._causal_mask(query, projected, cache, offset) if use_causal_mask else None
+        causal = self._causal_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
         dropout = self.weights_dropout if self.dropout else None
         attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout)
@@ -213,10 +214,15 @@ class MultiHeadAttention(keras.layers.Layer):
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return ops.reshape(heads, (*ops.shape(query)[:2], self.num_heads * self.d_v))
 
-    def _causal_mask(self, query, projected, cache, offset):
-        if cache is not None and kv_cache.GROWS and query.shape[1] == 1:
-            return None  # The newest position sees all that a growing cache holds.
-        return masks.causal_mask(ops.shape(query)[1], ops.shape(projected.key)[2], offset)
+    def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
+        query_length, key_length = ops.shape(query)[1], ops.shape(projected.key)[2]
+        if cache is None or kv_cache.GROWS:
+            # The newest position sees all that a growing cache holds.
+            is_newest = cache is not None and query.shape[1] == 1
+            return masks.causal_mask(query_length, key_length, offset) if use_causal_mask and not is_newest else None
+        if use_causal_mask:
+            return masks.causal_mask(query_length, key_length, offset)
+        return masks.causal_mask(1, key_length, offset + query_length - 1)  # What is filled so far.
 
 
 def _check_sizes(**sizes):

@@ -1,5 +1,7 @@
 """Compiled search: a thin Keras model whose call is the search."""
 
+import sys
+
 import keras
 import numpy as np
 
@@ -39,7 +41,8 @@ class Generator(keras.Model):
         """
         pad_id = self.transformer.config.pad_id
         if not kv_cache.GROWS:
-            padding = -source.shape[1] % _LENGTH_STEP
+            longest = self.transformer.config.max_length or sys.maxsize
+            padding = min(-source.shape[1] % _LENGTH_STEP, longest - source.shape[1])
             source = np.pad(source, ((0, 0), (0, padding)), constant_values=pad_id)
         tokens, scores = self.predict_on_batch(source)
         used = (tokens != pad_id).any(axis=(0, 1)).nonzero()[0]

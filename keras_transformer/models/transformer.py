@@ -56,8 +56,8 @@ class Transformer(keras.Model):
         if not isinstance(config, TransformerConfig):
             raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        self.config = config
-        self._make_layers(policy)
+        # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
+        vars(self).update(config=config, **_make_layers(config, policy))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))
@@ -65,37 +65,6 @@ class Transformer(keras.Model):
         self.dtype_policy = policy
         # One compiled search a strategy; behind a function, where Keras does not track them as layers.
         self._generators = functools.cache(functools.partial(Generator, self))
-
-    def _make_layers(self, policy):
-        config = self.config
-        sizes = {
-            field.name: getattr(config, field.name)
-            for field in dataclasses.fields(config)
-            if field.name in _STACK_ARGUMENTS
-        }
-
-        def embedding(vocab_size, name):
-            return TokenEmbedding(vocab_size, config.d_model, config.pad_id, dtype=policy, name=name)
-
-        def positions(name):
-            if config.positions == "sinusoidal":
-                return PositionalEncoding(dtype=policy, name=name)
-            return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
-
-        if config.share_embeddings:
-            shared = embedding(config.vocab_size, "embedding")
-            self.source_embedding = self.target_embedding = output_embedding = shared
-        else:
-            self.source_embedding = embedding(config.source_vocabulary, "source_embedding")
-            self.target_embedding = embedding(config.vocab_size, "target_embedding")
-            output_embedding = embedding(config.vocab_size, "output_embedding")
-        self.source_positions = positions("source_positions")
-        self.target_positions = positions("target_positions")
-        self.source_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout")
-        self.target_dropout = keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout")
-        self.encoder = Encoder(**sizes, dtype=policy, name="encoder")
-        self.decoder = Decoder(**sizes, dtype=policy, name="decoder")
-        self.logits = TiedLogits(output_embedding, dtype=policy, name="logits")
 
     def encode(self, source, source_mask=None):
         """The encoder's output.
@@ -216,3 +185,34 @@ _STACK_ARGUMENTS = frozenset(
     "num_layers d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
     "norm_first final_norm layer_norm_epsilon".split()
 )
+
+
+def _make_layers(config, policy):
+    """The layers of a `Transformer`, by the names of its attributes."""
+    sizes = {name: getattr(config, name) for name in _STACK_ARGUMENTS}
+
+    def embedding(vocab_size, name):
+        return TokenEmbedding(vocab_size, config.d_model, config.pad_id, dtype=policy, name=name)
+
+    def positions(name):
+        if config.positions == "sinusoidal":
+            return PositionalEncoding(dtype=policy, name=name)
+        return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
+
+    if config.share_embeddings:
+        source_embedding = target_embedding = output_embedding = embedding(config.vocab_size, "embedding")
+    else:
+        source_embedding = embedding(config.source_vocabulary, "source_embedding")
+        target_embedding = embedding(config.vocab_size, "target_embedding")
+        output_embedding = embedding(config.vocab_size, "output_embedding")
+    return {
+        "source_embedding": source_embedding,
+        "target_embedding": target_embedding,
+        "source_positions": positions("source_positions"),
+        "target_positions": positions("target_positions"),
+        "source_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout"),
+        "target_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout"),
+        "encoder": Encoder(**sizes, dtype=policy, name="encoder"),
+        "decoder": Decoder(**sizes, dtype=policy, name="decoder"),
+        "logits": TiedLogits(output_embedding, dtype=policy, name="logits"),
+    }

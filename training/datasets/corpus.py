@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gzip
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,16 +48,23 @@ def read_lines(path: str | Path) -> list[str]:
 
     Returns:
         Lines without their ends.
+
+    Raises:
+        ValueError: if the file cannot be read.
     """
-    opener = gzip.open if str(path).endswith(".gz") else open
-    with opener(path, "rb") as file:
-        return file.read().decode("utf-8", errors="replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    with _readable(path) as file:
+        text = file.read().decode("utf-8", errors="replace").replace("\r\n", "\n")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _from_files(config):
-    train = _file_pairs(config.source, config.target)
+    train, count = _file_pairs(config.source, config.target)
     if config.validation_source:
-        return Corpus(train, _file_pairs(config.validation_source, config.validation_target))
+        return Corpus(train, _file_pairs(config.validation_source, config.validation_target)[0])
+    if count < HELD_OUT_EVERY:
+        raise ValueError(
+            f"`validation_source` is needed where fewer than {HELD_OUT_EVERY} lines train. Received: {count} lines"
+        )
     numbered = train.enumerate()
     last = HELD_OUT_EVERY * HELD_OUT_MOST
 
@@ -72,35 +80,45 @@ def _from_files(config):
     )
 
 
-def _file_pairs(sources: Sequence[str], targets: Sequence[str]) -> tf.data.Dataset:
+def _file_pairs(sources: Sequence[str], targets: Sequence[str]) -> tuple[tf.data.Dataset, int]:
+    """The pairs, and how many lines they are."""
     if len(sources) != len(targets):
         raise ValueError(f"As many source as target files are needed. Received: {len(sources)} and {len(targets)}")
+    total = 0
     for source, target in zip(sources, targets, strict=True):
         counts = [_count_lines(path) for path in (source, target)]
         if counts[0] != counts[1]:
             raise ValueError(f"Files do not align: {source} has {counts[0]} lines, {target} has {counts[1]}")
+        total += counts[0]
     parts = [
         tf.data.Dataset.zip((_lines(source), _lines(target))) for source, target in zip(sources, targets, strict=True)
     ]
     pairs = parts[0]
     for part in parts[1:]:
         pairs = pairs.concatenate(part)
-    return pairs
+    return pairs, total
 
 
 def _lines(path):
     return tf.data.TextLineDataset(str(path), compression_type="GZIP" if str(path).endswith(".gz") else None)
 
 
-def _count_lines(path) -> int:
+@contextlib.contextmanager
+def _readable(path):
+    """The file, plain or gzipped; whatever keeps it from being read is a `ValueError` that names it."""
     opener = gzip.open if str(path).endswith(".gz") else open
-    count, last = 0, b"\n"
     try:
         with opener(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                count, last = count + chunk.count(b"\n"), chunk[-1:]
-    except (OSError, EOFError) as error:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _count_lines(path) -> int:
+    count, last = 0, b"\n"
+    with _readable(path) as file:
+        while chunk := file.read(1 << 20):
+            count, last = count + chunk.count(b"\n"), chunk[-1:]
     count += last != b"\n"
     if not count:
         raise ValueError(f"{path} is empty")

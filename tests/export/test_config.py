@@ -1,0 +1,45 @@
+import pytest
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.config import ExportConfig
+
+
+def test_defaults():
+    config = ExportConfig()
+    assert config.formats == ["saved_model", "onnx"]
+    assert config.strategy == BeamSearch(n_best=4)
+
+
+def test_the_search_is_the_configurations():
+    config = ExportConfig(format="onnx", beam_size=3, length_penalty=0.0, extra_length=7, length_penalty_kind="length")
+    assert config.formats == ["onnx"]
+    assert config.strategy == BeamSearch(
+        beam_size=3, length_penalty=0.0, extra_length=7, length_penalty_kind="length", n_best=3
+    )
+    assert type(config.strategy) is BeamSearch
+
+
+def test_spaces_between_formats():
+    assert ExportConfig(format=" onnx , saved_model,").formats == ["onnx", "saved_model"]
+
+
+@pytest.mark.parametrize("name", ["tflite", "onnx,tflite", "", ",", "ONNX"])
+def test_unknown_format(name):
+    with pytest.raises(ValueError, match=f"`format` must be among saved_model, onnx.* Received: format={name!r}"):
+        ExportConfig(format=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "`beam_size` must be at least 1. Received: beam_size=0"),
+        ({"beam_size": 2, "n_best": 3}, "`n_best` must be at most `beam_size`. Received: n_best=3, beam_size=2"),
+        ({"n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
+        ({"length_penalty": -0.5}, "`length_penalty` must be at least 0"),
+        ({"extra_length": -1}, "`extra_length` must be at least 0"),
+        ({"length_penalty_kind": "none"}, "`length_penalty_kind` must be one of"),
+    ],
+)
+def test_a_search_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        ExportConfig(**options)

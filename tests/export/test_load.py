@@ -1,0 +1,54 @@
+import pytest
+
+from keras_transformer.export import OnnxTranslator, SavedModelTranslator, load_translator
+from keras_transformer.model_directory import ModelDirectory
+
+
+@pytest.fixture
+def unexported(tmp_path):
+    """A finished model without any export."""
+    directory = ModelDirectory(tmp_path / "run")
+    directory.write_record({}, finished=True)
+    directory.write_tokenizers((b"subwords",))
+    directory.model_file.write_bytes(b"weights")
+    return directory.path
+
+
+def test_unknown_runtime(unexported):
+    with pytest.raises(ValueError, match="`runtime` must be one of keras, saved_model, onnx.* Received: runtime='tf'"):
+        load_translator(unexported, "tf")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "translator", "message"),
+    [
+        ("onnx", OnnxTranslator, r"No ONNX export in {} \(no model.onnx\)"),
+        ("saved_model", SavedModelTranslator, r"No SavedModel export in {} \(no saved_model.pb\)"),
+    ],
+)
+def test_no_export(unexported, runtime, translator, message):
+    for load in (translator, lambda path: load_translator(path, runtime)):
+        with pytest.raises(ValueError, match=message.format(unexported)):
+            load(unexported)
+
+
+@pytest.mark.parametrize("runtime", ["keras", "onnx", "saved_model"])
+def test_no_directory(tmp_path, runtime):
+    with pytest.raises(ValueError, match=str(tmp_path / "none")):
+        load_translator(tmp_path / "none", runtime)
+
+
+def test_broken_files(unexported):
+    for folder, name in (("onnx", "model.onnx"), ("saved_model", "saved_model.pb")):
+        (unexported / "export" / folder).mkdir(parents=True)
+        (unexported / "export" / folder / name).write_bytes(b"\xffnonsense")
+    with pytest.raises(ValueError, match=f"Not a whole SavedModel: {unexported / 'export' / 'saved_model'}"):
+        load_translator(unexported, "saved_model")
+    with pytest.raises(ValueError, match=f"Not a whole ONNX model: {unexported / 'export' / 'onnx' / 'model.onnx'}"):
+        load_translator(unexported, "onnx")
+
+
+def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
+    program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
+    for module in ("onnx_translator", "saved_model_translator", "load"):
+        assert run_python(program.format(module)) == "set()\n"

@@ -1,0 +1,127 @@
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from keras_transformer.export.onnx_passes import hoist_loop_invariants
+
+
+def value(name, dtype=TensorProto.FLOAT, shape=()):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def powers(trips):
+    """A loop of `trips` that multiplies x by a weight and adds a bias; weight and bias are carried as state."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["condition_in"], ["condition_out"]),
+            helper.make_node("Mul", ["x_in", "weight_in"], ["product"]),
+            helper.make_node("Add", ["product", "bias_in"], ["x_out"]),
+            helper.make_node("Identity", ["x_out"], ["scanned"]),
+        ],
+        "body",
+        [
+            value("i", TensorProto.INT64),
+            value("condition_in", TensorProto.BOOL),
+            *(value(name) for name in ("weight_in", "x_in", "bias_in")),
+        ],
+        [
+            value("condition_out", TensorProto.BOOL),
+            value("weight_in"),
+            value("x_out"),
+            value("bias_in"),
+            value("scanned"),
+        ],
+    )
+    loop_outputs = ["weight_end", "x_end", "bias_end", "all"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Loop", ["trips", "", "weight", "x", "bias"], loop_outputs, body=body),
+            helper.make_node("Add", ["x_end", "weight_end"], ["sum"]),
+        ],
+        "powers",
+        [value("x"), value("bias")],
+        [value("sum"), value("all", shape=(None,))],
+        [
+            helper.make_tensor("trips", TensorProto.INT64, (), [trips]),
+            helper.make_tensor("weight", TensorProto.FLOAT, (), [3]),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def run(model, **inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, {name: np.array(number, "float32") for name, number in inputs.items()})
+
+
+def loop_of(model):
+    (loop,) = (node for node in model.graph.node if node.op_type == "Loop")
+    return loop, loop.attribute[0].g
+
+
+def test_what_never_changes_is_captured_from_outside():
+    model = powers(3)
+    hoist_loop_invariants(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    loop, body = loop_of(model)
+    assert list(loop.input) == ["trips", "", "x"]
+    assert list(loop.output) == ["x_end", "all"]
+    assert [v.name for v in body.input] == ["i", "condition_in", "x_in"]
+    assert [v.name for v in body.output] == ["condition_out", "x_out", "scanned"]
+    assert list(body.node[1].input) == ["x_in", "weight"]
+    assert list(body.node[2].input) == ["product", "bias"]
+
+
+def test_results_stay_the_same():
+    before, after = powers(4), powers(4)
+    hoist_loop_invariants(after.graph)
+    for ours, theirs in zip(run(after, x=2, bias=1), run(before, x=2, bias=1), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    # x -> 3 x + 1: 7, 22, 67, 202; and the weight.
+    np.testing.assert_array_equal(run(after, x=2, bias=1)[1], [7, 22, 67, 202])
+    assert run(after, x=2, bias=1)[0] == 205
+
+
+def nested(trips):
+    """`powers` as the body of another loop, which carries its weight, bias and number of trips as state."""
+    inner = powers(2).graph.node[0].attribute[0].g
+    state = {"y_in": TensorProto.FLOAT, "w_in": TensorProto.FLOAT, "b_in": TensorProto.FLOAT, "n_in": TensorProto.INT64}
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go_in"], ["go_out"]),
+            helper.make_node("Loop", ["n_in", "", "w_in", "y_in", "b_in"], ["w", "y_out", "b", "each"], body=inner),
+        ],
+        "outer",
+        [value("j", TensorProto.INT64), value("go_in", TensorProto.BOOL), *(value(n, d) for n, d in state.items())],
+        [
+            value("go_out", TensorProto.BOOL),
+            value("y_out"),
+            *(value(name, dtype) for name, dtype in state.items() if name != "y_in"),
+        ],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                "Loop", ["trips", "", "y", "weight", "bias", "trips"], ["end", "w_end", "b_end", "n_end"], body=body
+            )
+        ],
+        "nested",
+        [value("y"), value("bias")],
+        [value("end")],
+        powers(trips).graph.initializer,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_a_loop_in_a_loop():
+    before, after = nested(2), nested(2)
+    hoist_loop_invariants(after.graph)
+    onnx.checker.check_model(after, full_check=True)
+    loop, body = loop_of(after)
+    assert list(loop.input) == ["trips", "", "y"] and list(loop.output) == ["end"]
+    assert list(body.node[1].input) == ["trips", "", "y_in"]
+    innermost = body.node[1].attribute[0].g
+    assert list(innermost.node[1].input) == ["x_in", "weight"]
+    assert list(innermost.node[2].input) == ["product", "bias"]
+    assert run(after, y=2, bias=1) == run(before, y=2, bias=1) == [202]

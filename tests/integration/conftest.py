@@ -1,0 +1,113 @@
+"""One tiny model, trained and exported once through the command line, for all tests of this folder."""
+
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.saving import load_model
+from keras_transformer.training.callbacks import Progress
+
+FOLDER = pathlib.Path(__file__).parent
+ENGLISH = "zero one two three four five six seven eight nine".split()
+GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
+
+#: Of a run that takes seconds. An epoch has 16 steps.
+OPTIONS = {
+    "max_length": 40,
+    "tokens_per_batch": 400,
+    "num_buckets": 2,
+    "tokenizer.vocab_size": 300,
+    "model.num_layers": 1,
+    "model.d_model": 16,
+    "model.num_heads": 2,
+    "model.d_ff": 32,
+    "model.use_bias": "false",
+    "recipe.max_steps": 24,
+    "recipe.validate_every": 10,
+    "recipe.checkpoint_every": 4,
+    "recipe.warmup_steps": 8,
+    "recipe.peak_learning_rate": 0.02,
+    "recipe.xla": "false",
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if FOLDER in item.path.parents:
+            # TensorFlow's answer to NumPy 2, in `keras.Model.save` and in TensorFlow's own SavedModel code.
+            item.add_marker(pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def toy_files(tmp_path_factory):
+    """Digits in English and in German, 1 to 7 a line: training files of 300 lines and test files of 20."""
+    folder = tmp_path_factory.mktemp("toy")
+    draw = random.Random(1)
+    for name, count in (("train", 300), ("test", 20)):
+        rows = [[draw.randrange(10) for _ in range(draw.randint(1, 7))] for _ in range(count)]
+        for language, words in (("en", ENGLISH), ("de", GERMAN)):
+            text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def arguments(toy_files):
+    """The command line's arguments of a tiny run."""
+
+    def arguments(output, **changes):
+        options = {
+            "output": output,
+            "source": toy_files / "train.en",
+            "target": toy_files / "train.de",
+            **OPTIONS,
+            **changes,
+        }
+        return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
+
+    return arguments
+
+
+@pytest.fixture(scope="session")
+def runs(arguments, tmp_path_factory):
+    """The folder of the finished run, `toy`, and of what lay there after step 14, `killed`."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    class Spy(Progress):
+        def on_train_batch_end(self, batch, logs=None):
+            super().on_train_batch_end(batch, logs)
+            if self.bar.n == 14:
+                shutil.copytree(folder / "toy", folder / "killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("keras_transformer.training.train.Progress", Spy)
+        assert main(arguments(folder / "toy")) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_directory(runs):
+    """The finished run. Read only."""
+    return runs / "toy"
+
+
+@pytest.fixture(scope="session")
+def exported(model_directory, tmp_path_factory):
+    """A copy of the run with all exports; its weights are random, so that its translations are unlike. Read only."""
+    path = tmp_path_factory.mktemp("exports") / "toy"
+    shutil.copytree(model_directory, path)
+    model, rng = load_model(path / "model.keras"), np.random.default_rng(4)
+    model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
+    model.save(path / "model.keras")
+    assert main(["export", str(path), "--extra_length", "5"]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def lines(toy_files):
+    """The source side of the test set."""
+    return (toy_files / "test.en").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,81 @@
+import io
+import sys
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.training.evaluate import evaluate
+from keras_transformer.translation import KerasTranslator
+
+SEARCH = ["--search.extra_length=5"]
+
+
+@pytest.fixture
+def expected(exported, lines):
+    return [t.text for t in KerasTranslator(exported, BeamSearch(extra_length=5)).translate([*lines, ""])]
+
+
+@pytest.mark.parametrize("runtime", ["keras", "saved_model", "onnx"])
+def test_standard_output_holds_the_translations_alone(exported, lines, expected, runtime, tmp_path, capfd):
+    (tmp_path / "text").write_text("\r\n".join([*lines, ""]) + "\n", encoding="utf-8")
+    options = SEARCH if runtime == "keras" else []
+    capfd.readouterr()
+    assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime", runtime, *options]) == 0
+    assert capfd.readouterr().out == "".join(text + "\n" for text in expected)
+
+
+def test_standard_input(exported, lines, expected, monkeypatch, capsys):
+    text = "\n".join([*lines, ""]) + "\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+    assert main(["translate", str(exported), "--runtime=onnx", "--batch_size=3"]) == 0
+    assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
+
+
+def test_no_lines_give_no_lines(exported, tmp_path, capsys):
+    (tmp_path / "text").touch()
+    assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_evaluate(exported, toy_files, lines, capsys):
+    files = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
+    assert main(["evaluate", str(exported), *files, *SEARCH]) == 0
+    reference = (toy_files / "test.de").read_text(encoding="utf-8").splitlines()
+    scores = evaluate(KerasTranslator(exported, BeamSearch(extra_length=5)), lines, reference)
+    assert capsys.readouterr().out == f"{scores}\n"
+
+
+BAD = {
+    "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "do not align: 20 and 300 lines"),
+    "missing": (["--source={files}/test.en", "--reference={files}/none"], "Cannot read {files}/none"),
+    "empty": (["--source=/dev/null", "--reference=/dev/null"], "Received: 0 and 0"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), BAD.values(), ids=BAD)
+def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
+    options = [option.format(files=toy_files) for option in options]
+    assert main(["evaluate", str(exported), "--runtime=onnx", *options]) == 2
+    captured = capsys.readouterr()
+    assert message.format(files=toy_files) in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["none"], "No such file or directory: 'none'"),
+        (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
+    ],
+)
+def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\n")))
+    assert main(["translate", str(exported), *options, "--runtime=onnx"]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.out == ""
+
+
+def test_a_runtime_that_is_not_exported(model_directory, capsys):
+    assert main(["translate", str(model_directory), "--runtime=onnx"]) == 2
+    assert f"No ONNX export in {model_directory} (no model.onnx)" in capsys.readouterr().err

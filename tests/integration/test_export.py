@@ -1,0 +1,108 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.export import export as exporting
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.verify import Agreement
+from keras_transformer.model_directory import ModelDirectory
+
+AGREEING = Agreement(224, 224, 0, 1e-6)
+DISAGREEING = Agreement(224, 200, 0, 1e-6)
+
+
+@pytest.fixture
+def unexported(model_directory, tmp_path):
+    shutil.copytree(model_directory, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Replaces the writers by one that writes the beam's size, and the comparison by its result."""
+
+    def write(model, directory, tokenizers, strategy, path):
+        path.mkdir()
+        (path / "program").write_text(json.dumps(strategy.beam_size))
+
+    def quick(agreement):
+        monkeypatch.setattr(exporting, "_WRITERS", dict.fromkeys(("saved_model", "onnx"), write))
+        monkeypatch.setattr(exporting, "_programs", lambda name, path, strategy: {name: (None, strategy)})
+        monkeypatch.setattr(exporting, "compare", lambda model, strategy, client, batches: agreement)
+        monkeypatch.setattr(exporting, "_verify_text", lambda *args: agreement)
+
+    return quick
+
+
+def test_verification(exported):
+    entries = json.loads((exported / "export" / "verification.json").read_text())
+    assert set(entries) == {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
+    for name, entry in entries.items():
+        sentences = 226 if name == "saved_model text" else 224
+        assert entry["sentences"] == sentences == entry["equal"] + entry["ties"] and entry["ties"] <= 1
+        assert 0 <= entry["largest_score_difference"] < 1e-3
+        assert entry["search"]["extra_length"] == 5
+    assert entries["onnx"]["search"]["beam_size"] == 4
+
+
+def test_nothing_else_is_left(exported):
+    assert {file.name for file in (exported / "export").iterdir()} == {"onnx", "saved_model", "verification.json"}
+
+
+def test_a_disagreement_leaves_nothing(unexported, quick, capsys):
+    quick(DISAGREEING)
+    assert main(["export", str(unexported), "--format", "onnx"]) == 1
+    assert "The onnx export does not agree with the Keras model: Agreement(sentences=224" in capsys.readouterr().err
+    assert not list((unexported / "export").glob("*"))
+
+
+def test_a_disagreement_leaves_the_export_before(unexported, quick):
+    quick(AGREEING)
+    exporting.export(str(unexported), ExportConfig(format="onnx"))
+    quick(DISAGREEING)
+    assert main(["export", str(unexported), "--format", "onnx", "--beam_size", "2"]) == 1
+    assert (unexported / "export" / "onnx" / "program").read_text() == "4"
+    assert json.loads((unexported / "export" / "verification.json").read_text())["onnx"]["search"]["beam_size"] == 4
+
+
+def test_exporting_again_replaces(unexported, quick):
+    quick(AGREEING)
+    exporting.export(str(unexported), ExportConfig())
+    exporting.export(str(unexported), ExportConfig(format="onnx", beam_size=2))
+    programs = {name: (unexported / "export" / name / "program").read_text() for name in ("onnx", "saved_model")}
+    assert programs == {"onnx": "2", "saved_model": "4"}
+    entries = json.loads((unexported / "export" / "verification.json").read_text())
+    sizes = {name: entry["search"]["beam_size"] for name, entry in entries.items()}
+    assert sizes == {"onnx": 2, "saved_model": 4, "saved_model text": 4}
+
+
+def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypatch):
+    """The SavedModel of one model, compared with another."""
+    shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+
+    def write_another(model, directory, tokenizers, strategy, path):
+        shutil.copytree(exported / "export" / "saved_model", path)
+        model.set_weights([weight + 0.2 * np.sign(weight) for weight in model.get_weights()])
+
+    monkeypatch.setitem(exporting._WRITERS, "saved_model", write_another)
+    monkeypatch.setattr(exporting, "made_up_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")] * 3)
+    with pytest.raises(exporting.VerificationError, match="The saved_model export does not agree"):
+        exporting.export(str(tmp_path / "run"), ExportConfig(format="saved_model", extra_length=5))
+    assert not list((tmp_path / "run" / "export").glob("*"))
+
+
+def test_unfinished_model(runs, capsys):
+    assert main(["export", str(runs / "killed")]) == 2
+    assert "holds no finished model (missing: " in capsys.readouterr().err
+    assert not (runs / "killed" / "export").exists()
+
+
+def test_a_model_in_use(unexported, quick, capsys):
+    quick(AGREEING)
+    with ModelDirectory(unexported).locked():
+        assert main(["export", str(unexported)]) == 2
+    assert f"{unexported} is in use by another process" in capsys.readouterr().err
+    assert not (unexported / "export").exists()

@@ -1,0 +1,183 @@
+import json
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import OnnxTranslator
+from keras_transformer.export.verify import made_up_batches
+from keras_transformer.saving import load_model
+from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+
+NAMES = ["model", "encoder", "decoder"]
+PROGRAM = """
+import json, sys
+from keras_transformer.export import OnnxTranslator
+
+translations = OnnxTranslator(sys.argv[1]).translate(json.loads(sys.argv[2]))
+assert not {"tensorflow", "keras"} & set(sys.modules)
+print(json.dumps([translation.text for translation in translations]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(exported):
+    return exported / "export" / "onnx"
+
+
+@pytest.fixture(scope="module")
+def model(exported):
+    return load_model(exported / "model.keras", compile=False)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def proto(request, folder):
+    return onnx.load(folder / f"{request.param}.onnx")
+
+
+def graphs(graph):
+    """A graph and all that it holds."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from graphs(attribute.g)
+
+
+def interface(values):
+    return {
+        value.name: (
+            onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type),
+            tuple(axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim),
+        )
+        for value in values
+    }
+
+
+def test_the_folder(folder):
+    assert {file.name for file in folder.iterdir()} == {f"{name}.onnx" for name in NAMES} | {"tokenizer.model"}
+
+
+def test_the_whole_model_is_valid(proto):
+    onnx.checker.check_model(proto, full_check=True)
+
+
+def test_only_standard_operators(proto):
+    assert {node.domain for graph in graphs(proto.graph) for node in graph.node} == {""}
+    assert not proto.functions
+
+
+def test_no_loop_carries_what_it_never_changes(proto):
+    loops = [node for graph in graphs(proto.graph) for node in graph.node if node.op_type == "Loop"]
+    for loop in loops:
+        body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+        states = zip(body.input[2:], body.output[1:], strict=False)
+        assert [given.name for given, made in states if given.name == made.name] == []
+
+
+def test_the_search_is_a_loop(folder):
+    proto = onnx.load(folder / "model.onnx")
+    assert any(node.op_type == "Loop" for graph in graphs(proto.graph) for node in graph.node)
+
+
+def test_interfaces(folder):
+    found = {
+        name: (interface(proto.graph.input), interface(proto.graph.output))
+        for name in NAMES
+        for proto in [onnx.load(folder / f"{name}.onnx")]
+    }
+    source = {"source": ("INT32", ("batch", "source_length"))}
+    memory = {
+        "memory_key": ("FLOAT", (1, "batch", 2, "source_length", 8)),
+        "memory_value": ("FLOAT", (1, "batch", 2, "source_length", 8)),
+        "memory_mask": ("BOOL", ("batch", "source_length")),
+    }
+
+    def cache(prefix, time):
+        return {f"{prefix}_{part}": ("FLOAT", (1, "rows", 2, time, 8)) for part in ("key", "value")}
+
+    assert found["model"] == (source, {"tokens": ("INT32", ("batch", 4, "length")), "scores": ("FLOAT", ("batch", 4))})
+    assert found["encoder"] == (source, memory)
+    assert found["decoder"] == (
+        {"tokens": ("INT32", ("rows", 1)), **memory, **cache("cache", "time")},
+        {"logits": ("FLOAT", ("rows", 300)), **cache("next_cache", "next_time")},
+    )
+
+
+def test_metadata(proto, exported):
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    search = {"beam_size": 4, "length_penalty": 0.6, "length_penalty_kind": "gnmt", "extra_length": 5, "n_best": 4}
+    assert json.loads(metadata["search"]) == search
+    assert json.loads(metadata["config"])["vocab_size"] == 300
+    sha256 = Tokenizer(exported / "tokenizer.model").sha256
+    assert metadata["source_tokenizer_sha256"] == metadata["target_tokenizer_sha256"] == sha256
+    assert proto.producer_name == "keras-transformer"
+
+
+def test_tokens_equal_those_of_keras(folder, model):
+    search = BeamSearch(extra_length=5, n_best=4)
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    for source in made_up_batches(300, longest=12, seed=9)[4:12]:
+        tokens, scores = session.run(["tokens", "scores"], {"source": source})
+        expected = model.generate(source, search)
+        width = max(tokens.shape[2], expected.tokens.shape[2])
+        both = [np.pad(x, [(0, 0), (0, 0), (0, width - x.shape[2])]) for x in (tokens, expected.tokens)]
+        np.testing.assert_array_equal(*both)
+        np.testing.assert_allclose(scores, expected.scores, atol=1e-4)
+
+
+def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model):
+    """Greedy search by hand, written from the interfaces alone."""
+    encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))
+    source = made_up_batches(300, longest=9, seed=2)[9]
+    names = ["memory_key", "memory_value", "memory_mask"]
+    memory = dict(zip(names, encoder.run(names, {"source": source}), strict=True))
+    cache = [np.zeros((1, 7, 2, 0, 8), "float32")] * 2
+    newest, found = np.full((7, 1), 2, "int32"), []
+    limits = (source != 0).sum(axis=1) + 5
+    for step in range(limits.max()):
+        feed = {"tokens": newest, "cache_key": cache[0], "cache_value": cache[1], **memory}
+        logits, *cache = decoder.run(["logits", "next_cache_key", "next_cache_value"], feed)
+        assert cache[0].shape == (1, 7, 2, step + 1, 8)
+        token = np.where(step + 1 >= limits, 3, logits.argmax(axis=1))
+        ended = np.array([3 in row for row in np.stack(found, axis=1)]) if found else np.zeros(7, bool)
+        found.append(np.where(ended, 0, token))
+        newest = found[-1][:, None].astype("int32")
+    expected = model.generate(source, GreedySearch(extra_length=5)).tokens[:, 0]
+    found = np.stack(found, axis=1)
+    np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
+    assert not found[:, expected.shape[1] :].any()
+
+
+def test_the_client_needs_neither_tensorflow_nor_keras(exported, folder, run_python, lines):
+    texts = [translation.text for translation in OnnxTranslator(exported).translate(lines[:5])]
+    for path in (exported, folder):
+        assert json.loads(run_python(PROGRAM, path, json.dumps(lines[:5]))) == texts
+
+
+def test_a_swapped_tokenizer_is_found(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "onnx")
+    other = train_sentencepiece(["some other text of other words"], TokenizerConfig(vocab_size=280))
+    (tmp_path / "onnx" / "tokenizer.model").write_bytes(other)
+    with pytest.raises(ValueError, match=f"The tokenizer in {tmp_path / 'onnx'} is not the one"):
+        OnnxTranslator(tmp_path / "onnx")
+
+
+@pytest.mark.parametrize("change", ["cut", "deleted"])
+def test_a_broken_tokenizer_is_named(folder, tmp_path, change):
+    shutil.copytree(folder, tmp_path / "onnx")
+    file = tmp_path / "onnx" / "tokenizer.model"
+    file.unlink() if change == "deleted" else file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises((ValueError, OSError), match=str(file)):
+        OnnxTranslator(tmp_path / "onnx")
+
+
+def test_a_cut_model_is_named(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "onnx")
+    file = tmp_path / "onnx" / "model.onnx"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(ValueError, match=f"Not a whole ONNX model: {file}"):
+        OnnxTranslator(tmp_path / "onnx")

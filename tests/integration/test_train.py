@@ -1,0 +1,92 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import yaml
+
+from keras_transformer.cli import main
+from keras_transformer.config import TransformerConfig
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_model
+
+
+def record(path):
+    return yaml.safe_load((path / "config.yaml").read_text())
+
+
+def validations_of(path):
+    return json.loads((path / "checkpoints" / "validations.json").read_text())
+
+
+def test_the_directory_holds_what_is_promised(model_directory):
+    names = {path.name for path in model_directory.iterdir()}
+    assert names == {"config.yaml", "model.keras", "tokenizer.model", "checkpoints", "logs"}
+    checkpoints = {path.name for path in (model_directory / "checkpoints").iterdir()}
+    assert checkpoints == {"last.keras", "best.weights.h5", "validations.json"}
+    assert list((model_directory / "logs").rglob("events.out.tfevents.*"))
+
+
+def test_the_record(model_directory):
+    found = record(model_directory)
+    assert (found["format"], found["finished"]) == (1, True)
+    assert found["recipe"]["max_steps"] == 24 and found["model"]["d_model"] == 16
+    built = TransformerConfig(**found["model_as_built"])
+    assert (built.vocab_size, built.num_layers, built.d_ff, built.share_embeddings) == (300, 1, 32, True)
+    assert load_model(model_directory / "model.keras").config == built
+
+
+def test_the_model_is_float32_and_has_no_optimizer(model_directory):
+    model = keras.saving.load_model(model_directory / "model.keras")
+    assert not model.compiled
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    assert model.dtype_policy.name == "float32"
+
+
+def test_every_step_was_done_and_validated(model_directory):
+    validations = validations_of(model_directory)
+    assert [entry["step"] for entry in validations] == [10, 20, 24]
+    assert validations[-1]["loss"] < validations[0]["loss"] - 0.05
+    assert int(load_model(model_directory / "checkpoints" / "last.keras").optimizer.iterations.numpy()) == 24
+
+
+def test_the_model_has_the_best_weights(model_directory):
+    model = load_model(model_directory / "model.keras")
+    best = load_model(model_directory / "model.keras")
+    best.set_weights([np.zeros_like(weight) for weight in best.get_weights()])
+    best.load_weights(model_directory / "checkpoints" / "best.weights.h5")
+    for ours, theirs in zip(model.get_weights(), best.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.slow
+def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path):
+    """It begins with the other model's weights and subwords, and runs out of patience."""
+    without = dict.fromkeys(["model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"])
+    recipe = {"precision": "mixed_bfloat16", "peak_learning_rate": 1e-9, "validate_every": 1, "patience": 2}
+    changes = {**without, "tokenizer.vocab_size": None, **{f"recipe.{name}": value for name, value in recipe.items()}}
+    path = tmp_path / "tuned"
+    assert main(arguments(path, init_from=model_directory, **{"recipe.weights": "last"}, **changes)) == 0
+
+    tuned, first = (load_model(folder / "model.keras") for folder in (path, model_directory))
+    for ours, theirs in zip(tuned.get_weights(), first.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-7)
+    assert (path / "tokenizer.model").read_bytes() == (model_directory / "tokenizer.model").read_bytes()
+    assert record(path)["model_as_built"] == record(model_directory)["model_as_built"]
+    assert [entry["step"] for entry in validations_of(path)] == [1, 2, 3]
+    last = load_model(path / "checkpoints" / "last.keras")
+    assert (last.dtype_policy.name, tuned.dtype_policy.name) == ("mixed_bfloat16", "float32")
+
+
+@pytest.mark.slow
+def test_separate_vocabularies_and_learned_positions(arguments, tmp_path):
+    changes = {"tokenizer.vocab_size": 280, "tokenizer.shared": "false", "recipe.max_steps": 2}
+    assert main([*arguments(tmp_path, **changes), "--model.positions=learned", "--model.max_length=40"]) == 0
+    files = ModelDirectory(tmp_path).tokenizer_files
+    assert [file.name for file in files] == ["source_tokenizer.model", "target_tokenizer.model"]
+    assert files[0].read_bytes() != files[1].read_bytes()
+    config = load_model(tmp_path / "model.keras").config
+    built = {"positions": "learned", "max_length": 40, "share_embeddings": False}
+    assert {name: getattr(config, name) for name in built} == built
+    assert (config.source_vocab_size, config.vocab_size) == (280, 280)
+    assert main(["export", str(tmp_path), "--extra_length=5"]) == 0

@@ -1,0 +1,62 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.losses import token_cross_entropy
+from keras_transformer.saving import load_model
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.config import DataConfig
+from keras_transformer.training.datasets import load_corpus
+from keras_transformer.training.pipeline import Buckets, filtered, validation_batches
+from keras_transformer.training.tokenizer import PairTokenizer
+
+SMOOTHING = 0.1
+
+
+@pytest.fixture(scope="module")
+def checkpoint(model_directory):
+    """The compiled model of the run, as `fit` validates it."""
+    return load_model(model_directory / "checkpoints" / "last.keras")
+
+
+@pytest.fixture(scope="module")
+def data(model_directory, toy_files):
+    """8 pairs of ids of unlike lengths, and their histogram."""
+    files = {"source": str(toy_files / "train.en"), "target": str(toy_files / "train.de")}
+    config = DataConfig(**files, max_length=40, tokens_per_batch=400)
+    tokenizer = PairTokenizer(((model_directory / "tokenizer.model").read_bytes(),))
+    rows = list(tokenizer(load_corpus(config).train.take(8)).as_numpy_iterator())
+    spec = tf.TensorSpec([None], tf.int32)
+    pairs = tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=(spec, spec))
+    return rows, *filtered(pairs, config)
+
+
+def by_hand(model, rows, smoothing):
+    """The mean over the corpus's real tokens, sentence by sentence without padding."""
+    losses = []
+    for source, labels in rows:
+        target = np.concatenate([[2], labels[:-1]])
+        logits = model({"source": source[None], "target": target[None]}, training=False)
+        losses.append(np.array(token_cross_entropy(labels[None], logits, smoothing))[0])
+    return np.concatenate(losses).mean()
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize(("num_buckets", "tokens_per_batch"), [(1, 2000), (3, 120)])
+def test_validation_loss_is_the_mean_over_real_tokens(checkpoint, data, num_buckets, tokens_per_batch):
+    rows, pairs, statistics = data
+    buckets = Buckets.fit(statistics.histogram, num_buckets, tokens_per_batch)
+    logs = checkpoint.evaluate(validation_batches(pairs, buckets), verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(by_hand(checkpoint, rows, SMOOTHING), rel=1e-5)
+    assert logs["perplexity"] == pytest.approx(np.exp(by_hand(checkpoint, rows, 0.0)), rel=1e-5)
+
+
+def test_the_loss_in_the_log_is_the_validation_loss_of_the_last_model(checkpoint, model_directory, toy_files):
+    entries = json.loads((model_directory / "checkpoints" / "validations.json").read_text())
+    lines = [(toy_files / f"train.{name}").read_text().splitlines()[99::100] for name in ("en", "de")]
+    tokenizer = Tokenizer(model_directory / "tokenizer.model")
+    rows = [tuple(map(np.array, pair)) for pair in zip(*map(tokenizer.encode, lines), strict=True)]
+    assert len(rows) == 3
+    assert entries[-1]["loss"] == pytest.approx(by_hand(checkpoint, rows, SMOOTHING), rel=1e-5)

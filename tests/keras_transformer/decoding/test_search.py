@@ -1,0 +1,259 @@
+"""Search over scripted logits: a table says what follows every possible beginning."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.decoding import BeamSearch, GreedySearch, SpecialIds, length_penalty, search
+
+to_numpy = keras.ops.convert_to_numpy
+ops = keras.ops
+VOCAB, LIMIT = 6, 4
+IDS = SpecialIds(pad=0, bos=2, eos=3)
+#: Hypotheses of up to four tokens, of which three are free: 1 + 3 + 9 + 27.
+EVERYTHING = 40
+PENALTIES = [("gnmt", 0.0), ("gnmt", 0.6), ("gnmt", 2.0), ("length", 0.5), ("length", 1.0), ("length", 3.0)]
+
+
+class Script:
+    """Logits of `sentences` independent sentences, `(sentences, step, beginning, vocabulary)`.
+
+    A beginning is its tokens read as a number in base `VOCAB`. It lives in the search's cache, so a
+    cache that is not reordered with its rows gives wrong logits.
+    """
+
+    def __init__(self, sentences, seed=0, eos_bonus=0.0, limit=LIMIT):
+        rng = np.random.default_rng(seed)
+        self.table = rng.normal(scale=2, size=(sentences, limit, VOCAB ** (limit - 1), VOCAB)).astype("float32")
+        self.table[..., IDS.eos] += eos_bonus
+        self.sentences = sentences
+
+    def log_probs(self, sentence, reference):
+        def log_probs(prefix):
+            beginning = sum(token * VOCAB**i for i, token in enumerate(reversed(prefix)))
+            return reference.log_softmax(self.table[sentence, len(prefix), beginning])
+
+        return log_probs
+
+    def next_logits(self, tokens, cache, offset):
+        beginning, sentence = cache[0]
+        beginning = ops.where(offset == 0, 0, beginning * VOCAB + tokens[:, 0])
+        step = ops.minimum(offset, self.table.shape[1] - 1)
+        position = (sentence * self.table.shape[1] + step) * self.table.shape[2] + beginning
+        logits = ops.take(ops.reshape(self.table, (-1, VOCAB)), position, axis=0)
+        return logits, (KeyValue(beginning, sentence),)
+
+    def run(self, strategy, limits=None, max_length=LIMIT):
+        rows = self.sentences * strategy.beam_size
+        sentence = ops.convert_to_tensor(np.repeat(np.arange(self.sentences, dtype="int32"), strategy.beam_size))
+        cache = (KeyValue(ops.zeros((rows,), "int32"), sentence),)
+        limits = ops.convert_to_tensor([LIMIT] * self.sentences if limits is None else limits, "int32")
+        found = strategy.search(self.next_logits, cache, limits, max_length, IDS)
+        return to_numpy(found.tokens), to_numpy(found.scores)
+
+
+@pytest.fixture
+def count_steps(monkeypatch):
+    """A list that receives the number of steps of every search."""
+    steps, while_loop = [], ops.while_loop
+
+    def counting(*args, **kwargs):
+        state = while_loop(*args, **kwargs)
+        steps.append(int(state[0]))
+        return state
+
+    monkeypatch.setattr(search.ops, "while_loop", counting)
+    return steps
+
+
+def without_padding(tokens):
+    """Up to and with the end token."""
+    tokens = [int(token) for token in tokens]
+    return tuple(tokens[: tokens.index(IDS.eos) + 1])
+
+
+def assert_found(tokens, scores, expected):
+    """One sentence's hypotheses, in their order."""
+    np.testing.assert_allclose(scores, [score for score, _ in expected], atol=1e-4)
+    assert [without_padding(row) for row in tokens] == [hypothesis for _, hypothesis in expected]
+    for row in tokens:
+        assert not row[len(without_padding(row)) :].any()
+
+
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+def test_a_beam_that_holds_everything_is_exhaustive_search(kind, alpha, reference):
+    strategy = BeamSearch(beam_size=EVERYTHING, n_best=EVERYTHING, length_penalty=alpha, length_penalty_kind=kind)
+    script = Script(3)
+    tokens, scores = script.run(strategy)
+    for sentence in range(3):
+        expected = reference.all_hypotheses(script.log_probs(sentence, reference), LIMIT, IDS, alpha, kind)
+        assert len(expected) == EVERYTHING
+        assert_found(tokens[sentence], scores[sentence], expected)
+
+
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+def test_limits_are_each_sentences_own(kind, alpha, reference):
+    limits = [2, 4, 1, 3]
+    strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=alpha, length_penalty_kind=kind)
+    script = Script(4, seed=1)
+    tokens, scores = script.run(strategy, limits=limits)
+    for sentence, limit in enumerate(limits):
+        expected = reference.all_hypotheses(script.log_probs(sentence, reference), limit, IDS, alpha, kind)
+        assert_found(tokens[sentence], scores[sentence], expected[:1])
+
+
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+def test_places_without_a_hypothesis_are_marked(kind, alpha):
+    strategy = BeamSearch(beam_size=5, n_best=5, length_penalty=alpha, length_penalty_kind=kind)
+    tokens, scores = Script(2).run(strategy, limits=[1, 2])
+    possible = np.array([[True] + [False] * 4, [True] * 4 + [False]])
+    assert (scores[~possible] == search.IMPOSSIBLE).all()
+    assert (scores[possible] > -100).all()
+    assert not tokens[~possible].any()
+    assert tokens[0, 0].tolist()[:2] == [IDS.eos, IDS.pad]
+
+
+@pytest.mark.parametrize("beam_size", [2, 3, 5])
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+@pytest.mark.parametrize("eos_bonus", [-2.0, 0.0, 2.0])
+def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bonus, reference):
+    """The reference keeps the same beam and always runs to the limit."""
+    script = Script(20, seed=2, eos_bonus=eos_bonus)
+    n_best = beam_size - 1
+    strategy = BeamSearch(beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_penalty_kind=kind)
+    tokens, scores = script.run(strategy)
+    for sentence in range(script.sentences):
+        log_probs = script.log_probs(sentence, reference)
+        expected = reference.beam_search(log_probs, LIMIT, IDS, alpha, kind, beam_size)
+        assert_found(tokens[sentence], scores[sentence], expected[:n_best])
+
+
+@pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(), BeamSearch(n_best=4)], ids=repr)
+def test_really_stops_early(strategy, count_steps):
+    script = Script(3, eos_bonus=30.0)
+    script.run(strategy)
+    assert count_steps == [1 if strategy.n_best == 1 else 2]
+
+
+def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, reference):
+    script = Script(2, seed=3)
+    script.table[0, ..., IDS.eos] += 30
+    script.table[1, ..., IDS.eos] -= 30
+    tokens, scores = script.run(BeamSearch())
+    assert count_steps == [LIMIT]
+    assert without_padding(tokens[0, 0]) == (IDS.eos,)
+    assert scores[0, 0] == pytest.approx(0, abs=1e-4)
+    assert len(without_padding(tokens[1, 0])) == LIMIT
+
+
+def test_a_beam_of_one_without_penalty_is_greedy_search():
+    script = Script(30, seed=4)
+    greedy, beam = script.run(GreedySearch()), script.run(BeamSearch(beam_size=1, length_penalty=0.0))
+    assert [without_padding(row) for row in greedy[0][:, 0]] == [without_padding(row) for row in beam[0][:, 0]]
+    np.testing.assert_allclose(greedy[1], beam[1], atol=1e-5)
+
+
+def test_greedy_takes_the_likeliest_token(reference):
+    script = Script(30, seed=5)
+    tokens, scores = script.run(GreedySearch())
+    assert tokens.shape[:2] == scores.shape == (30, 1)
+    lengths = set()
+    for sentence in range(30):
+        expected = reference.beam_search(script.log_probs(sentence, reference), LIMIT, IDS, 0.0, "gnmt", 1)
+        assert_found(tokens[sentence], scores[sentence], expected)
+        lengths.add(len(expected[0][1]))
+    assert lengths == {1, 2, 3, 4}
+
+
+def test_greedy_forces_the_end_at_each_sentences_limit():
+    script = Script(3, seed=6, eos_bonus=-30.0)
+    tokens, scores = script.run(GreedySearch(), limits=[1, 3, 2])
+    assert [len(without_padding(row)) for row in tokens[:, 0]] == [1, 3, 2]
+    assert (scores < -20).all()
+
+
+def test_n_best_is_in_order_and_starts_with_the_best():
+    script = Script(10, seed=7)
+    four, one = (script.run(BeamSearch(beam_size=4, n_best=n, length_penalty=0.6)) for n in (4, 1))
+    assert (np.diff(four[1], axis=-1) <= 0).all()
+    assert [without_padding(row[0]) for row in four[0]] == [without_padding(row[0]) for row in one[0]]
+    np.testing.assert_allclose(four[1][:, :1], one[1], atol=1e-6)
+
+
+def test_a_batch_gives_what_each_sentence_gives_alone():
+    script = Script(6, seed=8)
+    tokens, scores = script.run(BeamSearch(n_best=3))
+    table = script.table
+    for sentence in range(6):
+        script.table, script.sentences = table[sentence : sentence + 1], 1
+        alone_tokens, alone_scores = script.run(BeamSearch(n_best=3))
+        np.testing.assert_allclose(alone_scores[0], scores[sentence], atol=1e-5)
+        pairs = zip(alone_tokens[0], tokens[sentence], strict=True)
+        assert all(without_padding(one) == without_padding(other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(length_penalty=0.0)], ids=repr)
+def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, reference):
+    script = Script(5, seed=9)
+    script.table = ops.cast(script.table, dtype)
+    tokens, scores = script.run(strategy)
+    script.table = to_numpy(ops.cast(script.table, "float32"))
+    assert scores.dtype == np.float32
+    for sentence, row in enumerate(tokens[:, 0]):
+        log_probs, hypothesis = script.log_probs(sentence, reference), without_padding(row)
+        expected = sum(log_probs(hypothesis[:i])[token] for i, token in enumerate(hypothesis))
+        assert scores[sentence, 0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_special_ids_are_not_fixed(reference):
+    script, ids = Script(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
+    cache = (KeyValue(ops.zeros((EVERYTHING,), "int32"), ops.zeros((EVERYTHING,), "int32")),)
+    strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=0.6)
+    tokens, scores = strategy.search(script.next_logits, cache, ops.convert_to_tensor([3]), LIMIT, ids)
+    score, hypothesis = reference.all_hypotheses(script.log_probs(0, reference), 3, ids, 0.6, "gnmt")[0]
+    assert float(scores[0, 0]) == pytest.approx(score, abs=1e-4)
+    padded = to_numpy(tokens)[0, 0].tolist()
+    assert tuple(padded[: len(hypothesis)]) == hypothesis
+    assert set(padded[len(hypothesis) :]) <= {3}
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+def test_length_penalty_is_the_formula(kind, alpha, length, reference):
+    assert float(length_penalty(length, alpha, kind)) == pytest.approx(reference.penalty(length, alpha, kind))
+
+
+def test_length_penalty_never_falls():
+    for kind, alpha in itertools.product(("gnmt", "length"), (0.0, 0.6, 1.0)):
+        assert (np.diff(to_numpy(length_penalty(np.arange(1, 60), alpha, kind))) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"beam_size": 0}, "`beam_size` must be at least 1. Received: beam_size=0"),
+        ({"n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
+        ({"n_best": 5}, "`n_best` must be at most `beam_size`. Received: n_best=5, beam_size=4"),
+        ({"length_penalty": -0.1}, "`length_penalty` must be at least 0. Received: length_penalty=-0.1"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be at least 0. Received: length_penalty=nan"),
+        ({"extra_length": -1}, "`extra_length` must be at least 0. Received: extra_length=-1"),
+        ({"length_penalty_kind": "wu"}, "`length_penalty_kind` must be one of .*'gnmt'.*Received: .*'wu'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BeamSearch(**arguments)
+
+
+def test_bad_greedy_arguments():
+    with pytest.raises(ValueError, match="`extra_length` must be at least 0. Received: extra_length=-1"):
+        GreedySearch(extra_length=-1)
+
+
+def test_strategies_are_values():
+    assert BeamSearch() == BeamSearch(beam_size=4, length_penalty=0.6, length_penalty_kind="gnmt", extra_length=50)
+    assert hash(BeamSearch()) == hash(BeamSearch()) and GreedySearch() == GreedySearch(extra_length=50)

@@ -1,0 +1,91 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import TiedLogits, TokenEmbedding
+
+to_numpy = keras.ops.convert_to_numpy
+VOCAB, D_MODEL = 11, 5
+IDS = np.array([[2, 7, 3, 0], [10, 0, 1, 0], [4, 4, 4, 4]])
+
+
+@pytest.fixture
+def embedding():
+    layer = TokenEmbedding(VOCAB, D_MODEL)
+    layer.build()
+    return layer
+
+
+def test_is_the_scaled_row(embedding):
+    table = embedding.embeddings.numpy()
+    assert table.shape == (VOCAB, D_MODEL)
+    np.testing.assert_allclose(to_numpy(embedding(IDS)), table[IDS] * np.sqrt(D_MODEL), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "float32"])
+def test_any_type_of_id(embedding, dtype):
+    np.testing.assert_allclose(to_numpy(embedding(IDS.astype(dtype))), to_numpy(embedding(IDS)))
+
+
+def test_vectors_have_variance_one():
+    layer = TokenEmbedding(1009, 64)
+    assert to_numpy(layer(np.arange(1009)[None])).std() == pytest.approx(1, rel=0.05)
+
+
+def test_logits_are_products_with_the_same_matrix(embedding):
+    x = np.random.default_rng(0).normal(size=(3, 4, D_MODEL)).astype("float32")
+    expected = x @ embedding.embeddings.numpy().T
+    np.testing.assert_allclose(to_numpy(embedding.logits(keras.ops.convert_to_tensor(x))), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x)), expected, atol=1e-5)
+
+
+def test_makes_the_implicit_mask(embedding):
+    assert np.array_equal(to_numpy(embedding(IDS)._keras_mask), IDS != 0)
+    assert np.array_equal(to_numpy(TokenEmbedding(VOCAB, D_MODEL, pad_id=4)(IDS)._keras_mask), IDS != 4)
+
+
+def test_without_pad_id_there_is_no_mask():
+    assert getattr(TokenEmbedding(VOCAB, D_MODEL, pad_id=None)(IDS), "_keras_mask", None) is None
+
+
+@pytest.mark.parametrize("ids", [IDS, keras.Input((None,), dtype="int32")], ids=["eager", "symbolic"])
+def test_tied_logits_end_the_mask(embedding, ids):
+    logits = TiedLogits(embedding)(embedding(ids))
+    assert getattr(logits, "_keras_mask", None) is None
+
+
+def test_tied_logits_add_no_weights(embedding):
+    start = keras.Input((None,), dtype="int32")
+    model = keras.Model(start, TiedLogits(embedding)(embedding(start)))
+    assert len(model.weights) == 1
+    assert model.count_params() == VOCAB * D_MODEL
+
+
+def test_tied_logits_build_an_embedding_that_was_not():
+    logits = TiedLogits(TokenEmbedding(VOCAB, D_MODEL))(np.zeros((2, 3, D_MODEL), "float32"))
+    assert logits.shape == (2, 3, VOCAB)
+
+
+def test_symbolic_shapes_equal_eager_shapes(embedding):
+    start = keras.Input((None,), dtype="int32")
+    vectors = embedding(start)
+    assert tuple(vectors.shape) == (None, None, D_MODEL)
+    assert tuple(TiedLogits(embedding)(vectors).shape) == (None, None, VOCAB)
+    assert embedding(IDS).shape == (3, 4, D_MODEL)
+    assert TiedLogits(embedding)(embedding(IDS)).shape == (3, 4, VOCAB)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(policy):
+    layer = TokenEmbedding(VOCAB, D_MODEL, dtype=policy)
+    vectors = layer(IDS)
+    half = policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(vectors.dtype) == half
+    assert keras.backend.standardize_dtype(layer.logits(vectors).dtype) == half
+    assert layer.embeddings.dtype == "float32"
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "d_model"])
+def test_sizes_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
+        TokenEmbedding(**{"vocab_size": 3, "d_model": 3, name: 0})

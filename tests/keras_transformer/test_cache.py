@@ -1,0 +1,60 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import cache as kv_cache
+from keras_transformer.cache import KeyValue
+
+to_numpy = keras.ops.convert_to_numpy
+IDS = np.array([[5, 6, 7], [5, 6, 0]])
+
+
+def empty(max_length=7):
+    return kv_cache.empty(
+        keras.ops.convert_to_tensor(IDS), 2, num_heads=3, d_k=5, d_v=11, max_length=max_length, dtype="float32"
+    )
+
+
+def positions(start, stop, width):
+    """Keys or values that differ in every element."""
+    whole = np.arange(2 * 3 * 7 * width, dtype="float32").reshape(2, 3, 7, width)
+    return whole[:, :, start:stop]
+
+
+def test_empty_holds_no_position():
+    key, value = empty()
+    length = 0 if kv_cache.GROWS else 7
+    assert key.shape == (2, 3, length, 5)
+    assert value.shape == (2, 3, length, 11)
+    assert not to_numpy(key).any() and not to_numpy(value).any()
+
+
+def test_empty_takes_its_dtype():
+    key, value = kv_cache.empty(keras.ops.convert_to_tensor(IDS), 2, 3, 5, 11, 7, "float16")
+    assert keras.backend.standardize_dtype(key.dtype) == keras.backend.standardize_dtype(value.dtype) == "float16"
+
+
+@pytest.mark.parametrize("chunks", [(1, 1, 1), (2, 3), (4, 1)])
+def test_append_puts_positions_in_order(chunks):
+    cache, offset = empty(), 0
+    for chunk in chunks:
+        new = KeyValue(positions(offset, offset + chunk, 5), positions(offset, offset + chunk, 11))
+        cache = kv_cache.append(cache, KeyValue(*map(keras.ops.convert_to_tensor, new)), offset)
+        offset += chunk
+    assert isinstance(cache, KeyValue)
+    for part, width in ((cache.key, 5), (cache.value, 11)):
+        part = to_numpy(part)
+        assert np.array_equal(part[:, :, :offset], positions(0, offset, width))
+        assert part.shape[2] == (offset if kv_cache.GROWS else 7)
+        assert not part[:, :, offset:].any()
+
+
+def test_reorder_takes_rows_of_every_layer():
+    layers = [KeyValue(*(np.random.default_rng(i).random((3, 2, 5, width)) for width in (7, 11))) for i in range(2)]
+    rows = [2, 0, 0, 1]
+    reordered = kv_cache.reorder(layers, keras.ops.convert_to_tensor(rows))
+    assert isinstance(reordered, tuple) and len(reordered) == 2
+    for before, after in zip(layers, reordered, strict=True):
+        assert isinstance(after, KeyValue)
+        np.testing.assert_allclose(to_numpy(after.key), before.key[rows], rtol=1e-6)
+        np.testing.assert_allclose(to_numpy(after.value), before.value[rows], rtol=1e-6)

@@ -1,0 +1,91 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.losses import LabelSmoothedCrossEntropy, token_cross_entropy
+
+to_numpy = keras.ops.convert_to_numpy
+LABELS = np.array([[3, 1, 0, 4, 2], [6, 0, 5, 0, 0], [1, 2, 3, 4, 5]])
+
+
+@pytest.fixture
+def logits():
+    return np.random.default_rng(0).normal(scale=3, size=(3, 5, 7)).astype("float32")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_each_token_is_the_formula(logits, smoothing, reference):
+    expected = reference.smoothed_cross_entropy(LABELS, logits, smoothing)
+    np.testing.assert_allclose(to_numpy(token_cross_entropy(LABELS, logits, smoothing)), expected, rtol=1e-5)
+    loss = LabelSmoothedCrossEntropy(smoothing, reduction="none")
+    np.testing.assert_allclose(to_numpy(loss(LABELS, logits)), expected, rtol=1e-5)
+
+
+def test_is_the_cross_entropy_of_keras(logits):
+    expected = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1, reduction="none")
+    np.testing.assert_allclose(
+        to_numpy(LabelSmoothedCrossEntropy(0.1, reduction="none")(LABELS, logits)),
+        to_numpy(expected(np.eye(7)[LABELS], logits)),
+        rtol=1e-5,
+    )
+
+
+def test_default_is_the_mean_over_all_slots(logits, reference):
+    tokens = reference.smoothed_cross_entropy(LABELS, logits, 0.1)
+    assert float(LabelSmoothedCrossEntropy()(LABELS, logits)) == pytest.approx(tokens.mean(), rel=1e-5)
+
+
+def test_pad_id_gives_the_mean_over_real_tokens(logits, reference):
+    tokens = reference.smoothed_cross_entropy(LABELS, logits, 0.1)
+    loss = LabelSmoothedCrossEntropy(0.1, pad_id=0)
+    assert float(loss(LABELS, logits)) == pytest.approx(tokens[LABELS != 0].mean(), rel=1e-5)
+    weights = np.random.default_rng(1).random(LABELS.shape).astype("float32")
+    expected = np.average(tokens, weights=weights * (LABELS != 0))
+    assert float(loss(LABELS, logits, sample_weight=weights)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_global_weights_give_the_token_mean_on_any_number_of_replicas(logits, reference):
+    mask = (LABELS != 0).astype("float32")
+    weights = mask * mask.size / mask.sum()
+    loss = LabelSmoothedCrossEntropy(0.1)
+    expected = reference.smoothed_cross_entropy(LABELS, logits, 0.1)[LABELS != 0].mean()
+    assert float(loss(LABELS, logits, weights)) == pytest.approx(expected, rel=1e-5)
+    shares = [float(loss(LABELS[i : i + 1], logits[i : i + 1], weights[i : i + 1])) for i in range(3)]
+    assert np.mean(shares) == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_changes_nothing(logits):
+    loss = LabelSmoothedCrossEntropy(0.1, pad_id=0)
+    changed = np.where((LABELS == 0)[..., None], 50.0, logits).astype("float32")
+    assert float(loss(LABELS, changed)) == pytest.approx(float(loss(LABELS, logits)), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_is_float32_on_half_precision_logits(logits, dtype, reference):
+    half = keras.ops.cast(logits, dtype)
+    rounded = to_numpy(keras.ops.cast(half, "float32"))
+    expected = reference.smoothed_cross_entropy(LABELS, rounded, 0.1)
+    np.testing.assert_allclose(to_numpy(token_cross_entropy(LABELS, half, 0.1)), expected, rtol=1e-5)
+    loss = LabelSmoothedCrossEntropy(0.1)(LABELS, half)
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    assert float(loss) == pytest.approx(expected.mean(), rel=1e-6)
+
+
+def test_large_logits_stay_finite():
+    logits = np.array([[[3e4, -3e4, 0.0]]], "float32")
+    assert float(LabelSmoothedCrossEntropy(0.0)(np.array([[1]]), logits)) == pytest.approx(6e4)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
+def test_smoothing_out_of_range(smoothing):
+    with pytest.raises(ValueError, match=rf"`smoothing` must be in \[0, 1\). Received: smoothing={smoothing}"):
+        LabelSmoothedCrossEntropy(smoothing)
+
+
+@pytest.mark.parametrize("pad_id", [None, 0])
+def test_configuration_round_trip(pad_id):
+    loss = LabelSmoothedCrossEntropy(0.2, pad_id=pad_id, name="mine")
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert type(copy) is LabelSmoothedCrossEntropy
+    assert copy.get_config() == loss.get_config()
+    assert (copy.smoothing, copy.pad_id, copy.reduction, copy.name) == (0.2, pad_id, loss.reduction, "mine")

@@ -1,0 +1,90 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
+
+METRICS = [TokenAccuracy(), TokenLoss(smoothing=0.1), Perplexity()]
+
+
+@pytest.fixture
+def batches():
+    """Two batches of unlike size and padding: the mean of their means is not the corpus's."""
+    rng = np.random.default_rng(0)
+    made = []
+    for rows, length in ((2, 5), (3, 2)):
+        labels = rng.integers(1, 7, (rows, length))
+        weights = (rng.random((rows, length)) < 0.6).astype("float32")
+        logits = rng.normal(size=(rows, length, 7)) + 2 * np.eye(7)[labels] * (rng.random((rows, length, 1)) < 0.5)
+        made.append((labels, logits.astype("float32"), weights))
+    return made
+
+
+def over_corpus(metric, batches, of_token):
+    metric.reset_state()
+    for batch in batches:
+        metric.update_state(*batch)
+    values = np.concatenate([of_token(labels, logits).ravel() for labels, logits, _ in batches])
+    weights = np.concatenate([weights.ravel() for *_, weights in batches])
+    return float(metric.result()), np.average(values, weights=weights)
+
+
+def test_accuracy_over_the_corpus(batches):
+    result, expected = over_corpus(TokenAccuracy(), batches, lambda y, z: (z.argmax(-1) == y).astype(float))
+    assert 0 < expected < 1
+    assert result == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_over_the_corpus(batches, smoothing, reference):
+    result, expected = over_corpus(
+        TokenLoss(smoothing), batches, lambda y, z: reference.smoothed_cross_entropy(y, z, smoothing)
+    )
+    assert result == pytest.approx(expected, rel=1e-5)
+
+
+def test_perplexity_is_the_exponential_of_the_corpus_mean(batches, reference):
+    result, mean = over_corpus(Perplexity(), batches, lambda y, z: reference.smoothed_cross_entropy(y, z, 0.0))
+    assert result == pytest.approx(np.exp(mean), rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_reset_forgets(metric, batches):
+    metric.reset_state()
+    metric.update_state(*batches[1])
+    alone = float(metric.result())
+    metric.update_state(*batches[0])
+    assert float(metric.result()) != pytest.approx(alone, rel=1e-6)
+    metric.reset_state()
+    metric.update_state(*batches[1])
+    assert float(metric.result()) == pytest.approx(alone, rel=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_configuration_round_trip(metric):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert type(copy) is type(metric)
+    assert copy.get_config() == metric.get_config()
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_half_precision_logits_are_counted_in_float32(metric, batches):
+    labels, logits, weights = batches[0]
+    half = keras.ops.cast(logits, "bfloat16")
+    metric.reset_state()
+    metric.update_state(labels, half, weights)
+    result = float(metric.result())
+    metric.reset_state()
+    metric.update_state(labels, keras.ops.cast(half, "float32"), weights)
+    assert result == pytest.approx(float(metric.result()), rel=1e-6)
+
+
+def test_a_mask_on_the_logits_is_a_weight(batches):
+    labels, logits, weights = batches[0]
+    masked = keras.layers.Masking()(np.where(weights[..., None] > 0, logits, 0.0).astype("float32"))
+    metric = TokenLoss()
+    metric.update_state(labels, masked)
+    by_mask = float(metric.result())
+    metric.reset_state()
+    metric.update_state(labels, logits, weights)
+    assert by_mask == pytest.approx(float(metric.result()), rel=1e-6)

@@ -1,0 +1,41 @@
+"""The public names, against a golden file: a change of it is a change for users, and belongs in the changelog."""
+
+import importlib
+import pathlib
+
+import keras_transformer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "public_names.txt"
+
+
+def public_names_of(module):
+    """`__all__`, or what a module without one defines itself."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def public_names():
+    names = {f"keras_transformer.{name}" for name in public_names_of(keras_transformer)}
+    for submodule in ("decoding", "layers", "losses", "masks", "metrics", "schedules"):
+        module = importlib.import_module(f"keras_transformer.{submodule}")
+        names |= {f"{module.__name__}.{name}" for name in public_names_of(module)}
+    return sorted(names)
+
+
+def test_public_names_are_those_of_the_golden_file():
+    assert public_names() == GOLDEN.read_text().split()
+
+
+def test_every_public_name_can_be_reached():
+    for name in public_names():
+        module, _, attribute = name.rpartition(".")
+        assert getattr(importlib.import_module(module), attribute) is not None
+
+
+def test_dir_lists_the_public_names():
+    assert set(public_names_of(keras_transformer)) <= set(dir(keras_transformer))

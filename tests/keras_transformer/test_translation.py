@@ -1,0 +1,115 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.translation import MAX_SOURCE_LENGTH, Translation, Translator, pad
+
+WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
+
+
+class Echo(Translator):
+    """Answers each row with its own ids; the score is the row's number of subwords."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer, tokenizer)
+        self.batches = []
+
+    def search(self, source):
+        self.batches.append(source)
+        return source[:, None], (source != 0).sum(axis=1)[:, None].astype("float32")
+
+
+@pytest.fixture
+def echo():
+    return Echo(Tokenizer(train_sentencepiece(WORDS, TokenizerConfig(vocab_size=290))))
+
+
+def test_lines_come_back_in_their_order(echo):
+    lines = ["zwanzig drei vier eins", "vier", "dreißig zwei", "eins", "vierzig vierzig vierzig"]
+    translations = echo.translate(lines, batch_size=2)
+    assert [t.text for t in translations] == lines
+    for line, translation in zip(lines, translations, strict=True):
+        assert list(translation.tokens) == echo.source_tokenizer.encode([line])[0]
+        assert translation.score == len(translation.tokens)
+
+
+def test_batches_hold_lines_of_like_length(echo):
+    echo.translate(["zwanzig drei vier eins", "vier", "dreißig zwei drei drei", "eins"], batch_size=2)
+    assert [batch.shape[0] for batch in echo.batches] == [2, 2]
+    assert echo.batches[0].shape[1] < echo.batches[1].shape[1]
+    assert all(batch.dtype == np.int32 for batch in echo.batches)
+
+
+def test_any_iterable_of_lines(echo):
+    assert [t.text for t in echo.translate(line for line in ["vier", "drei"])] == ["vier", "drei"]
+    assert echo.translate([]) == []
+
+
+@pytest.mark.parametrize("empty", ["", " ", " \t  ", "\N{NO-BREAK SPACE}"])
+def test_a_line_without_text_stays_empty(echo, empty):
+    assert [t.text for t in echo.translate(["vier", empty, "drei"])] == ["vier", "", "drei"]
+    assert echo.translate([empty]) == [Translation("", 0.0)]
+    assert sum(len(batch) for batch in echo.batches) == 2
+
+
+def test_an_emoji_goes_through(echo):
+    line = "drei \N{GRINNING FACE}"
+    assert echo.translate([line])[0].text == line
+
+
+def test_a_lone_surrogate_becomes_a_question_mark(echo):
+    assert echo.translate(["drei \ud800 vier"])[0].text == "drei ? vier"
+
+
+def test_a_long_line_is_cut_with_a_warning(echo):
+    long = " ".join(["zwanzig", "vier"] * 400)
+    count = len(echo.source_tokenizer.encode([long])[0]) - 1
+    assert count > MAX_SOURCE_LENGTH
+    with pytest.warns(UserWarning, match=f"line 2 has {count} subwords; only the first {MAX_SOURCE_LENGTH} are"):
+        translations = echo.translate(["vier", long])
+    assert len(translations[1].tokens) == MAX_SOURCE_LENGTH + 1
+    assert translations[1].tokens[-1] == 3
+    assert long.startswith(translations[1].text)
+
+
+def test_the_longest_line_that_fits_is_not_cut(echo):
+    line = "\N{GRINNING FACE}" * 127 + "\N{CJK UNIFIED IDEOGRAPH-6F22}"
+    assert len(echo.source_tokenizer.encode([line])[0]) == 1 + 4 * 127 + 3 + 1 == MAX_SOURCE_LENGTH + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert echo.translate([line])[0].text == line
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("one string", "`lines` must be a list of strings. Received: 'one string'"),
+        (b"bytes", "`lines` must be a list of strings. Received: b'bytes'"),
+        (["vier", None], "`lines` must hold strings. Received: None"),
+        ([b"vier"], "`lines` must hold strings. Received: b'vier'"),
+        ([3], "`lines` must hold strings. Received: 3"),
+    ],
+)
+def test_wrong_types(echo, lines, message):
+    with pytest.raises(ValueError, match=message):
+        echo.translate(lines)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batch_size_out_of_range(echo, batch_size):
+    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: batch_size={batch_size}"):
+        echo.translate(["vier"], batch_size)
+
+
+def test_pad():
+    matrix = pad([[5, 3], [], [6, 7, 3]])
+    np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
+    assert matrix.dtype == np.int32
+    assert pad([]).shape == (0, 0)
+
+
+def test_imports_neither_keras_nor_tensorflow(run_python):
+    program = "import sys, keras_transformer.translation; print({'keras', 'tensorflow'} & set(sys.modules))"
+    assert run_python(program) == "set()\n"

@@ -1,0 +1,59 @@
+import pytest
+import tensorflow_datasets as tfds
+
+from keras_transformer.training.config import DataConfig
+from keras_transformer.training.datasets import load_corpus
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+
+
+@pytest.fixture
+def mock_data():
+    with tfds.testing.mock_data(num_examples=6, policy=tfds.testing.MockPolicy.USE_CODE):
+        yield
+
+
+def raw(name, first, second):
+    """What the data set holds, in two languages."""
+    dataset = tfds.load(name, split="train", shuffle_files=False)
+    return [(example[first].numpy(), example[second].numpy()) for example in dataset]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"), [("wmt14_translate/de-en", "de", "en"), ("ted_hrlr_translate/pt_to_en", "pt", "en")]
+)
+def test_pairs_in_the_order_of_the_name(mock_data, name, first, second):
+    expected = raw(name, first, second)
+    assert len(expected) == 6 and all(one != other for one, other in expected)
+    assert list(load_corpus(DataConfig(dataset=name)).train.as_numpy_iterator()) == expected
+    reverse = load_corpus(DataConfig(dataset=name, reverse=True))
+    assert list(reverse.train.as_numpy_iterator()) == [pair[::-1] for pair in expected]
+    assert [spec.dtype.name for spec in reverse.validation.element_spec] == ["string", "string"]
+
+
+def test_splits_are_options(mock_data):
+    config = DataConfig(dataset="wmt14_translate/de-en", train_split="test", validation_split="train")
+    assert len(list(load_corpus(config).validation)) == 6
+
+
+def test_no_translation_dataset(mock_data):
+    with pytest.raises(ValueError, match="A translation dataset is needed. Received: dataset='mnist'"):
+        load_corpus(DataConfig(dataset="mnist"))
+
+
+@pytest.mark.parametrize("name", ["no_such_dataset", "wmt14_translate/de-xx"])
+def test_unknown_name(name, tmp_path):
+    with pytest.raises(ValueError, match=f"Unknown TensorFlow dataset. Received: dataset='{name}'"):
+        load_corpus(DataConfig(dataset=name, data_dir=str(tmp_path)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no route to host\nmore"), KeyError()])
+def test_no_network(monkeypatch, tmp_path, error):
+    def download_and_prepare(self, **kwargs):
+        raise error
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download_and_prepare)
+    text = "no route to host" if str(error) else "KeyError"
+    with pytest.raises(ValueError, match=f"^The data of 'wmt14_translate/de-en' cannot be had: {text}$"):
+        load_corpus(DataConfig(dataset="wmt14_translate/de-en", data_dir=str(tmp_path)))

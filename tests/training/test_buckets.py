@@ -1,0 +1,56 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_transformer.training.pipeline import Buckets
+
+
+def padded_size(histogram, lengths):
+    """Slots that a side's pairs take when each is padded to the next of these lengths."""
+    return sum(count * min(b for b in lengths if b >= n) for n, count in enumerate(histogram) if count)
+
+
+def least(histogram, num_buckets):
+    """The same by trying every choice of lengths."""
+    present = [int(n) for n in np.flatnonzero(histogram)]
+    sizes = range(1, min(num_buckets, len(present)) + 1)
+    choices = (c for size in sizes for c in itertools.combinations(present, size) if c[-1] == present[-1])
+    return min(padded_size(histogram, choice) for choice in choices)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_least_padding(seed, num_buckets):
+    rng = np.random.default_rng(seed)
+    histogram = np.concatenate([[0, 0], rng.integers(0, 9, 8) * (rng.random(8) < 0.8), [1]])
+    buckets = Buckets.fit(histogram, num_buckets, tokens_per_batch=100)
+    assert len(buckets.lengths) <= num_buckets
+    assert list(buckets.lengths) == sorted(set(buckets.lengths))
+    assert buckets.lengths[-1] == len(histogram) - 1
+    assert padded_size(histogram, buckets.lengths) == least(histogram, num_buckets)
+
+
+def test_one_length_is_one_bucket():
+    assert Buckets.fit(np.array([0, 0, 0, 9]), 4, 12) == Buckets((3,), (4,))
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_rows_fill_the_batch_and_divide_among_replicas(replicas):
+    buckets = Buckets.fit(np.array([0, 0, 5, 5, 0, 5, 5, 50]), 3, 40, replicas)
+    for length, rows in zip(buckets.lengths, buckets.rows, strict=True):
+        assert rows % replicas == 0
+        assert rows * length <= 40 < (rows + replicas) * length
+
+
+def test_a_row_a_replica_at_least():
+    assert Buckets.fit(np.array([0, 0, 0, 0, 1]), 1, 4, replicas=2).rows == (2,)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(0, 0), (1, 1), (8, 1), (9, 2), (16, 2)])
+def test_steps_count_the_filled_batch(count, steps):
+    buckets = Buckets(lengths=(5, 9), rows=(8, 4))
+    histogram = np.zeros(10, int)
+    histogram[3:6] = [count // 2, 0, count - count // 2]
+    histogram[9] = 4
+    assert buckets.steps(histogram) == steps + 1

@@ -1,0 +1,88 @@
+import dataclasses
+
+import pytest
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.tokenization import TokenizerConfig
+from keras_transformer.training.config import DataConfig, ModelConfig, RecipeConfig, TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": ["a", "b"], "target": "c"}, "`source` and `target` must name as many files. Received: 2 and 1"),
+        ({"source": "a"}, "`source` and `target` must name as many files. Received: 1 and 0"),
+        ({"source": "a", "target": "b", "validation_target": "c"}, "`validation_source` and .*: 0 and 1"),
+        ({"validation_source": "a", "validation_target": "b"}, "`validation_source` goes with `source`"),
+        ({"max_length": 1}, "`max_length` must be at least 2. Received: max_length=1"),
+        ({"max_length_ratio": 0.5}, "`max_length_ratio` must be at least 1"),
+        ({"num_buckets": 0}, "`num_buckets` must be at least 1. Received: num_buckets=0"),
+        ({"tokens_per_batch": 255}, "`tokens_per_batch` must be at least 256. Received: tokens_per_batch=255"),
+    ],
+)
+def test_data_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "name", ["epochs", "max_steps", "warmup_steps", "validate_every", "checkpoint_every", "patience"]
+)
+def test_recipe_counts(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
+        RecipeConfig(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive"),
+        ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: 1.0"),
+    ],
+)
+def test_recipe_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        RecipeConfig(**options)
+
+
+def test_one_file_is_a_list_of_one():
+    config = DataConfig(source="a", target=("b",))
+    assert (config.source, config.target, config.validation_source) == (["a"], ["b"], [])
+
+
+def test_a_model_is_a_preset_with_changes():
+    built = ModelConfig(preset="base", d_ff=64, norm_first=True, dropout=0.0).transformer(vocab_size=500)
+    assert built == TransformerConfig.preset("base", vocab_size=500, d_ff=64, norm_first=True, dropout=0.0)
+
+
+def test_model_fields_are_those_of_the_library():
+    theirs = {field.name for field in dataclasses.fields(TransformerConfig)}
+    decided = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
+    assert {field.name for field in dataclasses.fields(ModelConfig)} == (theirs - decided) | {"preset"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "huge"}, "`model.preset` must be one of .*'tiny'.*Received: preset='huge'"),
+        ({"d_model": 511, "num_heads": 7}, "`d_model` must be even. Received: d_model=511"),
+        ({"positions": "learned"}, "`max_length` must be at least 1 with learned positions"),
+        ({"num_heads": 3}, "`d_model` must be a multiple of `num_heads`"),
+    ],
+)
+def test_a_model_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**options)
+
+
+@pytest.mark.parametrize("options", [{"model": ModelConfig(d_ff=8)}, {"tokenizer": TokenizerConfig(vocab_size=300)}])
+def test_fine_tuning_brings_its_own_model(options):
+    with pytest.raises(ValueError, match="`init_from` brings its own model and tokenizer"):
+        TrainConfig(output="run", init_from="other", **options)
+
+
+def test_the_record_leaves_out_where_it_runs():
+    one = TrainConfig(output="a", overwrite=True, devices="CPU:0")
+    assert one.record() == TrainConfig(output="b").record()
+    assert one.record() != TrainConfig(output="a", reverse=True).record()
+    assert one.record()["recipe"]["seed"] == 1

@@ -1,0 +1,28 @@
+import pytest
+
+from keras_transformer.training.train import _parts
+
+
+def covered(parts):
+    """What these calls of `fit` do: the steps in order, and the steps after which there is a validation."""
+    steps, validations, epochs = [], [], []
+    for part in parts:
+        assert part.last > part.first and part.steps > 0
+        for epoch in range(part.last - part.first):
+            start = part.start + epoch * part.steps
+            steps += range(start, start + part.steps)
+            validations.append(start + part.steps)
+            epochs.append(part.first + epoch)
+    return steps, validations, epochs
+
+
+@pytest.mark.parametrize("total", [1, 2, 6, 7, 12, 13])
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 12, 20])
+def test_parts_cover_exactly_what_is_left(total, every):
+    for step in range(total + 2):
+        steps, validations, epochs = covered(_parts(step, total, every))
+        assert steps == list(range(step, total))
+        expected = [*range(every, total, every), total]
+        assert validations == [v for v in expected if v > step]
+        assert epochs == sorted(set(epochs))
+        assert epochs == [(v - 1) // every for v in validations]
