@@ -17,6 +17,7 @@ class _Server(tf.Module):
     def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
         super().__init__()
         self._weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
+        # Named, since a loaded SavedModel takes tokenizers of one name for one and the same.
         self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model)
         self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model)
         self._search = model.search
@@ -35,7 +36,7 @@ class _Server(tf.Module):
         texts, scores = self._translate_some(text, self._strategy)
         return {"translations": texts, "scores": scores}
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="source")])
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def tokens(self, source):
         """The best translations of each row of ids, as ids."""
         hypotheses = self._search(source, self._strategy)

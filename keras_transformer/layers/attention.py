@@ -200,7 +200,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, x, width):
         if x.shape[1] == 1:  # One position needs no transpose.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
-        heads = ops.reshape(x, (ops.shape(x)[0], -1, self.num_heads, width))
+        heads = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, width))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _query_heads(self, query, value):

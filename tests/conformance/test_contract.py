@@ -37,9 +37,9 @@ def tied_logits(dtype):
 
 WITH_MEMORY = ((TARGET, D_MODEL), (SOURCE, D_MODEL))
 LAYERS = {
-    "Decoder": simple("Decoder", WITH_MEMORY, num_layers=2, **BLOCK, norm_first=True, attention_dropout=0.1),
+    "Decoder": simple("Decoder", WITH_MEMORY, num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
     "DecoderLayer": simple("DecoderLayer", WITH_MEMORY, **BLOCK),
-    "Encoder": simple("Encoder", num_layers=2, **BLOCK, final_norm=True),
+    "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
     "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
     "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="gelu", dropout=0.1),
     "LearnedPositionalEmbedding": simple("LearnedPositionalEmbedding", max_length=11),
@@ -210,7 +210,7 @@ def test_frozen(case):
     assert layer.trainable_weights == [] and len(layer.non_trainable_weights) == len(layer.weights)
 
 
-@pytest.mark.parametrize("lengths", [(0, 3), (1, 3), (1, 1), (3, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("lengths", [(0, 3), (1, 1), (3, 0)], ids=str)
 def test_lengths_of_zero_and_one(case, lengths):
     layer = case.make("float32")
     layer(*arrays(case))

@@ -116,12 +116,12 @@ def test_places_without_a_hypothesis_are_marked(kind, alpha):
     assert tokens[0, 0].tolist()[:2] == [IDS.eos, IDS.pad]
 
 
-@pytest.mark.parametrize("beam_size", [2, 3, 5])
+@pytest.mark.parametrize("beam_size", [2, 5])
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
 @pytest.mark.parametrize("eos_bonus", [-2.0, 0.0, 2.0])
 def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bonus, reference):
     """The reference keeps the same beam and always runs to the limit."""
-    script = Script(20, seed=2, eos_bonus=eos_bonus)
+    script = Script(10, seed=2, eos_bonus=eos_bonus)
     n_best = beam_size - 1
     strategy = BeamSearch(beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_penalty_kind=kind)
     tokens, scores = script.run(strategy)
