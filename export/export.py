@@ -57,10 +57,13 @@ def _export(directory, config):
 
 
 def _verify_text(directory, client, strategy, tokenizer, batches):
-    """Proves tokenizer and detokenizer of a program that has its own."""
-    lines = ["", "  ", *(text for batch in batches for text in tokenizer.decode(batch))]
+    """Proves tokenizer and detokenizer of a program that has its own, on the same batches."""
     keras_translator = KerasTranslator(directory.path, dataclasses.replace(strategy, n_best=1))
-    return compare_texts(keras_translator.translate(lines), client.translate(lines))
+    expected, found = [], []
+    for lines in [["", "  "], *(tokenizer.decode(batch) for batch in batches)]:
+        expected += keras_translator.translate(lines, batch_size=len(lines))
+        found += client.translate(lines, batch_size=len(lines))
+    return compare_texts(expected, found)
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches):

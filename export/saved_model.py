@@ -18,8 +18,8 @@ class _Server(tf.Module):
         super().__init__()
         self._weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
         # Named, since a loaded SavedModel takes tokenizers of one name for one and the same.
-        self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model)
-        self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model)
+        self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model, name="source")
+        self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
         self._search = model.search
         self._strategy = strategy
         self._max_source_length = longest_source(model.config.max_length)

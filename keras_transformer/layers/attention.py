@@ -200,7 +200,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, x, width):
         if x.shape[1] == 1:  # One position needs no transpose.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
-        heads = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, width))
+        # A length known only at run time is left to the reshape: tf2onnx would take the axes of another tensor.
+        length = -1 if x.shape[1] is None else x.shape[1]
+        heads = ops.reshape(x, (ops.shape(x)[0], length, self.num_heads, width))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _query_heads(self, query, value):
