@@ -12,7 +12,7 @@ from keras_transformer.translation import longest_source
 
 
 class _Server(tf.Module):
-    """The three signatures."""
+    """The three signatures, and what clients need to know."""
 
     def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
         super().__init__()
@@ -41,6 +41,11 @@ class _Server(tf.Module):
         """The best translations of each row of ids, as ids."""
         hypotheses = self._search(source, self._strategy)
         return {"tokens": hypotheses.tokens, "scores": hypotheses.scores}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def source_lengths(self, text):
+        """Subwords of each line, and how many are translated at most; for clients, no signature."""
+        return self._source_tokenizer.tokenize(text).row_lengths(), self._max_source_length
 
     def _translate_some(self, text, strategy):
         """`_translate`, for a batch that may be empty."""

@@ -45,11 +45,13 @@ class SavedModelTranslator(Translator):
         return result["tokens"].numpy(), result["scores"].numpy()
 
     def translate(self, lines: Iterable[str], batch_size: int = 32) -> list[Translation]:
-        """See `Translator.translate`; sorted by characters, and without token ids."""
+        """See `Translator.translate`; the translations come without token ids."""
         import tensorflow as tf
 
         lines = self._checked(lines, batch_size)
-        order = sorted(range(len(lines)), key=lambda i: len(lines[i]))
+        lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
+        self._warn_of_long(lines, lengths, longest)
+        order = sorted(range(len(lines)), key=lambda i: lengths[i])
         translations = [Translation("", 0.0)] * len(lines)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]

@@ -1,5 +1,6 @@
 """The command line: parses, delegates, and turns what users can mend into a message and status 2."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -136,18 +137,18 @@ def _add_runtime(parser):
 
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
     parser.add_argument("--batch_size", type=int, default=32, help="sentences translated at a time")
-    parser.add_class_arguments(BeamSearch, "search", help="of the keras runtime; exports hold their own")
+    parser.add_class_arguments(BeamSearch)
 
 
 def _translator(options):
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
 
-    search = BeamSearch(**vars(options.search))
+    search = BeamSearch(**{field.name: options[field.name] for field in dataclasses.fields(BeamSearch)})
     if options.runtime == "keras":
         return load_translator(options.directory, strategy=search)
     if search != BeamSearch():
-        raise ValueError(f"--search.* goes with --runtime keras; a {options.runtime} export holds its search")
+        raise ValueError(f"Options of the search go with --runtime keras; a {options.runtime} export holds its own")
     return load_translator(options.directory, options.runtime)
 
 

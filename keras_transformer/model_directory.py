@@ -155,12 +155,12 @@ class ModelDirectory:
     def locked(self) -> Iterator[None]:
         """Holds the directory, made if need be, against other writers; a killed process holds nothing.
 
-        A directory that was made and is empty in the end is removed.
+        Folders that were made and are empty in the end are removed.
 
         Raises:
             ModelDirectoryError: if another process holds it.
         """
-        is_new = not self.path.exists()
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         # On the directory itself, so that no lock file is left behind.
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -176,8 +176,9 @@ class ModelDirectory:
             yield
         finally:
             os.close(descriptor)
-            if is_new and not any(self.path.iterdir()):
-                self.path.rmdir()
+            with contextlib.suppress(OSError):  # One that is not empty stays, and so do those above it.
+                for folder in made:
+                    folder.rmdir()
 
 
 @contextlib.contextmanager

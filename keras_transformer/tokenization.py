@@ -128,17 +128,16 @@ class Tokenizer:
         """Hash of the model file, which tells one tokenizer from another."""
         return hashlib.sha256(self.model).hexdigest()
 
-    def encode(self, lines: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of each line, with the end id.
 
         Args:
             lines: text.
-            max_length: keep so many subwords of a line at most, the end not counted.
 
         Returns:
             One list of ids a line.
         """
-        return [ids[:max_length] + [EOS_ID] for ids in self._processor.encode(list(lines))]
+        return [ids + [EOS_ID] for ids in self._processor.encode(list(lines))]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of ids, up to its first end or padding.

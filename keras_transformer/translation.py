@@ -73,7 +73,10 @@ class Translator:
         Warns:
             UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
-        sentences = self._encode(self._checked(lines, batch_size))
+        lines = self._checked(lines, batch_size)
+        sentences = self.source_tokenizer.encode(lines)
+        self._warn_of_long(lines, [len(ids) - 1 for ids in sentences], self.max_source_length)
+        sentences = [ids[:-1][: self.max_source_length] + ids[-1:] for ids in sentences]
         translations = [Translation("", 0.0)] * len(sentences)
         order = sorted((i for i, ids in enumerate(sentences) if len(ids) > 1), key=lambda i: len(sentences[i]))
         for chosen in _batched(order, batch_size):
@@ -96,16 +99,13 @@ class Translator:
         # Lone surrogates are no text; SentencePiece takes valid UTF-8 only.
         return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
 
-    def _encode(self, lines):
-        sentences = self.source_tokenizer.encode(lines)
-        for i, ids in enumerate(sentences):
-            if len(ids) > self.max_source_length + 1:
+    @staticmethod
+    def _warn_of_long(lines, lengths, longest):
+        for line, length in zip(lines, lengths, strict=True):
+            if length > longest:
                 warnings.warn(
-                    f"line {i + 1} has {len(ids) - 1} subwords; only the first {self.max_source_length} are translated",
-                    stacklevel=3,
+                    f"a line of {length} subwords is translated from its first {longest}: {line[:60]}…", stacklevel=3
                 )
-                sentences[i] = ids[: self.max_source_length] + ids[-1:]
-        return sentences
 
 
 class KerasTranslator(Translator):
@@ -154,6 +154,9 @@ def load_tokenizers(directory: ModelDirectory) -> tuple[Tokenizer, Tokenizer]:
 
     Returns:
         Two tokenizers; one object twice where it is shared.
+
+    Raises:
+        ValueError: if a file is no SentencePiece model, or its special ids are not this package's.
     """
     tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
     source, target = (tokenizers[path] for path in directory.tokenizer_files)

@@ -160,6 +160,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def project(self, value, key=None) -> KeyValue:
         """Keys and values of all heads, for calls that attend to the same memory repeatedly.
 
+        For use inside a layer or a model's methods: no operation of a functional model by itself.
+
         Args:
             value: `(batch, key_length, any)`.
             key: `(batch, key_length, any)`. Default: `value`.

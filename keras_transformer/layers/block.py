@@ -10,6 +10,12 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.residual import ResidualConnection
 
+#: The arguments that layers and stacks share, by name.
+SHARED_ARGUMENTS = (
+    "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
+    "norm_first layer_norm_epsilon"
+).split()
+
 
 class TransformerBlock(keras.layers.Layer):
     """Base of `EncoderLayer`, `Encoder`, `DecoderLayer` and `Decoder`; the arguments they share.
@@ -62,11 +68,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def sizes(self):
         """The shared arguments, by name."""
-        names = (
-            "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
-            "norm_first layer_norm_epsilon"
-        )
-        return {name: getattr(self, name) for name in names.split()}
+        return {name: getattr(self, name) for name in SHARED_ARGUMENTS}
 
     def get_config(self):
         return {**super().get_config(), **self.sizes()}

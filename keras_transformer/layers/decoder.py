@@ -30,6 +30,10 @@ class DecoderLayer(TransformerBlock):
     Returns:
         `(batch, target_length, d_model)`; followed by the grown cache if one was given.
 
+    Raises:
+        ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
+            width is left to it.
+
     Example:
 
     >>> layer = DecoderLayer(d_model=4, num_heads=2, d_ff=16)

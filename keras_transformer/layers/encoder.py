@@ -24,6 +24,10 @@ class EncoderLayer(TransformerBlock):
     Returns:
         `(batch, length, d_model)`.
 
+    Raises:
+        ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
+            width is left to it.
+
     Example:
 
     >>> layer = EncoderLayer(d_model=4, num_heads=2, d_ff=16)

@@ -18,6 +18,7 @@ from keras_transformer.layers import (
     TiedLogits,
     TokenEmbedding,
 )
+from keras_transformer.layers.block import SHARED_ARGUMENTS
 from keras_transformer.models.generator import Generator
 
 
@@ -181,15 +182,9 @@ class Transformer(keras.Model):
         return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
 
 
-_STACK_ARGUMENTS = frozenset(
-    "num_layers d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
-    "norm_first final_norm layer_norm_epsilon".split()
-)
-
-
 def _make_layers(config, policy):
     """The layers of a `Transformer`, by the names of its attributes."""
-    sizes = {name: getattr(config, name) for name in _STACK_ARGUMENTS}
+    sizes = {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
 
     def embedding(vocab_size, name):
         return TokenEmbedding(vocab_size, config.d_model, config.pad_id, dtype=policy, name=name)

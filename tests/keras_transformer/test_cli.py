@@ -119,8 +119,8 @@ BAD_OPTIONS = {
     "beam of nothing": (["export", "--beam_size=0"], "`beam_size` must be at least 1. Received: beam_size=0"),
     "unknown runtime": (["translate", "--runtime=tf"], "runtime"),
     "search of an export": (
-        ["translate", "--runtime=onnx", "--search.beam_size=2"],
-        "--search.* goes with --runtime keras; a onnx export holds its search",
+        ["translate", "--runtime=onnx", "--beam_size=2"],
+        "Options of the search go with --runtime keras; a onnx export holds its own",
     ),
     "no references": (["evaluate", "--source=text"], "reference"),
 }

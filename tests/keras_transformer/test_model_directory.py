@@ -192,6 +192,13 @@ def test_locked_by_another_process_until_it_is_killed(directory):
         assert directory.path.is_dir()
 
 
+def test_folders_that_stay_empty_are_removed(tmp_path):
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(RuntimeError), ModelDirectory(tmp_path / "kept" / "a" / "b").locked():
+        raise RuntimeError
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
+
+
 def test_a_directory_that_stays_empty_is_removed(directory):
     with pytest.raises(RuntimeError), directory.locked():
         raise RuntimeError

@@ -29,12 +29,6 @@ def test_unseen_characters_are_bytes_and_come_back(tokenizer, line):
     assert tokenizer.decode([row]) == [line]
 
 
-def test_max_length_keeps_the_end(tokenizer):
-    (whole,), (cut,) = tokenizer.encode(["zwanzig drei"]), tokenizer.encode(["zwanzig drei"], max_length=2)
-    assert len(whole) > 3
-    assert cut == [*whole[:2], 3]
-
-
 @pytest.mark.parametrize("end", [3, 0])
 def test_decoding_stops_at_end_or_padding(tokenizer, end):
     (row,) = tokenizer.encode(["drei"])
