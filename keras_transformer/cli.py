@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+import warnings
 from collections.abc import Callable
 
 from jsonargparse import ArgumentError, ArgumentParser
@@ -27,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0 if is_help else 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        return COMMANDS[name](arguments[1:])
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return COMMANDS[name](arguments[1:])
     except BrokenPipeError:  # The reader has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -36,6 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _show_warning(message, *_):
+    print(f"keras-transformer: warning: {message}", file=sys.stderr)
 
 
 def train(arguments: list[str]) -> int:

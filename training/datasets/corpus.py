@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gzip
+import shutil
 import sys
 import zlib
 from collections.abc import Sequence
@@ -139,11 +140,7 @@ def _from_tfds(config):
     languages = _languages(builder, config.dataset)
     if config.reverse:
         languages = languages[::-1]
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            builder.download_and_prepare()
-    except Exception as error:  # Downloads fail in as many ways as there are hosts.
-        raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
+    _prepare(builder, config)
     splits = [config.train_split, config.validation_split]
     try:
         train, validation = builder.as_dataset(split=splits, shuffle_files=False)
@@ -154,6 +151,20 @@ def _from_tfds(config):
     return Corpus(
         *(part.map(lambda example: tuple(example[name] for name in languages)) for part in (train, validation))
     )
+
+
+def _prepare(builder, config):
+    """Downloads what is not there yet; a `data_dir` made for a download that fails is removed."""
+    is_new = config.data_dir and not Path(config.data_dir).exists()
+    if not builder.is_prepared():
+        print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # Downloads fail in as many ways as there are hosts.
+        if is_new:
+            shutil.rmtree(config.data_dir, ignore_errors=True)
+        raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
 
 
 def _languages(builder, name):

@@ -51,9 +51,11 @@ def test_unknown_name(name, tmp_path):
 @pytest.mark.parametrize("error", [ConnectionError("no route to host\nmore"), KeyError()])
 def test_no_network(monkeypatch, tmp_path, error):
     def download_and_prepare(self, **kwargs):
+        (tmp_path / "data").mkdir()
         raise error
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download_and_prepare)
     text = "no route to host" if str(error) else "KeyError"
     with pytest.raises(ValueError, match=f"^The data of 'wmt14_translate/de-en' cannot be had: {text}$"):
-        load_corpus(DataConfig(dataset="wmt14_translate/de-en", data_dir=str(tmp_path)))
+        load_corpus(DataConfig(dataset="wmt14_translate/de-en", data_dir=str(tmp_path / "data")))
+    assert not list(tmp_path.iterdir())
