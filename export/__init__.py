@@ -1,10 +1,11 @@
-"""Model directory to SavedModel and ONNX, proven equal, and their small clients."""
+"""Model directory to SavedModel, ONNX and CTranslate2, proven equal, and their small clients."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "ctranslate2_translator": ["CTranslate2Translator"],
         "load": ["load_translator"],
         "onnx_translator": ["OnnxTranslator"],
         "saved_model_translator": ["SavedModelTranslator"],

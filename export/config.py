@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_transformer.decoding import BeamSearch
 
-FORMATS = ("saved_model", "onnx")
+FORMATS = ("saved_model", "onnx", "ctranslate2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,7 +12,7 @@ class ExportConfig(BeamSearch):
     """One export; the search is fixed in the exported graphs.
 
     Args:
-        format: formats to write, separated by commas: `saved_model`, `onnx`.
+        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`.
         n_best: hypotheses in `n_best`, `tokens` and `model.onnx`. Default: `beam_size`.
 
     Raises:

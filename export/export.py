@@ -6,6 +6,8 @@ import sys
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.ctranslate2 import write_ctranslate2
+from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.export.onnx import write_onnx
 from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
@@ -17,7 +19,7 @@ from keras_transformer.saving import load_model
 from keras_transformer.translation import KerasTranslator, load_tokenizers, longest_source
 
 #: Format -> what writes it.
-_WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx}
+_WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx, "ctranslate2": write_ctranslate2}
 
 
 def _programs(name, path, strategy):
@@ -25,6 +27,10 @@ def _programs(name, path, strategy):
     if name == "saved_model":
         return {"saved_model": (SavedModelTranslator(path), strategy)}
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
+    if name == "ctranslate2":
+        plain_beam = dataclasses.replace(greedy, beam_size=strategy.beam_size)
+        searches = {"ctranslate2 greedy": greedy, "ctranslate2 beam": plain_beam}
+        return {program: (CTranslate2Translator(path, search), search) for program, search in searches.items()}
     return {
         "onnx": (OnnxTranslator(path), strategy),
         "onnx encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy),

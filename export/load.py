@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-RUNTIMES = ("keras", "saved_model", "onnx")
+RUNTIMES = ("keras", "saved_model", "onnx", "ctranslate2")
 
 
 def load_translator(directory: str | Path, runtime: str = "keras", **options):
@@ -10,8 +10,8 @@ def load_translator(directory: str | Path, runtime: str = "keras", **options):
 
     Args:
         directory: the model directory.
-        runtime: `"keras"`, `"saved_model"` or `"onnx"`; the latter two need their export.
-        **options: of `KerasTranslator`, `SavedModelTranslator` or `OnnxTranslator`.
+        runtime: `"keras"`, `"saved_model"`, `"onnx"` or `"ctranslate2"`; all but the first need their export.
+        **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.translation.Translator`.
@@ -25,6 +25,8 @@ def load_translator(directory: str | Path, runtime: str = "keras", **options):
         from keras_transformer.translation import KerasTranslator as Runtime
     elif runtime == "onnx":
         from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime
+    elif runtime == "ctranslate2":
+        from keras_transformer.export.ctranslate2_translator import CTranslate2Translator as Runtime
     else:
         from keras_transformer.export.saved_model_translator import SavedModelTranslator as Runtime
     return Runtime(directory, **options)

@@ -28,6 +28,7 @@ class Agreement:
 
     Attributes:
         sentences: compared.
+        cut: not compared: a runtime that forces no end at the limit may choose another hypothesis there.
         equal: of equal tokens.
         ties: of other tokens whose teacher-forced score differs by less than `TIE`.
         largest_score_difference: of the scores, of all ranks, where the best tokens are equal.
@@ -38,6 +39,7 @@ class Agreement:
     equal: int
     ties: int
     largest_score_difference: float
+    cut: int = 0
 
     @property
     def passed(self) -> bool:
@@ -52,29 +54,37 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     Args:
         model: the Keras `Transformer`.
         strategy: the search that was exported.
-        program: the exported program's client, with `search` as in `Translator.search`.
+        program: the exported program's client, with `search` and `forces_end` as in `Translator`.
         batches: int32 matrices of source ids.
 
     Returns:
         `Agreement`.
     """
-    sentences = equal = ties = 0
+    equal = ties = cut = 0
     largest = 0.0
     for source in batches:
         expected, expected_scores = model.generate(source, strategy)
         tokens, scores = program.search(source)
-        expected, tokens = expected[:, 0], tokens[:, 0]
-        for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
-            sentences += 1
-            if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
+        limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
+        limits = np.clip(limits, 1, model.config.max_length)
+        for row, limit in enumerate(limits):
+            ours, theirs = (np.trim_zeros(hypotheses[row, 0], "b") for hypotheses in (expected, tokens))
+            is_cut = len(ours) == limit and not program.forces_end
+            if is_cut:  # Of a greedy hypothesis all but the end must still be equal.
+                ours, theirs = ours[:-1], theirs[: limit - 1]
+            if is_cut and strategy.beam_size > 1:
+                cut += 1
+            elif np.array_equal(ours, theirs):
                 equal += 1
-                difference = float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
+                difference = 0.0 if is_cut else float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
             else:
-                hypotheses = pad([np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")])
-                both = teacher_forced_scores(model, np.repeat(source[row : row + 1], 2, axis=0), hypotheses, strategy)
+                both = teacher_forced_scores(
+                    model, np.repeat(source[row : row + 1], 2, axis=0), pad([ours, theirs]), strategy
+                )
                 ties += bool(abs(both[0] - both[1]) < TIE)
-    return Agreement(sentences, equal, ties, largest)
+    sentences = sum(map(len, batches)) - cut
+    return Agreement(sentences, equal, ties, largest, cut)
 
 
 def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:

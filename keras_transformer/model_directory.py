@@ -40,6 +40,7 @@ class ModelDirectory:
         self.export = self.path / "export"
         self.saved_model = self.export / "saved_model"
         self.onnx = self.export / "onnx"
+        self.ctranslate2 = self.export / "ctranslate2"
         self.verification_file = self.export / "verification.json"
 
     @property

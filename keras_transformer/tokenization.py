@@ -1,6 +1,7 @@
 """Subwords: the special ids, the SentencePiece options and a tokenizer that needs no TensorFlow."""
 
 import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -127,6 +128,11 @@ class Tokenizer:
     def sha256(self) -> str:
         """Hash of the model file, which tells one tokenizer from another."""
         return hashlib.sha256(self.model).hexdigest()
+
+    @functools.cached_property
+    def pieces(self) -> list[str]:
+        """The subwords, by id."""
+        return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of each line, with the end id.

@@ -1,0 +1,141 @@
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.ctranslate2 import write_ctranslate2
+from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
+from keras_transformer.export.verify import compare, teacher_forced_scores
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+
+GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)
+CONFIGS = {
+    "post-norm": {},
+    "pre-norm": {"norm_first": True},
+    "post-norm with final norms": {"final_norm": True},
+    "pre-norm without final norms": {"norm_first": True, "final_norm": False},
+    "learned positions": {"positions": "learned", "max_length": 40},
+    "narrow heads": {"d_k": 3, "d_v": 3},
+    "no biases": {"use_bias": False},
+    "gelu": {"activation": "gelu"},
+    "separate vocabularies": {"share_embeddings": False, "source_vocab_size": 272},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    """Of 272 and of 270 subwords."""
+    sizes = {"source": 272, "target": 270}
+    return {
+        side: Tokenizer(train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=size)))
+        for side, size in sizes.items()
+    }
+
+
+@pytest.fixture
+def export(tmp_path, tokenizers, randomize):
+    """Writes a model of random weights; returns it and the folder."""
+
+    def export(**options):
+        sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
+        model = randomize(Transformer(TransformerConfig(**{**sizes, **options})), scale=0.3)
+        unlikely = keras.ops.convert_to_numpy(model.logits.embedding.embeddings).copy()
+        unlikely[[0, 2]] = 0  # Our searches never choose padding and the start; CTranslate2 would.
+        model.logits.embedding.embeddings.assign(unlikely)
+        target = tokenizers["target"]
+        pair = (tokenizers["source"] if "source_vocab_size" in options else target, target)
+        directory = ModelDirectory(tmp_path / "model")
+        directory.path.mkdir()
+        directory.write_tokenizers(tuple(dict.fromkeys(tokenizer.model for tokenizer in pair)))
+        write_ctranslate2(model, directory, pair, GREEDY, tmp_path / "ctranslate2")
+        return model, tmp_path / "ctranslate2"
+
+    export.tokenizers = (tokenizers["target"], tokenizers["target"])
+    return export
+
+
+def sources(vocab_size, rows=24):
+    rng = np.random.default_rng(5)
+    batch = rng.integers(4, vocab_size, (rows, 9)).astype("int32")
+    batch[:, -1] = EOS_ID
+    return batch
+
+
+@pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+def test_greedy_agrees(export, options):
+    model, path = export(**options)
+    agreement = compare(model, GREEDY, CTranslate2Translator(path), [sources(model.config.source_vocabulary)])
+    assert agreement.equal == 24 and agreement.passed, agreement
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_are_log_probabilities(export, beam_size):
+    model, path = export(norm_first=True)
+    likelier_end = 4.0 * model.logits.embedding.embeddings[EOS_ID]
+    model.decoder.norm.beta.assign_add(likelier_end)
+    search = BeamSearch(beam_size=beam_size, n_best=beam_size, length_penalty=0.0, extra_length=12)
+    shutil.rmtree(path)
+    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, search, path)
+    source = sources(270)
+    tokens, scores = CTranslate2Translator(path).search(source)
+    assert tokens.shape[:2] == scores.shape == (24, beam_size)
+    has_ended = (tokens != 0).sum(axis=2) < source.shape[1] + 12
+    assert has_ended.mean() > 0.3
+    for rank in range(beam_size):
+        forced = teacher_forced_scores(model, source, tokens[:, rank], search)
+        np.testing.assert_allclose(scores[:, rank][has_ended[:, rank]], forced[has_ended[:, rank]], atol=1e-3)
+
+
+def test_text(export, tokenizers):
+    _, path = export(share_embeddings=False, source_vocab_size=272)
+    lines = ["abc", "", "abd xyw \N{GRINNING FACE}"]
+    translator = CTranslate2Translator(path)
+    translations = translator.translate(lines)
+    assert [t.text for t in translations] == tokenizers["target"].decode([t.tokens for t in translations])
+    assert translations[1].text == ""
+    (alone,) = translator.translate(lines[2:])
+    assert translations[2].text.startswith(alone.text)  # Whose limit is its own, not the batch's.
+
+
+def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
+    with pytest.raises(ValueError) as error:
+        export(d_k=4, d_v=8, activation="mish")
+    assert "`d_k` and `d_v` must be equal. Received: d_k=4, d_v=8" in str(error.value)
+    assert "`activation` must be one of" in str(error.value)
+    assert not (tmp_path / "ctranslate2").exists()
+
+
+def test_a_broken_export(export):
+    _, path = export()
+    whole = (path / "model.bin").read_bytes()
+    (path / "model.bin").write_bytes(whole[:500])
+    with pytest.raises(ModelDirectoryError, match=f"Not a whole CTranslate2 model: {path}"):
+        CTranslate2Translator(path)
+    (path / "model.bin").write_bytes(whole)
+    other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
+    ModelDirectory(path).write_tokenizers((other,))
+    with pytest.raises(ModelDirectoryError, match="is not the one that it was exported with"):
+        CTranslate2Translator(path)
+
+
+def test_without_the_library(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(ValueError, match=r"pip install 'keras-transformer-kit\[ctranslate2\]'"):
+        CTranslate2Translator(tmp_path)
+
+
+def test_the_client_needs_neither_tensorflow_nor_keras(export, run_python):
+    _, path = export()
+    program = """
+import sys
+from keras_transformer.export import CTranslate2Translator
+print(CTranslate2Translator(sys.argv[1]).translate(["abc"])[0].score)
+assert not {"keras", "tensorflow"} & set(sys.modules)
+"""
+    assert float(run_python(program, path)) < 0
