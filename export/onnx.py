@@ -67,13 +67,13 @@ def _encoder(model, strategy):
 def _decoder(model, strategy):
     def decode(tokens, memory_key, memory_value, memory_mask, cache_key, cache_value):
         logits, cache = model.decode(
-            tokens,
+            tokens[:, 0],
             _unstacked(memory_key, memory_value),
             memory_mask=memory_mask,
             cache=_unstacked(cache_key, cache_value),
             offset=ops.shape(cache_key)[3],
         )
-        return logits[:, 0], *_stacked(cache)
+        return logits, *_stacked(cache)
 
     def cache_shapes(prefix, length):
         layers, heads = model.config.num_layers, model.config.num_heads

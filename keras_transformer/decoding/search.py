@@ -1,7 +1,7 @@
 """Greedy and beam search over a `next_logits` callable. They know no model.
 
 `next_logits(tokens, cache, offset) -> (logits, cache)` receives the newest token of every row
-`(rows, 1)`, the cache, and the position of those tokens; it returns logits `(rows, vocab_size)`.
+`(rows,)`, the cache, and the position of those tokens; it returns logits `(rows, vocab_size)`.
 Padding and the start token are never chosen, whatever their logits.
 """
 
@@ -13,12 +13,8 @@ from keras_transformer import cache as kv_cache
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.strategies import BeamSearch
 
-#: The log probability of what cannot be. Finite, since converters to ONNX write a choice between two
-#: tensors as a sum of products, in which an infinity that was not chosen becomes NaN.
+#: The log probability, and the score, of what cannot be. Finite, so that it may stand in sums and products.
 IMPOSSIBLE = -1e9
-
-#: The logit of a token that may not be chosen: lower than any real one, and within the range of float16.
-_BARRED = -6e4
 
 
 class Hypotheses(NamedTuple):
@@ -38,11 +34,9 @@ class SpecialIds(NamedTuple):
 
 class _State(NamedTuple):
     step: Any  # int32 (): number of tokens made so far
-    newest: Any  # int32 (rows, 1): token to feed next
+    newest: Any  # int32 (rows,): token to feed next; the end or padding in rows that have ended
     tokens: Any  # int32 (rows, max_length)
-    log_probs: Any  # float32 (rows,): sum over the tokens, unpenalised
-    lengths: Any  # int32 (rows,): number of tokens, the end counted
-    finished: Any  # bool (rows,)
+    values: Any  # float32 (rows,): log p of what is under way, score of what has ended
     cache: Any  # of `next_logits`
 
 
@@ -63,19 +57,19 @@ def greedy_search(next_logits, cache, limits, max_length, ids: SpecialIds) -> Hy
     def advance(*state):
         s = _State(*state)
         logits, cache = next_logits(s.newest, s.cache, s.step)
-        logits = ops.cast(logits, "float32")
-        token = ops.cast(ops.argmax(_choosable(logits, ids), axis=-1), "int32")
-        token = ops.where(s.step + 1 >= limits, ids.eos, token)
-        chosen = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
-        log_prob = ops.where(s.finished, 0.0, chosen - ops.logsumexp(logits, axis=-1))
-        return _append(s, token, log_prob, cache, ids)
+        tokens, log_probs = _candidates(logits, 1, s.step + 1 >= limits, ids)
+        best = ops.argmax(log_probs, axis=-1, keepdims=True)
+        token, log_prob = (ops.take_along_axis(x, best, axis=-1)[:, 0] for x in (tokens, log_probs))
+        has_ended = _has_ended(s, ids)
+        token = ops.where(has_ended, ids.pad, token)
+        return _append(s, token, s.tokens, s.values + ops.where(has_ended, 0.0, log_prob), cache)
 
     def unfinished(*state):
-        return ops.logical_not(ops.all(_State(*state).finished))
+        return ops.logical_not(ops.all(_has_ended(_State(*state), ids)))
 
     start = _start(cache, ops.shape(limits)[0], 1, max_length, ids)
     end = _State(*ops.while_loop(unfinished, advance, start, maximum_iterations=max_length))
-    return Hypotheses(_trim(end)[:, None], end.log_probs[:, None])
+    return Hypotheses(ops.expand_dims(_trim(end), 1), ops.expand_dims(end.values, 1))
 
 
 def beam_search(strategy: BeamSearch, next_logits, cache, limits, max_length, ids: SpecialIds) -> Hypotheses:
@@ -104,21 +98,16 @@ class _Beams:
         self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
         self.batch_size = ops.shape(limits)[0]
         self.limits = ops.repeat(limits, self.beam_size, axis=0)  # (rows,)
+        self.first_rows = ops.expand_dims(ops.arange(self.batch_size, dtype="int32") * self.beam_size, 1)
         self.ids = ids
 
     def search(self, next_logits, cache, max_length):
         def advance(*state):
             s = _State(*state)
             logits, cache = next_logits(s.newest, s.cache, s.step)
-            tokens, log_probs = self.candidates(s, logits)
-            rows, token, log_prob = self.select(s, tokens, log_probs)
-            s = s._replace(
-                tokens=ops.take(s.tokens, rows, axis=0),
-                log_probs=ops.take(s.log_probs, rows, axis=0),
-                lengths=ops.take(s.lengths, rows, axis=0),
-                finished=ops.take(s.finished, rows, axis=0),
-            )
-            return _append(s, token, log_prob, kv_cache.reorder(cache, rows), self.ids)
+            tokens, log_probs = _candidates(logits, self.beam_size, s.step + 1 >= self.limits, self.ids)
+            rows, token, value = self.select(s, tokens, log_probs)
+            return _append(s, token, ops.take(s.tokens, rows, axis=0), value, kv_cache.reorder(cache, rows))
 
         def improvable(*state):
             return ops.any(self.improvable(_State(*state)))
@@ -126,46 +115,39 @@ class _Beams:
         start = _start(cache, self.batch_size, self.beam_size, max_length, self.ids)
         return self.best(_State(*ops.while_loop(improvable, advance, start, maximum_iterations=max_length)))
 
-    def candidates(self, s, logits):
-        """Each row's best continuations: tokens and their log probabilities, `(rows, width)`."""
-        eos, width = self.ids.eos, min(self.beam_size, logits.shape[-1])
-        values, tokens = ops.top_k(_choosable(logits, self.ids), width)
-        normalizer = ops.logsumexp(ops.cast(logits, "float32"), axis=-1, keepdims=True)
-        values, barred = (ops.cast(x, "float32") for x in (values, ops.cast(_BARRED, logits.dtype)))
-        log_probs = ops.where(values > barred, values - normalizer, IMPOSSIBLE)
-        end_log_prob = ops.cast(logits[:, eos : eos + 1], "float32") - normalizer
-        only_first = ops.where(ops.arange(width) == 0, 0.0, IMPOSSIBLE)
-        at_limit = (s.step + 1 >= self.limits)[:, None]
-        finished = s.finished[:, None]
-        tokens = ops.where(finished, self.ids.pad, ops.where(at_limit, eos, tokens))
-        log_probs = ops.where(at_limit, end_log_prob + only_first, log_probs)
-        return ops.cast(tokens, "int32"), ops.where(finished, only_first, log_probs)
-
     def select(self, s, tokens, log_probs):
-        """The `beam_size` best of each sentence's candidates: parent row, token, log probability."""
+        """The `beam_size` best of each sentence's candidates: parent row, token, value."""
         width = tokens.shape[-1]
-        lengths = s.lengths + ops.cast(ops.logical_not(s.finished), "int32")
-        scores = (s.log_probs[:, None] + log_probs) / self.penalty(lengths)[:, None]
-        _, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
-        chosen = ops.reshape(self.first_rows() * width + ops.cast(best, "int32"), (-1,))
-        token, log_prob = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (tokens, log_probs))
-        return chosen // width, token, log_prob
+        has_ended = ops.expand_dims(_has_ended(s, self.ids), 1)
+        value = ops.expand_dims(s.values, 1)
+        tokens = ops.where(has_ended, self.ids.pad, tokens)
+        # What has ended competes unchanged, as its own first candidate.
+        values = value + ops.where(has_ended, _only_first(width), log_probs)
+        scores = ops.where(has_ended, values, values / self.penalty(s.step + 1))
+        scores = ops.where(_is_possible(values), scores, IMPOSSIBLE)
+        best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
+        chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
+        token, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (tokens, values))
+        is_end = ops.logical_or(token == self.ids.eos, token == self.ids.pad)
+        return chosen // width, token, ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
 
     def improvable(self, s):
-        """For each sentence, whether an unfinished hypothesis can still come among the n best."""
-        is_live = ops.logical_and(ops.logical_not(s.finished), _is_possible(s))
-        reachable = ops.where(is_live, s.log_probs / self.penalty(self.limits), IMPOSSIBLE)
-        settled, _ = ops.top_k(self.by_sentence(self.final_scores(s)), self.n_best)
+        """For each sentence, whether a hypothesis under way can still come among the n best."""
+        is_live = ops.logical_and(ops.logical_not(_has_ended(s, self.ids)), _is_possible(s.values))
+        reachable = ops.where(is_live, s.values / self.penalty(self.limits), IMPOSSIBLE)
+        settled, _ = ops.top_k(self.final_scores(s), self.n_best)
         return ops.max(self.by_sentence(reachable), axis=-1) > settled[:, -1]
 
     def best(self, s):
-        scores, best = ops.top_k(self.by_sentence(self.final_scores(s)), self.n_best)
-        tokens = ops.take(_trim(s), self.first_rows() + ops.cast(best, "int32"), axis=0)
-        return Hypotheses(ops.where((scores > IMPOSSIBLE)[..., None], tokens, self.ids.pad), scores)
+        scores, best = ops.top_k(self.final_scores(s), self.n_best)
+        tokens = ops.take(_trim(s), self.first_rows + ops.cast(best, "int32"), axis=0)
+        is_possible = _is_possible(scores)
+        tokens = ops.where(ops.expand_dims(is_possible, -1), tokens, self.ids.pad)
+        return Hypotheses(tokens, ops.where(is_possible, scores, IMPOSSIBLE))
 
     def final_scores(self, s):
-        scores = s.log_probs / self.penalty(ops.maximum(s.lengths, 1))
-        return ops.where(ops.logical_and(s.finished, _is_possible(s)), scores, IMPOSSIBLE)
+        """The scores of what has ended, `(batch, beam_size)`."""
+        return self.by_sentence(ops.where(_has_ended(s, self.ids), s.values, IMPOSSIBLE))
 
     def penalty(self, lengths):
         return length_penalty(lengths, self.alpha, self.kind)
@@ -173,9 +155,23 @@ class _Beams:
     def by_sentence(self, x):
         return ops.reshape(x, (-1, self.beam_size))
 
-    def first_rows(self):
-        """The first row of each sentence, `(batch, 1)`."""
-        return ops.arange(self.batch_size, dtype="int32")[:, None] * self.beam_size
+
+def _candidates(logits, width, at_limit, ids):
+    """Each row's `width` best continuations or more, in some order: tokens and log probabilities."""
+    log_probs = ops.log_softmax(ops.cast(logits, "float32"))
+    # Two more than wanted, since padding and the start may be among them.
+    values, tokens = ops.top_k(log_probs, min(width + 2, logits.shape[-1]))
+    tokens = ops.cast(tokens, "int32")
+    is_barred = ops.logical_or(tokens == ids.pad, tokens == ids.bos)
+    at_limit = ops.expand_dims(at_limit, 1)
+    end = log_probs[:, ids.eos : ids.eos + 1] + _only_first(tokens.shape[-1])
+    values = ops.where(at_limit, end, ops.where(is_barred, IMPOSSIBLE, values))
+    return ops.where(at_limit, ids.eos, tokens), values
+
+
+def _only_first(width):
+    """0, then what makes impossible, `(width,)`."""
+    return ops.where(ops.arange(width) == 0, 0.0, IMPOSSIBLE)
 
 
 def _start(cache, batch_size, beam_size, max_length, ids):
@@ -184,39 +180,26 @@ def _start(cache, batch_size, beam_size, max_length, ids):
     is_first = ops.arange(rows, dtype="int32") % beam_size == 0
     return _State(
         step=ops.zeros((), "int32"),
-        newest=ops.full((rows, 1), ids.bos, "int32"),
+        newest=ops.full((rows,), ids.bos, "int32"),
         tokens=ops.full((rows, max_length), ids.pad, "int32"),
-        log_probs=ops.where(is_first, 0.0, IMPOSSIBLE),
-        lengths=ops.zeros((rows,), "int32"),
-        finished=ops.zeros((rows,), "bool"),
+        values=ops.where(is_first, 0.0, IMPOSSIBLE),
         cache=cache,
     )
 
 
-def _choosable(logits, ids):
-    """The logits without those of padding and the start token."""
-    token = ops.arange(logits.shape[-1], dtype="int32")
-    is_barred = ops.logical_or(token == ids.pad, token == ids.bos)
-    return ops.where(is_barred, ops.cast(_BARRED, logits.dtype), logits)
+def _append(s, token, tokens, values, cache):
+    """The next state, with one more token in every row."""
+    is_here = ops.arange(ops.shape(tokens)[1], dtype="int32") == s.step
+    tokens = ops.where(is_here, ops.expand_dims(token, 1), tokens)
+    return _State(step=s.step + 1, newest=token, tokens=tokens, values=values, cache=cache)
 
 
-def _append(s, token, log_prob, cache, ids):
-    """The state with one more token in every row that has not ended; elsewhere `log_prob` is 0 or less."""
-    token = ops.where(s.finished, ids.pad, token)
-    is_here = ops.arange(ops.shape(s.tokens)[1], dtype="int32") == s.step
-    return _State(
-        step=s.step + 1,
-        newest=token[:, None],
-        tokens=ops.where(is_here, token[:, None], s.tokens),
-        log_probs=s.log_probs + log_prob,
-        lengths=s.lengths + ops.cast(ops.logical_not(s.finished), "int32"),
-        finished=ops.logical_or(s.finished, token == ids.eos),
-        cache=cache,
-    )
+def _has_ended(s, ids):
+    return ops.logical_or(s.newest == ids.eos, s.newest == ids.pad)
 
 
-def _is_possible(s):
-    return s.log_probs > 0.5 * IMPOSSIBLE
+def _is_possible(values):
+    return values > 0.5 * IMPOSSIBLE
 
 
 def _trim(s):

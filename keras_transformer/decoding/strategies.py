@@ -44,7 +44,7 @@ class BeamSearch:
 
     Args:
         beam_size: hypotheses under way for each sentence.
-        length_penalty: α of the length penalty, in [0, 2].
+        length_penalty: α of the length penalty, at least 0.
         length_penalty_kind: `"gnmt"`, ((5 + n) / 6)^α, or `"length"`, n^α.
         extra_length: a hypothesis has at most this many tokens more than its source; at that
             length the end token is forced.
@@ -70,8 +70,7 @@ class BeamSearch:
 
     def __post_init__(self):
         _check_at_least("beam_size", self.beam_size, 1)
-        if not 0 <= self.length_penalty <= 2:  # Beyond, it would lift what is impossible above what is not.
-            raise ValueError(f"`length_penalty` must be in [0, 2]. Received: length_penalty={self.length_penalty}")
+        _check_at_least("length_penalty", self.length_penalty, 0)
         _check_at_least("extra_length", self.extra_length, 0)
         _check_at_least("n_best", self.n_best, 1)
         if self.n_best > self.beam_size:

@@ -60,8 +60,9 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: biases in the four projections.
 
     Call arguments:
-        query: `(batch, query_length, any)`. With projected `value` its batch may be a multiple n of
-            theirs: n consecutive rows (the beams of a sentence) then share one row of keys.
+        query: `(batch, query_length, any)`; or `(batch, any)`, one position of each row, where there is
+            a cache or projected `value`. With the latter its batch may be a multiple n of theirs: n
+            consecutive rows (the beams of a sentence) then share one row of keys.
         value: `(batch, key_length, any)`; `None` for self-attention; or the `KeyValue` that
             `project` made, where the same memory is attended again and again.
         key: `(batch, key_length, any)`. Default: `value`.
@@ -77,7 +78,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: also return the attention weights.
 
     Returns:
-        `(batch, query_length, d_model)`; followed by the weights `(batch, num_heads, query_length,
+        `(batch, query_length, d_model)`, or `(batch, d_model)`; followed by the weights `(batch, num_heads, query_length,
         key_length)` if asked for; followed by the grown cache if one was given.
 
     Raises:
@@ -200,7 +201,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
 
     def _split_heads(self, x, width):
-        if x.shape[1] == 1:  # One position needs no transpose.
+        if _is_one_position(x):  # It needs no transpose.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
         # A length known only at run time is left to the reshape: tf2onnx would take the axes of another tensor.
         length = -1 if x.shape[1] is None else x.shape[1]
@@ -216,17 +217,23 @@ class MultiHeadAttention(keras.layers.Layer):
     def _merge_heads(self, heads, query):
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
-        return ops.reshape(heads, (*ops.shape(query)[:2], self.num_heads * self.d_v))
+        lengths = (-1,) if len(query.shape) == 2 else ops.shape(query)[:2]
+        return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
     def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
-        query_length, key_length = ops.shape(query)[1], ops.shape(projected.key)[2]
+        query_length = 1 if _is_one_position(query) else ops.shape(query)[1]
+        key_length = ops.shape(projected.key)[2]
         if cache is None or kv_cache.GROWS:
             # The newest position sees all that a growing cache holds.
-            is_newest = cache is not None and query.shape[1] == 1
+            is_newest = cache is not None and _is_one_position(query)
             return masks.causal_mask(query_length, key_length, offset) if use_causal_mask and not is_newest else None
         if use_causal_mask:
             return masks.causal_mask(query_length, key_length, offset)
         return masks.causal_mask(1, key_length, offset + query_length - 1)  # What is filled so far.
+
+
+def _is_one_position(x):
+    return len(x.shape) == 2 or x.shape[1] == 1
 
 
 def _check_sizes(**sizes):

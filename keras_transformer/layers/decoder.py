@@ -19,7 +19,7 @@ class DecoderLayer(TransformerBlock):
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
-        target: `(batch, target_length, d_model)`.
+        target: `(batch, target_length, d_model)`; with a cache also `(batch, d_model)`, one position.
         memory: output of the encoder `(batch, source_length, d_model)`, or the `KeyValue` that
             `project_memory` made of it.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
@@ -28,7 +28,7 @@ class DecoderLayer(TransformerBlock):
         offset: position of the first target token.
 
     Returns:
-        `(batch, target_length, d_model)`; followed by the grown cache if one was given.
+        The shape of `target`; followed by the grown cache if one was given.
 
     Raises:
         ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
@@ -100,7 +100,8 @@ class Decoder(TransformerStack):
             use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
-        target: embedded tokens with positions, `(batch, target_length, d_model)`.
+        target: embedded tokens with positions, `(batch, target_length, d_model)`; with a cache also
+            `(batch, d_model)`, one position.
         memory: output of the encoder `(batch, source_length, d_model)`, or what `project_memory`
             made of it.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
@@ -109,7 +110,7 @@ class Decoder(TransformerStack):
         offset: position of the first target token.
 
     Returns:
-        `(batch, target_length, d_model)`; followed by the grown caches if some were given.
+        The shape of `target`; followed by the grown caches if some were given.
 
     Raises:
         ValueError: if `num_layers` is not positive.

@@ -15,11 +15,11 @@ class PositionalEncoding(keras.layers.Layer):
         max_wavelength: the 10000 of the formula.
 
     Call arguments:
-        inputs: `(batch, length, d_model)`, `d_model` even.
+        inputs: `(batch, length, d_model)`, `d_model` even; or `(batch, d_model)`, one position of each row.
         offset: position of the first input; an int or an int scalar tensor.
 
     Returns:
-        `(batch, length, d_model)`.
+        The shape of `inputs`.
 
     Raises:
         ValueError: if `d_model` is odd.
@@ -44,7 +44,7 @@ class PositionalEncoding(keras.layers.Layer):
             raise ValueError(f"`d_model` must be even. Received: d_model={input_shape[-1]}")
 
     def call(self, inputs, offset=0):
-        length, d_model = ops.shape(inputs)[1], inputs.shape[-1]
+        length, d_model = _length(inputs), inputs.shape[-1]
         positions = ops.arange(length, dtype="float32") + ops.cast(offset, "float32")
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
         angles = positions[:, None] * frequencies
@@ -67,11 +67,11 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             raise; a static length beyond it is refused.
 
     Call arguments:
-        inputs: `(batch, length, d_model)`.
+        inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position of each row.
         offset: position of the first input; an int or an int scalar tensor.
 
     Returns:
-        `(batch, length, d_model)`.
+        The shape of `inputs`.
 
     Raises:
         ValueError: if `max_length` is not positive, or a known length exceeds it.
@@ -98,7 +98,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight((self.max_length, d_model), initializer, name="embeddings")
 
     def call(self, inputs, offset=0):
-        length = ops.shape(inputs)[1]
+        length = _length(inputs)
         if isinstance(length, int) and length > self.max_length:
             raise ValueError(f"The length must be at most `max_length`={self.max_length}. Received: length={length}")
         positions = ops.arange(length, dtype="int32") + ops.cast(offset, "int32")
@@ -109,3 +109,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "max_length": self.max_length}
+
+
+def _length(inputs):
+    return 1 if len(inputs.shape) == 2 else ops.shape(inputs)[1]

@@ -84,14 +84,14 @@ class Transformer(keras.Model):
         """The logits of a target.
 
         Args:
-            target: int `(batch, target_length)`.
+            target: int `(batch, target_length)`; with a cache also `(batch,)`, one token of each row.
             memory: from `encode`, or from `decoder.project_memory`.
             memory_mask: boolean `(batch, source_length)`. Default: the mask that `memory` carries.
             cache: from `decoder.empty_cache` or the last call.
             offset: position of the first target token; with a cache.
 
         Returns:
-            Logits `(batch, target_length, vocab_size)`; with the grown cache if one was given.
+            Logits, the shape of `target` and `vocab_size`; with the grown cache if one was given.
         """
         x = self.target_positions(self.target_embedding(target), offset=offset)
         x = self.decoder(self.target_dropout(x), memory, memory_mask=memory_mask, cache=cache, offset=offset)
@@ -119,8 +119,7 @@ class Transformer(keras.Model):
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
 
         def next_logits(tokens, cache, offset):
-            logits, cache = self.decode(tokens, memory, memory_mask=mask, cache=cache, offset=offset)
-            return logits[:, 0], cache
+            return self.decode(tokens, memory, memory_mask=mask, cache=cache, offset=offset)
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
         return strategy.search(next_logits, cache, limits, max_length, ids)

@@ -35,7 +35,7 @@ def test_unknown_format(name):
         ({"beam_size": 0}, "`beam_size` must be at least 1. Received: beam_size=0"),
         ({"beam_size": 2, "n_best": 3}, "`n_best` must be at most `beam_size`. Received: n_best=3, beam_size=2"),
         ({"n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
-        ({"length_penalty": -0.5}, r"`length_penalty` must be in \[0, 2\]"),
+        ({"length_penalty": -0.5}, "`length_penalty` must be at least 0"),
         ({"extra_length": -1}, "`extra_length` must be at least 0"),
         ({"length_penalty_kind": "none"}, "`length_penalty_kind` must be one of"),
     ],

@@ -45,7 +45,7 @@ def uncached(model, source, strategy):
 
     def next_logits(tokens, cache, offset):
         history, rows = cache[0]
-        history = ops.where(ops.arange(max_length) == offset, tokens, history)
+        history = ops.where(ops.arange(max_length) == offset, tokens[:, None], history)
         logits = model.decode(history, memory, memory_mask=mask[beams])
         here = ops.cast(ops.arange(max_length) == offset, logits.dtype)[:, None]
         return ops.sum(logits * here, axis=1), (KeyValue(history, rows),)
