@@ -46,8 +46,6 @@ class CTranslate2Translator(Translator):
         CTranslate2Translator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    forces_end = False
-
     def __init__(
         self,
         directory: str | Path,
@@ -71,10 +69,18 @@ class CTranslate2Translator(Translator):
             raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that it was exported with")
         self.strategy = strategy or BeamSearch(**self.exported_search)
 
+    def limit(self, source: np.ndarray) -> int:
+        """Most tokens of a hypothesis of a batch.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+        """
+        return min(source.shape[1] + self.strategy.extra_length, self.num_positions or sys.maxsize)
+
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         s, pieces = self.strategy, self.source_tokenizer.pieces
-        limit = min(source.shape[1] + s.extra_length, self.num_positions or sys.maxsize)
+        limit = self.limit(source)
         results = self._runtime.translate_batch(
             [[pieces[i] for i in row if i != PAD_ID] for row in source],
             beam_size=s.beam_size,

@@ -13,7 +13,7 @@ from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
-from keras_transformer.export.verify import VerificationError, compare, compare_texts, made_up_batches
+from keras_transformer.export.verify import VerificationError, check_search, compare, compare_texts, made_up_batches
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.saving import load_model
 from keras_transformer.translation import KerasTranslator, load_tokenizers, longest_source
@@ -23,17 +23,19 @@ _WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx, "ctranslate2":
 
 
 def _programs(name, path, strategy):
-    """What an export holds, each with the search that it must agree with."""
+    """What an export holds: client, search, and what proves it."""
     if name == "saved_model":
-        return {"saved_model": (SavedModelTranslator(path), strategy)}
+        return {"saved_model": (SavedModelTranslator(path), strategy, compare)}
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     if name == "ctranslate2":
         plain_beam = dataclasses.replace(greedy, beam_size=strategy.beam_size)
         searches = {"ctranslate2 greedy": greedy, "ctranslate2 beam": plain_beam}
-        return {program: (CTranslate2Translator(path, search), search) for program, search in searches.items()}
+        return {
+            program: (CTranslate2Translator(path, search), search, check_search) for program, search in searches.items()
+        }
     return {
-        "onnx": (OnnxTranslator(path), strategy),
-        "onnx encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy),
+        "onnx": (OnnxTranslator(path), strategy, compare),
+        "onnx encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy, compare),
     }
 
 
@@ -78,8 +80,8 @@ def _export_one(name, directory, model, tokenizers, strategy, batches):
     with replacing(place) as temporary:
         _WRITERS[name](model, directory, tokenizers, strategy, temporary)
         entries = {}
-        for program, (client, search) in _programs(name, temporary, strategy).items():
-            entries[program] = _passed(program, search, compare(model, search, client, batches))
+        for program, (client, search, prove) in _programs(name, temporary, strategy).items():
+            entries[program] = _passed(program, search, prove(model, search, client, batches))
             if name == "saved_model":
                 agreement = _verify_text(directory, client, search, tokenizers[0], batches)
                 entries[f"{program} text"] = _passed(f"{program} text", search, agreement)
@@ -89,7 +91,7 @@ def _export_one(name, directory, model, tokenizers, strategy, batches):
 def _passed(program, search, agreement):
     if not agreement.passed:
         raise VerificationError(f"The {program} export does not agree with the Keras model: {agreement}")
-    _say(f"{program}: {agreement.equal} of {agreement.sentences} sentences equal, {agreement.ties} ties")
+    _say(f"{program}: {agreement}")
     return {"search": dataclasses.asdict(search), **dataclasses.asdict(agreement)}
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.cache import KeyValue
+from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products
 from keras_transformer.export.onnx_passes import hoist_loop_invariants
 from keras_transformer.masks import padding_mask
 from keras_transformer.model_directory import ModelDirectory
@@ -114,12 +115,21 @@ def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
-        proto, _ = tf2onnx.convert.from_function(named, input_signature=signature, opset=_OPSET)
+        proto, _ = tf2onnx.convert.from_function(
+            named, input_signature=signature, opset=_OPSET, custom_op_handlers={"SelectV2": (_select, [])}
+        )
     hoist_loop_invariants(proto.graph)
+    fuse_layer_normalizations(proto.graph)
+    merge_products(proto.graph)
     _describe(proto.graph.input, inputs)
     _describe(proto.graph.output, outputs)
     proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"
     return proto
+
+
+def _select(context, node, name, arguments):
+    """ONNX's own choice between tensors; tf2onnx would write sums of products."""
+    node.type = "Where"
 
 
 def _describe(values, shapes):

@@ -4,24 +4,76 @@ import onnx
 
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
-    """Lets Loop bodies capture from outside what the loops never change.
+    """Takes out of Loop bodies what the loops never change: state, and what is computed from it.
 
     tf2onnx carries every tensor that a loop uses as state, the weights among them, and runtimes
-    neither pre-pack nor quantise state.
+    neither pre-pack nor quantise state. The bodies capture it from outside instead.
 
     Args:
         graph: changed in place, subgraphs too.
     """
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                hoist_loop_invariants(attribute.g)
-    for node in [node for node in graph.node if node.op_type == "Loop"]:
-        body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
-        _hoist(graph, node, body)
+    for subgraph in subgraphs(graph):
+        hoist_loop_invariants(subgraph)
+    for i, node in reversed([*enumerate(graph.node)]):
+        if node.op_type == "Loop":
+            body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
+            _hoist_state(graph, node, body)
+            for invariant in reversed(_take_invariant_nodes(body)):
+                graph.node.insert(i, invariant)
+            graph.initializer.extend(body.initializer)
+            del body.initializer[:]
 
 
-def _hoist(graph, node, body):
+def _take_invariant_nodes(body):
+    """Removes from a Loop's body the nodes that depend on nothing in it, and returns them."""
+    varying = {value.name for value in body.input}
+    invariant = []
+    for node in [*body.node]:
+        needed = {*node.input, *(name for graph in subgraphs(node) for name in _captured(graph))}
+        if needed & varying or {*node.output} & {value.name for value in body.output}:
+            varying.update(node.output)
+        else:
+            invariant.append(node)
+            body.node.remove(node)
+    return invariant
+
+
+def remove_unused(graph: onnx.GraphProto) -> None:
+    """Removes nodes and initializers whose results nobody uses.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for subgraph in subgraphs(graph):
+        remove_unused(subgraph)
+    needed = {output.name for output in graph.output}
+    for node in reversed([*graph.node]):
+        if needed & {*node.output}:
+            needed.update(node.input, *(_captured(subgraph) for subgraph in subgraphs(node)))
+        else:
+            graph.node.remove(node)
+    for tensor in [*graph.initializer]:
+        if tensor.name not in needed:
+            graph.initializer.remove(tensor)
+
+
+def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs that a node, or the nodes of a graph, hold as attributes.
+
+    Args:
+        graph_or_node: either.
+    """
+    nodes = graph_or_node.node if isinstance(graph_or_node, onnx.GraphProto) else [graph_or_node]
+    return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+def _captured(graph):
+    """The names that a subgraph uses, its own among them."""
+    own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
+    return own + [name for subgraph in subgraphs(graph) for name in _captured(subgraph)]
+
+
+def _hoist_state(graph, node, body):
     # Loop inputs: trip count, condition, state …; body inputs: iteration, condition, state …;
     # body outputs: condition, state …, scans …; loop outputs: state …, scans ….
     states = range(len(node.input) - 2)
@@ -38,6 +90,5 @@ def _rename_inputs(graph, names):
     for node in graph.node:
         for i, name in enumerate(node.input):
             node.input[i] = names.get(name, name)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _rename_inputs(attribute.g, names)
+        for subgraph in subgraphs(node):
+            _rename_inputs(subgraph, names)

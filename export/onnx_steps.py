@@ -27,8 +27,6 @@ class OnnxGreedySearch:
         self._extra_length = extra_length
         self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
 
-    forces_end = True
-
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The likeliest token at each step.
 

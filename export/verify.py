@@ -28,7 +28,6 @@ class Agreement:
 
     Attributes:
         sentences: compared.
-        cut: not compared: a runtime that forces no end at the limit may choose another hypothesis there.
         equal: of equal tokens.
         ties: of other tokens whose teacher-forced score differs by less than `TIE`.
         largest_score_difference: of the scores, of all ranks, where the best tokens are equal.
@@ -39,7 +38,12 @@ class Agreement:
     equal: int
     ties: int
     largest_score_difference: float
-    cut: int = 0
+
+    def __str__(self):
+        return (
+            f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, "
+            f"scores differ by {self.largest_score_difference:.1e} at most"
+        )
 
     @property
     def passed(self) -> bool:
@@ -54,37 +58,29 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     Args:
         model: the Keras `Transformer`.
         strategy: the search that was exported.
-        program: the exported program's client, with `search` and `forces_end` as in `Translator`.
+        program: the exported program's client, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
         `Agreement`.
     """
-    equal = ties = cut = 0
+    sentences = equal = ties = 0
     largest = 0.0
     for source in batches:
         expected, expected_scores = model.generate(source, strategy)
         tokens, scores = program.search(source)
-        limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
-        limits = np.clip(limits, 1, model.config.max_length)
-        for row, limit in enumerate(limits):
-            ours, theirs = (np.trim_zeros(hypotheses[row, 0], "b") for hypotheses in (expected, tokens))
-            is_cut = len(ours) == limit and not program.forces_end
-            if is_cut:  # Of a greedy hypothesis all but the end must still be equal.
-                ours, theirs = ours[:-1], theirs[: limit - 1]
-            if is_cut and strategy.beam_size > 1:
-                cut += 1
-            elif np.array_equal(ours, theirs):
+        expected, tokens = expected[:, 0], tokens[:, 0]
+        for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
+            sentences += 1
+            if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
                 equal += 1
-                difference = 0.0 if is_cut else float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
+                difference = float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
             else:
-                both = teacher_forced_scores(
-                    model, np.repeat(source[row : row + 1], 2, axis=0), pad([ours, theirs]), strategy
-                )
+                hypotheses = pad([np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")])
+                both = teacher_forced_scores(model, np.repeat(source[row : row + 1], 2, axis=0), hypotheses, strategy)
                 ties += bool(abs(both[0] - both[1]) < TIE)
-    sentences = sum(map(len, batches)) - cut
-    return Agreement(sentences, equal, ties, largest, cut)
+    return Agreement(sentences, equal, ties, largest)
 
 
 def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:
@@ -99,11 +95,72 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
     Returns:
         Float `(batch,)`: log p / length penalty.
     """
-    target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
-    losses = np.array(token_cross_entropy(tokens, model({"source": source, "target": target}, training=False)))
+    log_probs, _ = _teacher_forced(model, source, tokens)
     is_real = tokens != PAD_ID
     penalty = length_penalty(is_real.sum(axis=1), strategy.length_penalty, strategy.length_penalty_kind)
-    return -(losses * is_real).sum(axis=1) / np.array(penalty)
+    return (log_probs * is_real).sum(axis=1) / np.array(penalty)
+
+
+def _teacher_forced(model, source, tokens):
+    """Of each token after those before it: the log probability, and whether it is the likeliest, within `TIE`."""
+    target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
+    logits = model({"source": source, "target": target}, training=False)
+    log_probs = -np.array(token_cross_entropy(tokens, logits))
+    logits = np.array(logits)
+    chosen = np.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+    return log_probs, logits.max(axis=-1) - chosen < TIE
+
+
+@dataclasses.dataclass(frozen=True)
+class Soundness:
+    """How a runtime with a search of its own stands to the Keras model.
+
+    Attributes:
+        sentences: compared.
+        equal: of the tokens that this package's search finds.
+        sound: scored as the Keras model scores the same tokens, to within `TIE`; of a greedy search
+            besides: each token is the model's likeliest after those before it, to within `TIE`.
+        passed: whether the export may appear.
+    """
+
+    sentences: int
+    equal: int
+    sound: int
+
+    def __str__(self):
+        return f"{self.sound} of {self.sentences} hypotheses sound, {self.equal} equal to this package's search"
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule holds."""
+        return self.sound == self.sentences
+
+
+def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
+    """Checks what a runtime with a search of its own finds; a score only where the hypothesis ended by itself.
+
+    Args:
+        model: the Keras `Transformer`.
+        strategy: the options of the search, without length penalty.
+        program: the runtime's client, with `search` and `limit` as in `CTranslate2Translator`.
+        batches: int32 matrices of source ids.
+
+    Returns:
+        `Soundness`.
+    """
+    equal = sound = 0
+    for source in batches:
+        expected, _ = model.generate(source, strategy)
+        tokens, scores = program.search(source)
+        log_probs, is_likeliest = _teacher_forced(model, source, tokens[:, 0])
+        for row, found in enumerate(tokens[:, 0]):
+            length = np.trim_zeros(found, "b").size
+            has_ended = length < program.limit(source)
+            length -= not has_ended  # The end of what was cut stands for another token.
+            is_scored_alike = abs(log_probs[row, :length].sum() - scores[row, 0]) < TIE or not has_ended
+            sound += bool(is_scored_alike and (strategy.beam_size > 1 or is_likeliest[row, :length].all()))
+            equal += np.array_equal(np.trim_zeros(expected[row, 0], "b"), np.trim_zeros(found, "b"))
+    return Soundness(sum(map(len, batches)), equal, sound)
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:

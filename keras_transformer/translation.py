@@ -41,9 +41,6 @@ class Translator:
         num_positions: the model's learned positions, or `None` where any length will do.
     """
 
-    #: Whether a hypothesis at its limit has to end there, and is scored with its end.
-    forces_end = True
-
     def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, num_positions: int | None = None):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer

@@ -9,7 +9,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.ctranslate2 import write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
-from keras_transformer.export.verify import compare, teacher_forced_scores
+from keras_transformer.export.verify import Soundness, check_search, teacher_forced_scores
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -67,10 +67,17 @@ def sources(vocab_size, rows=24):
 
 
 @pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
-def test_greedy_agrees(export, options):
+def test_greedy_is_equal(export, options):
     model, path = export(**options)
-    agreement = compare(model, GREEDY, CTranslate2Translator(path), [sources(model.config.source_vocabulary)])
-    assert agreement.equal == 24 and agreement.passed, agreement
+    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(model.config.source_vocabulary)])
+    assert agreement == Soundness(24, 24, 24)
+
+
+def test_other_weights_are_not_sound(export):
+    model, path = export()
+    model.set_weights([weight * 1.1 for weight in model.get_weights()])
+    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
+    assert agreement.sound < 24 and not agreement.passed
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -86,6 +93,8 @@ def test_scores_are_log_probabilities(export, beam_size):
     assert tokens.shape[:2] == scores.shape == (24, beam_size)
     has_ended = (tokens != 0).sum(axis=2) < source.shape[1] + 12
     assert has_ended.mean() > 0.3
+    agreement = check_search(model, search, CTranslate2Translator(path), [source])
+    assert agreement.passed and agreement.equal > 12
     for rank in range(beam_size):
         forced = teacher_forced_scores(model, source, tokens[:, rank], search)
         np.testing.assert_allclose(scores[:, rank][has_ended[:, rank]], forced[has_ended[:, rank]], atol=1e-3)

@@ -3,7 +3,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from keras_transformer.export.onnx_passes import hoist_loop_invariants
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, remove_unused
 
 
 def value(name, dtype=TensorProto.FLOAT, shape=()):
@@ -125,3 +125,45 @@ def test_a_loop_in_a_loop():
     assert list(innermost.node[1].input) == ["x_in", "weight"]
     assert list(innermost.node[2].input) == ["product", "bias"]
     assert run(after, y=2, bias=1) == run(before, y=2, bias=1) == [202]
+
+
+def test_what_is_computed_from_what_never_changes_leaves_the_loop():
+    """x -> x · (w + 1): the sum is moved out, the product stays."""
+
+    def model():
+        body = helper.make_graph(
+            [
+                helper.make_node("Identity", ["go_in"], ["go_out"]),
+                helper.make_node("Add", ["weight", "one"], ["sum"]),
+                helper.make_node("Mul", ["x_in", "sum"], ["x_out"]),
+            ],
+            "body",
+            [value("i", TensorProto.INT64), value("go_in", TensorProto.BOOL), value("x_in")],
+            [value("go_out", TensorProto.BOOL), value("x_out")],
+            [helper.make_tensor("one", TensorProto.FLOAT, (), [1])],
+        )
+        graph = helper.make_graph(
+            [helper.make_node("Loop", ["trips", "", "x"], ["end"], body=body)],
+            "products",
+            [value("x"), value("weight")],
+            [value("end")],
+            [helper.make_tensor("trips", TensorProto.INT64, (), [3])],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+    before, after = model(), model()
+    hoist_loop_invariants(after.graph)
+    onnx.checker.check_model(after, full_check=True)
+    assert [node.op_type for node in after.graph.node] == ["Add", "Loop"]
+    assert [node.op_type for node in loop_of(after)[1].node] == ["Identity", "Mul"]
+    assert run(after, x=2, weight=2) == run(before, x=2, weight=2) == [54]
+
+
+def test_the_unused_is_removed():
+    model = powers(3)
+    tensors = [("spare", 5), ("used_by_spare", 6)]
+    model.graph.initializer.extend(helper.make_tensor(name, TensorProto.FLOAT, (), [x]) for name, x in tensors)
+    model.graph.node.insert(0, helper.make_node("Neg", ["used_by_spare"], ["negative"]))
+    model.graph.node.insert(1, helper.make_node("Neg", ["negative"], ["positive"]))
+    remove_unused(model.graph)
+    assert model == powers(3)

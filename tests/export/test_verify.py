@@ -27,8 +27,6 @@ def batches():
 class Program:
     """Answers as the model does, but for what `change(tokens, scores)` does to them."""
 
-    forces_end = True
-
     def __init__(self, model, change):
         self.model = model
         self.change = change
@@ -90,7 +88,6 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
     class Script:
         generate = staticmethod(lambda source, strategy: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
         __call__ = staticmethod(blank.__call__)
-        config = blank.config
 
     for answer, ties in (([7, 8, 3], 1), ([7, 3, 0], 0)):
         program = Program(None, None)
@@ -98,29 +95,6 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
         agreement = compare(Script(), SEARCH, program, [np.array([[9, 3]], "int32")])
         assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
         assert not agreement.passed  # One in one is more than five in a thousand.
-
-
-def test_where_no_end_is_forced_the_limit_cuts(model, batches):
-    """All but the end of a greedy hypothesis must still be equal; a beam's is not compared."""
-
-    def without_forced_ends(tokens, scores):
-        at_limit = (tokens != 0).sum(axis=2) == limits[:, None]
-        tokens[at_limit, limits.max() - 1] = 9
-        return tokens, np.where(at_limit, 0.0, scores)
-
-    (source,) = (batch[:4] for batch in batches[-1:])
-    source = source[:, :2]  # Of one length, so that all limits are equal.
-    source[:, 1] = 3
-    short = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=0)
-    limits = (source != 0).sum(axis=1) + short.extra_length
-    program = Program(model, without_forced_ends)
-    program.search = lambda source: without_forced_ends(*(part.copy() for part in model.generate(source, short)))
-    assert not compare(model, short, program, [source]).passed
-    program.forces_end = False
-    assert compare(model, short, program, [source]).equal == 4
-    beam = BeamSearch(beam_size=2, length_penalty=0.0, extra_length=0)
-    agreement = compare(model, beam, program, [source])
-    assert 0 < agreement.cut == 4 - agreement.sentences
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def exported(model_directory, tmp_path_factory):
     model, rng = load_model(path / "model.keras"), np.random.default_rng(4)
     model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
     model.save(path / "model.keras")
-    assert main(["export", str(path), "--extra_length", "5"]) == 0
+    assert main(["export", str(path), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
     return path
 
 

@@ -30,8 +30,9 @@ def quick(monkeypatch):
 
     def quick(agreement):
         monkeypatch.setattr(exporting, "_WRITERS", dict.fromkeys(("saved_model", "onnx"), write))
-        monkeypatch.setattr(exporting, "_programs", lambda name, path, strategy: {name: (None, strategy)})
-        monkeypatch.setattr(exporting, "compare", lambda model, strategy, client, batches: agreement)
+        monkeypatch.setattr(
+            exporting, "_programs", lambda name, path, strategy: {name: (None, strategy, lambda *args: agreement)}
+        )
         monkeypatch.setattr(exporting, "_verify_text", lambda *args: agreement)
 
     return quick
@@ -39,6 +40,7 @@ def quick(monkeypatch):
 
 def test_verification(exported):
     entries = json.loads((exported / "export" / "verification.json").read_text())
+    of_other_searches = {name: entries.pop(name) for name in ("ctranslate2 greedy", "ctranslate2 beam")}
     assert set(entries) == {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
     for name, entry in entries.items():
         sentences = 226 if name == "saved_model text" else 224
@@ -46,16 +48,19 @@ def test_verification(exported):
         assert 0 <= entry["largest_score_difference"] < 1e-3
         assert entry["search"]["extra_length"] == 5
     assert entries["onnx"]["search"]["beam_size"] == 4
+    for entry in of_other_searches.values():
+        assert entry["sentences"] == entry["sound"] == 224 and entry["search"]["length_penalty"] == 0
 
 
 def test_nothing_else_is_left(exported):
-    assert {file.name for file in (exported / "export").iterdir()} == {"onnx", "saved_model", "verification.json"}
+    names = {"onnx", "saved_model", "ctranslate2", "verification.json"}
+    assert {file.name for file in (exported / "export").iterdir()} == names
 
 
 def test_a_disagreement_leaves_nothing(unexported, quick, capsys):
     quick(DISAGREEING)
     assert main(["export", str(unexported), "--format", "onnx"]) == 1
-    assert "The onnx export does not agree with the Keras model: Agreement(sentences=224" in capsys.readouterr().err
+    assert "The onnx export does not agree with the Keras model: 200 of 224 sentences equal" in capsys.readouterr().err
     assert not list((unexported / "export").glob("*"))
 
 

@@ -1,0 +1,128 @@
+"""Passes over ONNX graphs that write the parts of a Transformer as the operators made for them."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from keras_transformer.export.onnx_passes import remove_unused, subgraphs
+
+
+def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
+    """Writes each layer normalisation, which Keras composes of a dozen operations, as the one operator.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    _fuse_layer_normalizations(graph, {}, {})
+    remove_unused(graph)
+
+
+def _fuse_layer_normalizations(graph, outer_nodes, outer_constants):
+    producers = _Producers({**outer_nodes, **{name: node for node in graph.node for name in node.output}})
+    constants = _constants(graph, outer_constants)
+    for subgraph in subgraphs(graph):
+        _fuse_layer_normalizations(subgraph, producers.nodes, constants)
+    for node in graph.node:
+        found = _match_layer_normalization(node, producers, constants)
+        if found:
+            *inputs, epsilon = found
+            del node.input[:]
+            node.input.extend(inputs)
+            node.op_type = "LayerNormalization"
+            node.attribute.append(helper.make_attribute("epsilon", epsilon))
+
+
+def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> None:
+    """Writes products of one matrix with several weights (query, key and value) as one, biases too.
+
+    Args:
+        graph: changed in place, subgraphs too.
+        constants: the initializers of the graphs around it, by name.
+    """
+    constants = _constants(graph, constants)
+    for subgraph in subgraphs(graph):
+        merge_products(subgraph, constants)
+    uses = Counter(name for node in graph.node for name in node.input)
+    uses.update(output.name for output in graph.output)
+    consumers = {name: node for node in graph.node for name in node.input}
+    groups = {}
+    for node in graph.node:
+        if node.op_type == "MatMul" and len(constants.get(node.input[1], np.zeros(0)).shape) == 2:
+            add = consumers.get(node.output[0])
+            has_bias = uses[node.output[0]] == 1 and add is not None and add.op_type == "Add"
+            has_bias = (
+                has_bias and add.input[0] == node.output[0] and constants.get(add.input[1], np.zeros(())).ndim == 1
+            )
+            groups.setdefault((node.input[0], has_bias), []).append((node, add if has_bias else None))
+    for (_, has_bias), members in groups.items():
+        if len(members) > 1:
+            _merge(graph, members, has_bias, constants)
+    remove_unused(graph)
+
+
+def _merge(graph, members, has_bias, constants):
+    first, name = members[0][0], f"{members[0][0].output[0]}/merged"
+    weights = [constants[product.input[1]] for product, _ in members]
+    tensors = {"weight": np.concatenate(weights, axis=1)}
+    nodes = [helper.make_node("MatMul", [first.input[0], f"{name}/weight"], [f"{name}/product"])]
+    if has_bias:
+        tensors["bias"] = np.concatenate([constants[add.input[1]] for _, add in members])
+        nodes.append(helper.make_node("Add", [f"{name}/product", f"{name}/bias"], [f"{name}/sum"]))
+    tensors["sizes"] = np.array([weight.shape[1] for weight in weights], "int64")
+    outputs = [(add or product).output[0] for product, add in members]
+    nodes.append(helper.make_node("Split", [nodes[-1].output[0], f"{name}/sizes"], outputs, axis=-1))
+    for key, value in tensors.items():
+        graph.initializer.append(numpy_helper.from_array(value, f"{name}/{key}"))
+    at = next(i for i, node in enumerate(graph.node) if node is first or node.output[:1] == first.output[:1])
+    for node in reversed(nodes):
+        graph.node.insert(at, node)
+    for member in members:
+        for node in filter(None, member):
+            graph.node.remove(node)
+
+
+def _match_layer_normalization(node, producers, constants):
+    """X · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it: x, γ, β and ε."""
+    scaled, shift = producers.of(node, "Add", "Mul", "Add")
+    x, factor = producers.of(scaled, "Mul", None, "Mul")
+    reciprocal, _ = producers.of(factor, "Mul", "Reciprocal", None)
+    (root,) = producers.of(reciprocal, "Reciprocal", "Sqrt")
+    (spread,) = producers.of(root, "Sqrt", "Add")
+    variance, _ = producers.of(spread, "Add", "ReduceMean", None)
+    product, _ = producers.of(shift, "Add", "Mul", None)
+    negative, same_factor = producers.of(product, "Mul", "Neg", "Mul")
+    (mean,) = producers.of(negative, "Neg", "ReduceMean")
+    if variance is None or mean is None or same_factor is not factor or mean.input[0] != scaled.input[0]:
+        return None
+    epsilon = constants.get(spread.input[1])
+    parameters = [producers.before_reshape(name) for name in (factor.input[1], shift.input[1])]
+    if epsilon is None or any(name not in constants for name in parameters):
+        return None
+    return scaled.input[0], *parameters, float(epsilon)
+
+
+class _Producers:
+    """Which node makes which tensor."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def of(self, node, op_type, *expected):
+        """The producers of the inputs of `node`, if all operators are as expected; else `None` for each."""
+        nothing = (None,) * len(expected)
+        if node is None or node.op_type != op_type:
+            return nothing
+        found = tuple(self.nodes.get(name) for name in node.input[: len(expected)])
+        fits = all(e is None or (f is not None and f.op_type == e) for f, e in zip(found, expected, strict=True))
+        return found if fits else nothing
+
+    def before_reshape(self, name):
+        node = self.nodes.get(name)
+        return node.input[0] if node is not None and node.op_type == "Reshape" else name
+
+
+def _constants(graph, outer):
+    """The initializers that a graph sees, by name."""
+    return {**(outer or {}), **{tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}}
