@@ -6,8 +6,10 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+from onnx import helper, numpy_helper
 
 from keras_transformer.export.onnx import _convert
+from keras_transformer.export.onnx_fusions import merge_products
 from keras_transformer.layers import MultiHeadAttention
 
 WIDTH = 12
@@ -89,16 +91,23 @@ def test_products_of_one_matrix_are_one(x, randomize, use_bias):
     np.testing.assert_allclose(run(model, x), layer(x), atol=1e-4)
 
 
-def test_a_product_that_is_used_twice_keeps_its_own_bias(x, randomize):
-    first, second = (keras.layers.Dense(WIDTH) for _ in range(2))
-
-    class Both(keras.layers.Layer):
-        def call(self, x):
-            raw = tf.matmul(x, first.kernel)
-            return raw * 2.0 + (raw + first.bias) * second(x)
-
-    for dense in (first, second):
-        dense.build((None, WIDTH))
-        randomize(dense)
-    model = exported(Both(), None, WIDTH)
-    np.testing.assert_allclose(run(model, x), Both()(x), rtol=1e-4)
+def test_a_product_that_is_used_twice_keeps_its_own_bias(x):
+    rng = np.random.default_rng(3)
+    shapes = {"first": (WIDTH, 2), "second": (WIDTH, 2), "bias": (2,), "other_bias": (2,)}
+    tensors = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("MatMul", ["x", "first"], ["raw"]),
+        helper.make_node("Neg", ["raw"], ["negative"]),
+        helper.make_node("Add", ["raw", "bias"], ["sum"]),
+        helper.make_node("MatMul", ["x", "second"], ["product"]),
+        helper.make_node("Add", ["product", "other_bias"], ["other_sum"]),
+        helper.make_node("Concat", ["negative", "sum", "other_sum"], ["y"], axis=1),
+    ]
+    inputs, outputs = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ("rows", None)) for name in "xy")
+    weights = [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
+    graph = helper.make_graph(nodes, "graph", [inputs], [outputs], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    merge_products(model.graph)
+    raw = x @ tensors["first"]
+    expected = [-raw, raw + tensors["bias"], x @ tensors["second"] + tensors["other_bias"]]
+    np.testing.assert_allclose(run(model, x), np.concatenate(expected, axis=1), atol=1e-4)
