@@ -14,6 +14,7 @@ from rich.table import Table
 
 from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
+from keras_transformer.export.config import FORMATS
 from keras_transformer.export.load import RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import DataConfig
@@ -44,7 +45,7 @@ def main(output: str) -> int:
         if status:
             return status
     trained = time.time()
-    status = keras_transformer(["export", output])
+    status = keras_transformer(["export", output, f"--format={','.join(FORMATS)}"])
     if status:
         return status
     source, reference = _held_out(500)
@@ -56,6 +57,7 @@ def main(output: str) -> int:
         ("model", directory.model_file),
         ("SavedModel", directory.saved_model),
         ("ONNX", directory.onnx),
+        ("CTranslate2", directory.ctranslate2),
         ("verification", directory.verification_file),
         ("TensorBoard", directory.logs),
     ):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products
+from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx_passes import hoist_loop_invariants
 from keras_transformer.masks import padding_mask
 from keras_transformer.model_directory import ModelDirectory
@@ -120,6 +120,7 @@ def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
         )
     hoist_loop_invariants(proto.graph)
     fuse_layer_normalizations(proto.graph)
+    simplify_gathers(proto.graph)
     merge_products(proto.graph)
     _describe(proto.graph.input, inputs)
     _describe(proto.graph.output, outputs)

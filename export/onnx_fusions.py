@@ -34,6 +34,24 @@ def _fuse_layer_normalizations(graph, outer_nodes, outer_constants):
             node.attribute.append(helper.make_attribute("epsilon", epsilon))
 
 
+def simplify_gathers(graph: onnx.GraphProto) -> None:
+    """Leaves negative indices to Gather, which knows them; Keras would resolve them beforehand.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for subgraph in subgraphs(graph):
+        simplify_gathers(subgraph)
+    producers = _Producers({name: node for node in graph.node for name in node.output})
+    for node in graph.node:
+        (_, where) = producers.of(node, "Gather", None, "Where")
+        is_negative, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
+        (same,) = producers.of(is_negative, "Less", "Cast")
+        if same is not None and same.input[0] == resolved.input[0] == where.input[2]:
+            node.input[1] = where.input[2]
+    remove_unused(graph)
+
+
 def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> None:
     """Writes products of one matrix with several weights (query, key and value) as one, biases too.
 

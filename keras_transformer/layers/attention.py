@@ -210,9 +210,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _query_heads(self, query, value):
         projection = self.query_projection(query)
-        if isinstance(value, KeyValue):  # Rows that share their keys stand as further query positions.
-            projection = ops.reshape(projection, (ops.shape(value.key)[0], -1, self.num_heads * self.d_k))
-        return self._split_heads(projection, self.d_k)
+        if not isinstance(value, KeyValue):
+            return self._split_heads(projection, self.d_k)
+        # Rows that share their keys stand as further query positions.
+        heads = ops.reshape(projection, (ops.shape(value.key)[0], -1, self.num_heads, self.d_k))
+        return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, heads, query):
         if heads.shape[2] != 1:

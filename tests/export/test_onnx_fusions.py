@@ -111,3 +111,24 @@ def test_a_product_that_is_used_twice_keeps_its_own_bias(x):
     raw = x @ tensors["first"]
     expected = [-raw, raw + tensors["bias"], x @ tensors["second"] + tensors["other_bias"]]
     np.testing.assert_allclose(run(model, x), np.concatenate(expected, axis=1), atol=1e-4)
+
+
+def test_gather_resolves_negative_indices(x):
+    class Rows(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.take(x, keras.ops.cast(x[:, 0], "int32"), axis=0)
+
+    x[:, 0] = [0, -1, 4, -5, 2]
+    model = exported(Rows(), None, WIDTH)
+    assert not {"Where", "Less", "Add"} & set(operators(model))
+    np.testing.assert_array_equal(run(model, x), x[[0, -1, 4, -5, 2]])
+
+
+def test_other_choices_of_an_index_stay(x):
+    class Rows(keras.layers.Layer):
+        def call(self, x):
+            rows = tf.cast(x[:, 0], "int32")
+            return tf.gather(x, tf.where(tf.cast(rows, "int64") < 0, rows + 2, rows + 1))
+
+    x[:, 0] = [0, -1, 3, -2, 2]
+    np.testing.assert_array_equal(run(exported(Rows(), None, WIDTH), x), x[[1, 1, 4, 0, 3]])

@@ -1,11 +1,16 @@
 import contextlib
 import io
+import pathlib
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.load import RUNTIMES
 from keras_transformer.training.config import DataConfig
 from keras_transformer.training.datasets import load_corpus, number_words
 from keras_transformer.training.evaluate import evaluate
@@ -63,3 +68,14 @@ def test_numbers_never_seen_are_translated(run, data_dir):
     assert scores.sentences == 100
     assert scores.exact_match > 0.9
     assert scores.chrf > 95
+
+
+def test_the_quickstart_shows_every_runtime(run, tmp_path):
+    """With a model that lies there already; of all numbers it has learnt few, which the exit status says."""
+    shutil.copytree(run[0], tmp_path / "run")
+    quickstart = pathlib.Path(__file__).parents[2] / "examples" / "quickstart.py"
+    completed = subprocess.run([sys.executable, quickstart, tmp_path / "run"], capture_output=True, text=True)
+    assert completed.returncode == 1, completed.stderr
+    headings = next(line for line in completed.stdout.splitlines() if "held-out number" in line)
+    assert all(name in headings for name in RUNTIMES)
+    assert re.search(r"exact match on 500 held-out numbers: \d+\.\d%", completed.stdout)

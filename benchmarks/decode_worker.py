@@ -1,0 +1,49 @@
+"""One runtime in a process of its own: a line of JSON in, `[lines, batch_size]`, a line of JSON out."""
+
+import json
+import os
+import resource
+import sys
+import time
+
+
+def main():
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
+    directory, beam_size, runtime, options = json.loads(sys.argv[1])
+    started = time.perf_counter()
+    translator = load(directory, beam_size, runtime, options)
+    translator.translate(["a"])
+    answer(answers, seconds=time.perf_counter() - started)
+    for request in sys.stdin:
+        lines, batch_size = json.loads(request)
+        started = time.perf_counter()
+        texts = [translation.text for translation in translator.translate(lines, batch_size)]
+        seconds = time.perf_counter() - started
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        subwords = sum(len(ids) for ids in target_tokenizer(directory).encode(texts))
+        answer(answers, seconds=seconds, memory=memory, subwords=subwords, texts=texts)
+
+
+def load(directory, beam_size, runtime, options):
+    from keras_transformer.decoding import BeamSearch, GreedySearch
+    from keras_transformer.export import load_translator
+
+    if runtime == "keras":
+        options = {"strategy": GreedySearch() if beam_size == 1 else BeamSearch(beam_size=beam_size, length_penalty=0)}
+    return load_translator(directory, runtime, **options)
+
+
+def target_tokenizer(directory):
+    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.translation import load_tokenizers
+
+    return load_tokenizers(ModelDirectory(directory))[1]
+
+
+def answer(stream, **values):
+    print(json.dumps(values), file=stream, flush=True)
+
+
+if __name__ == "__main__":
+    main()
