@@ -27,11 +27,11 @@ class GreedySearch:
     def __post_init__(self):
         _check_at_least("extra_length", self.extra_length, 0)
 
-    def search(self, next_logits, cache, limits, max_length, ids):
-        """Runs the search; see `keras_transformer.decoding.search.greedy_search`."""
-        from keras_transformer.decoding.search import greedy_search
+    def searching(self, limits, ids):
+        """The search over so many sentences; see `keras_transformer.decoding.greedy`."""
+        from keras_transformer.decoding.greedy import Greedy
 
-        return greedy_search(next_logits, cache, limits, max_length, ids)
+        return Greedy(limits, ids)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,11 +83,11 @@ class BeamSearch:
                 f"Received: length_penalty_kind={self.length_penalty_kind!r}"
             )
 
-    def search(self, next_logits, cache, limits, max_length, ids):
-        """Runs the search; see `keras_transformer.decoding.search.beam_search`."""
-        from keras_transformer.decoding.search import beam_search
+    def searching(self, limits, ids):
+        """The search over so many sentences; see `keras_transformer.decoding.beams`."""
+        from keras_transformer.decoding.beams import Beams
 
-        return beam_search(self, next_logits, cache, limits, max_length, ids)
+        return Beams(self, limits, ids)
 
 
 def _check_at_least(name, value, smallest):

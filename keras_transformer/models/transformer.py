@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import BeamSearch, Hypotheses, SpecialIds
+from keras_transformer.decoding import BeamSearch, Hypotheses, SpecialIds, run_search
 from keras_transformer.layers import (
     Decoder,
     Encoder,
@@ -118,11 +118,12 @@ class Transformer(keras.Model):
         limits = ops.clip(limits, 1, self.config.max_length or max_length)
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
 
-        def next_logits(tokens, cache, offset):
-            return self.decode(tokens, memory, memory_mask=mask, cache=cache, offset=offset)
+        def next_logits(tokens, cache, memory, offset):
+            projected, mask = memory
+            return self.decode(tokens, projected, memory_mask=mask, cache=cache, offset=offset)
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        return strategy.search(next_logits, cache, limits, max_length, ids)
+        return run_search(strategy.searching, next_logits, cache, (memory, mask), limits, max_length, ids)
 
     def generate(self, source, strategy=None) -> Hypotheses:
         """Searches for the best targets, compiled.

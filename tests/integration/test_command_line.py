@@ -8,7 +8,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.translation import KerasTranslator
 
-SEARCH = ["--search.extra_length=5"]
+SEARCH = ["--extra_length=5"]
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer import cache as kv_cache
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch, GreedySearch, SpecialIds, length_penalty, search
+from keras_transformer.decoding import BeamSearch, GreedySearch, SpecialIds, length_penalty, run_search, search
 
 to_numpy = keras.ops.convert_to_numpy
 ops = keras.ops
@@ -22,7 +23,7 @@ class Script:
     """Logits of `sentences` independent sentences, `(sentences, step, beginning, vocabulary)`.
 
     A beginning is its tokens read as a number in base `VOCAB`. It lives in the search's cache, so a
-    cache that is not reordered with its rows gives wrong logits.
+    cache that is not reordered with its rows gives wrong logits; the sentence's number is the memory.
     """
 
     def __init__(self, sentences, seed=0, eos_bonus=0.0, limit=LIMIT):
@@ -38,31 +39,37 @@ class Script:
 
         return log_probs
 
-    def next_logits(self, tokens, cache, offset):
-        beginning, sentence = cache[0]
+    def next_logits(self, tokens, cache, memory, offset):
+        self.rows.append(tokens.shape[0])
+        beginning, _ = cache[0]
+        sentence = ops.repeat(memory, self.beam_size, axis=0)
         beginning = ops.where(offset == 0, 0, beginning * VOCAB + tokens)
         step = ops.minimum(offset, self.table.shape[1] - 1)
         position = (sentence * self.table.shape[1] + step) * self.table.shape[2] + beginning
         logits = ops.take(ops.reshape(self.table, (-1, VOCAB)), position, axis=0)
-        return logits, (KeyValue(beginning, sentence),)
+        return logits, (KeyValue(beginning, beginning),)
 
     def run(self, strategy, limits=None, max_length=LIMIT):
-        rows = self.sentences * strategy.beam_size
-        sentence = ops.convert_to_tensor(np.repeat(np.arange(self.sentences, dtype="int32"), strategy.beam_size))
-        cache = (KeyValue(ops.zeros((rows,), "int32"), sentence),)
         limits = ops.convert_to_tensor([LIMIT] * self.sentences if limits is None else limits, "int32")
-        found = strategy.search(self.next_logits, cache, limits, max_length, IDS)
+        found = self.search(strategy, limits, max_length, IDS)
         return to_numpy(found.tokens), to_numpy(found.scores)
+
+    def search(self, strategy, limits, max_length, ids):
+        self.beam_size, self.rows = strategy.beam_size, []
+        beginning = ops.zeros((self.sentences * strategy.beam_size,), "int32")
+        cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
+        return run_search(strategy.searching, self.next_logits, cache, memory, limits, max_length, ids)
 
 
 @pytest.fixture
 def count_steps(monkeypatch):
-    """A list that receives the number of steps of every search."""
+    """A list that receives the number of steps made when each round of a search ends."""
     steps, while_loop = [], ops.while_loop
 
     def counting(*args, **kwargs):
         state = while_loop(*args, **kwargs)
-        steps.append(int(state[0]))
+        if ops.ndim(state[0]) == 0:  # The loop over the rounds begins with the sentences.
+            steps.append(int(state[0]))
         return state
 
     monkeypatch.setattr(search.ops, "while_loop", counting)
@@ -143,10 +150,21 @@ def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, referen
     script.table[0, ..., IDS.eos] += 30
     script.table[1, ..., IDS.eos] -= 30
     tokens, scores = script.run(BeamSearch())
-    assert count_steps == [LIMIT]
+    assert count_steps == [1, LIMIT] if kv_cache.GROWS else [LIMIT]
     assert without_padding(tokens[0, 0]) == (IDS.eos,)
     assert scores[0, 0] == pytest.approx(0, abs=1e-4)
     assert len(without_padding(tokens[1, 0])) == LIMIT
+
+
+@pytest.mark.skipif(not kv_cache.GROWS, reason="shapes are static")
+@pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(beam_size=2)], ids=repr)
+def test_what_is_settled_is_put_aside(strategy):
+    """Sentence i of eight may have i + 1 tokens, and does not end before."""
+    script = Script(8, seed=12, eos_bonus=-30.0, limit=8)
+    tokens, _ = script.run(strategy, limits=range(1, 9), max_length=8)
+    assert [len(without_padding(row[0])) for row in tokens] == [*range(1, 9)]
+    # A round ends when a quarter is settled: after steps 2, 4, 5, 6, 7 and 8, with 6, 4, 3, 2, 1 and 0 left.
+    assert script.rows == [strategy.beam_size * left for left in (8, 8, 6, 6, 4, 3, 2, 1)]
 
 
 def test_a_beam_of_one_without_penalty_is_greedy_search():
@@ -211,9 +229,8 @@ def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, refer
 
 def test_special_ids_are_not_fixed(reference):
     script, ids = Script(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
-    cache = (KeyValue(ops.zeros((EVERYTHING,), "int32"), ops.zeros((EVERYTHING,), "int32")),)
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=0.6)
-    tokens, scores = strategy.search(script.next_logits, cache, ops.convert_to_tensor([3]), LIMIT, ids)
+    tokens, scores = script.search(strategy, ops.convert_to_tensor([3]), LIMIT, ids)
     score, hypothesis = reference.all_hypotheses(script.log_probs(0, reference), 3, ids, 0.6, "gnmt")[0]
     assert float(scores[0, 0]) == pytest.approx(score, abs=1e-4)
     padded = to_numpy(tokens)[0, 0].tolist()

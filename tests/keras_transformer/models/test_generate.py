@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, SpecialIds
+from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, SpecialIds, run_search
 
 to_numpy, ops = keras.ops.convert_to_numpy, keras.ops
 VOCAB, EOS = 11, 3
@@ -41,19 +41,20 @@ def uncached(model, source, strategy):
     mask = source != config.pad_id
     max_length = source.shape[1] + strategy.extra_length
     beams = np.repeat(np.arange(len(source)), strategy.beam_size)
-    memory = ops.convert_to_tensor(to_numpy(model.encode(source, mask))[beams])
+    start_memory = (model.encode(source, mask), ops.convert_to_tensor(mask))
 
-    def next_logits(tokens, cache, offset):
+    def next_logits(tokens, cache, memory, offset):
+        memory, mask = (ops.repeat(x, strategy.beam_size, axis=0) for x in memory)
         history, rows = cache[0]
         history = ops.where(ops.arange(max_length) == offset, tokens[:, None], history)
-        logits = model.decode(history, memory, memory_mask=mask[beams])
+        logits = model.decode(history, memory, memory_mask=mask)
         here = ops.cast(ops.arange(max_length) == offset, logits.dtype)[:, None]
         return ops.sum(logits * here, axis=1), (KeyValue(history, rows),)
 
     history = ops.zeros((len(beams), max_length), "int32")
     limits = ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32")
     start = (KeyValue(history, ops.zeros((len(beams),), "int32")),)
-    found = strategy.search(next_logits, start, limits, max_length, SpecialIds())
+    found = run_search(strategy.searching, next_logits, start, start_memory, limits, max_length, SpecialIds())
     return Hypotheses(to_numpy(found.tokens), to_numpy(found.scores))
 
 

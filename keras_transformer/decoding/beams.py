@@ -1,0 +1,74 @@
+"""Beam search."""
+
+from keras import ops
+
+from keras_transformer import cache as kv_cache
+from keras_transformer.decoding.length_penalty import length_penalty
+from keras_transformer.decoding.search import IMPOSSIBLE, Hypotheses, candidates, is_possible, only_first
+
+
+class Beams:
+    """The best hypotheses by log p / length penalty; `BeamSearch` says how.
+
+    Its tensors have `rows = batch * beam_size` rows, a sentence's beams together.
+
+    Args:
+        strategy: `BeamSearch`.
+        limits: int32 `(batch,)`: most tokens of each hypothesis, the end counted.
+        ids: `SpecialIds`.
+    """
+
+    def __init__(self, strategy, limits, ids):
+        self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
+        self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
+        self.limits = ops.repeat(limits, self.beam_size, axis=0)  # (rows,)
+        batch = ops.arange(ops.shape(limits)[0], dtype="int32")
+        self.first_rows = ops.expand_dims(batch * self.beam_size, 1)
+        self.ids = ids
+
+    def advance(self, s, logits, cache):
+        """The state after one more token in every row; the rows are those of the best parents."""
+        tokens, log_probs = candidates(logits, self.beam_size, s.step + 1 >= self.limits, self.ids)
+        rows, token, value = self._select(s, tokens, log_probs)
+        return s.append(token, ops.take(s.tokens, rows, axis=0), value, kv_cache.reorder(cache, rows))
+
+    def is_unsettled(self, s):
+        """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""
+        is_live = ops.logical_and(ops.logical_not(s.has_ended(self.ids)), is_possible(s.values))
+        reachable = ops.where(is_live, s.values / self._penalty(self.limits), IMPOSSIBLE)
+        settled, _ = ops.top_k(self._final_scores(s), self.n_best)
+        return ops.max(self._by_sentence(reachable), axis=-1) > settled[:, -1]
+
+    def best(self, s):
+        """`Hypotheses`, `n_best` a sentence."""
+        scores, best = ops.top_k(self._final_scores(s), self.n_best)
+        tokens = ops.take(s.tokens, self.first_rows + ops.cast(best, "int32"), axis=0)
+        exists = is_possible(scores)
+        tokens = ops.where(ops.expand_dims(exists, -1), tokens, self.ids.pad)
+        return Hypotheses(tokens, ops.where(exists, scores, IMPOSSIBLE))
+
+    def _select(self, s, tokens, log_probs):
+        """The `beam_size` best of each sentence's candidates: parent row, token, value."""
+        width = tokens.shape[-1]
+        has_ended = ops.expand_dims(s.has_ended(self.ids), 1)
+        value = ops.expand_dims(s.values, 1)
+        tokens = ops.where(has_ended, self.ids.pad, tokens)
+        # What has ended competes unchanged, as its own first candidate.
+        values = value + ops.where(has_ended, only_first(width), log_probs)
+        scores = ops.where(has_ended, values, values / self._penalty(s.step + 1))
+        scores = ops.where(is_possible(values), scores, IMPOSSIBLE)
+        best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
+        chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
+        token, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (tokens, values))
+        is_end = ops.logical_or(token == self.ids.eos, token == self.ids.pad)
+        return chosen // width, token, ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
+
+    def _final_scores(self, s):
+        """The scores of what has ended, `(batch, beam_size)`."""
+        return self._by_sentence(ops.where(s.has_ended(self.ids), s.values, IMPOSSIBLE))
+
+    def _penalty(self, lengths):
+        return length_penalty(lengths, self.alpha, self.kind)
+
+    def _by_sentence(self, x):
+        return ops.reshape(x, (-1, self.beam_size))
