@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KT := $(BIN)/keras-transformer
 
-.PHONY: quickstart test test-extended lint format clean
+.PHONY: quickstart test test-extended bench lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ test: $(VENV)/.installed
 test-extended: $(VENV)/.installed-extended
 	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/keras_transformer tests/conformance -m "not slow and not torch_parity"
 	$(BIN)/python -m pytest -m "slow or torch_parity"
+
+# Of the model that `make quickstart` has trained.
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.decode runs/quickstart
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .

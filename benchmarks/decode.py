@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from keras_transformer.cli import main as keras_transformer
+
 #: Name in the table -> runtime and options of its translator.
 RUNTIMES = {
     "Keras generate": ("keras", {}),
@@ -27,28 +29,38 @@ PEER = "CTranslate2"
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
-    parser.add_argument("directory", help="a finished model directory, such as runs/quickstart")
-    parser.add_argument("--source", required=True, help="text to translate, one sentence a line")
-    parser.add_argument("--reference", help="its translation, for BLEU")
+    parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a finished model directory")
+    parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
+    parser.add_argument("--reference", help="its translation, for BLEU; goes with --source")
     parser.add_argument("--beams", default="1,4", help="beam sizes")
     parser.add_argument("--batches", default="32,8,1", help="batch sizes")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text, of which the median counts")
     options = parser.parse_args()
-    lines = Path(options.source).read_text(encoding="utf-8").splitlines()
-    reference = Path(options.reference).read_text(encoding="utf-8").splitlines() if options.reference else None
+    lines, reference = texts(options.source, options.reference)
     for beam_size in map(int, options.beams.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             directory = exported(options.directory, Path(folder) / "model", beam_size)
             compare(directory, lines, reference, beam_size, options)
 
 
+def texts(source, reference):
+    """The text and, if there is one, its translation."""
+    if source is None:
+        from keras_transformer.training.config import DataConfig
+        from keras_transformer.training.datasets import load_corpus
+
+        pairs = load_corpus(DataConfig(validation_split="test")).validation.take(500).as_numpy_iterator()
+        return tuple([line.decode() for line in side] for side in zip(*pairs, strict=True))
+    source, reference = (path and Path(path).read_text(encoding="utf-8").splitlines() for path in (source, reference))
+    return source, reference
+
+
 def exported(directory, copy, beam_size):
     """A copy of the model directory with all exports of one beam size, without length penalty: there all agree."""
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     search = [f"--beam_size={beam_size}", "--n_best=1", "--length_penalty=0"]
-    command = ["keras_transformer.cli", "export", str(copy), "--format=saved_model,onnx,ctranslate2", *search]
-    program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[2:]))"
-    subprocess.run([sys.executable, "-c", program, *command], check=True, stderr=subprocess.DEVNULL)
+    if keras_transformer(["export", str(copy), "--format=saved_model,onnx,ctranslate2", *search]):
+        sys.exit(f"The exports of beam {beam_size} failed")
     return copy
 
 
