@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-KT := $(BIN)/keras-transformer
 
 .PHONY: quickstart test test-extended bench lint format clean
 

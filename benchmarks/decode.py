@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from keras_transformer.cli import main as keras_transformer
+from keras_transformer.model_directory import ModelDirectory
 
 #: Name in the table -> runtime and options of its translator.
 RUNTIMES = {
@@ -36,6 +37,12 @@ def main():
     parser.add_argument("--batches", default="32,8,1", help="batch sizes")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text, of which the median counts")
     options = parser.parse_args()
+    if options.reference and not options.source:
+        parser.error("--reference goes with --source")
+    try:
+        ModelDirectory(options.directory).require_finished()
+    except ValueError as error:
+        parser.error(str(error))
     lines, reference = texts(options.source, options.reference)
     for beam_size in map(int, options.beams.split(",")):
         with tempfile.TemporaryDirectory() as folder:

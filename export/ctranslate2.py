@@ -47,6 +47,7 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.config.add_attribute("search", dataclasses.asdict(strategy))
     spec.config.add_attribute("max_length", model.config.max_length)
+    spec.config.add_attribute("target_positions", longest)
     spec.config.add_attribute("tokenizers_sha256", [tokenizer.sha256 for tokenizer in tokenizers])
     spec.register_source_vocabulary(tokenizers[0].pieces)
     spec.register_target_vocabulary(tokenizers[1].pieces)

@@ -1,14 +1,13 @@
 """The CTranslate2 client. It imports ctranslate2, sentencepiece and NumPy, never TensorFlow or Keras."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.tokenization import EOS_ID, PAD_ID
+from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import Translator, load_tokenizers, pad
 
 
@@ -28,13 +27,15 @@ def library():
 class CTranslate2Translator(Translator):
     """Translates with CTranslate2's own search.
 
-    It differs from this package's: finished hypotheses leave the beam, scores are divided by
-    (length + 1)^α whatever the kind of penalty, and at the limit, which is the batch's longest
-    source + `extra_length`, no end token is forced; it is put in the last token's place.
+    It differs from this package's: finished hypotheses leave the beam; scores are divided by n^α for
+    n tokens, the end counted, which is the kind `"length"` whatever kind was exported; at the limit,
+    which is the batch's longest source + `extra_length`, no end is forced; padding and the start token
+    are not barred (a trained model does not choose them).
 
     Args:
         directory: a model directory with a CTranslate2 export, or the export's own folder.
-        strategy: `BeamSearch`. Default: the one recorded at the export.
+        strategy: `BeamSearch`. Default: the one recorded at the export. No hypothesis is longer than
+            the table of positions that was exported.
         num_threads: threads. Default: CTranslate2's.
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
 
@@ -57,43 +58,34 @@ class CTranslate2Translator(Translator):
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
+        ctranslate2 = library()
         try:
-            self._runtime = library().Translator(str(folder), intra_threads=num_threads, compute_type=compute_type)
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            self.exported_search = config["search"]
-            hashes = config["tokenizers_sha256"]
+            self.exported_search, hashes = config["search"], config["tokenizers_sha256"]
+            num_positions, self._longest = config["max_length"], config["target_positions"]
+            self._runtime = ctranslate2.Translator(str(folder), intra_threads=num_threads, compute_type=compute_type)
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             raise ModelDirectoryError(f"Not a whole CTranslate2 model: {folder} ({error})") from error
-        super().__init__(*load_tokenizers(ModelDirectory(folder)), config["max_length"])
+        super().__init__(*load_tokenizers(ModelDirectory(folder)), num_positions)
         if hashes != [self.source_tokenizer.sha256, self.target_tokenizer.sha256]:
             raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that it was exported with")
         self.strategy = strategy or BeamSearch(**self.exported_search)
-
-    def limit(self, source: np.ndarray) -> int:
-        """Most tokens of a hypothesis of a batch.
-
-        Args:
-            source: int32 `(batch, source_length)`.
-        """
-        return min(source.shape[1] + self.strategy.extra_length, self.num_positions or sys.maxsize)
+        self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         s, pieces = self.strategy, self.source_tokenizer.pieces
-        limit = self.limit(source)
         results = self._runtime.translate_batch(
             [[pieces[i] for i in row if i != PAD_ID] for row in source],
             beam_size=s.beam_size,
             num_hypotheses=s.n_best,
             length_penalty=s.length_penalty,
             min_decoding_length=0,
-            max_decoding_length=limit,
+            max_decoding_length=min(source.shape[1] + s.extra_length, self._longest),
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
         )
-        ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
-        rows = [[ids[piece] for piece in hypothesis] for result in results for hypothesis in result.hypotheses]
-        tokens = pad([row if row[-1] == EOS_ID else [*row[: limit - 1], EOS_ID] for row in rows])
+        tokens = pad([[self._ids[piece] for piece in found] for result in results for found in result.hypotheses])
         scores = np.array([result.scores for result in results], "float32")
-        return tokens.reshape(len(source), s.n_best, -1), scores
+        return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx_passes import remove_unused, subgraphs
+from keras_transformer.export.onnx_passes import captured, remove_unused, subgraphs
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
@@ -35,21 +35,28 @@ def _fuse_layer_normalizations(graph, outer_nodes, outer_constants):
 
 
 def simplify_gathers(graph: onnx.GraphProto) -> None:
-    """Leaves negative indices to Gather, which knows them; Keras would resolve them beforehand.
+    """Leaves negative indices to Gather, which knows them; Keras would add the axis's length beforehand.
 
     Args:
         graph: changed in place, subgraphs too.
     """
-    for subgraph in subgraphs(graph):
-        simplify_gathers(subgraph)
-    producers = _Producers({name: node for node in graph.node for name in node.output})
-    for node in graph.node:
-        (_, where) = producers.of(node, "Gather", None, "Where")
-        is_negative, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
-        (same,) = producers.of(is_negative, "Less", "Cast")
-        if same is not None and same.input[0] == resolved.input[0] == where.input[2]:
-            node.input[1] = where.input[2]
+    _simplify_gathers(graph, {}, {})
     remove_unused(graph)
+
+
+def _simplify_gathers(graph, outer_nodes, outer_constants):
+    producers = _Producers({**outer_nodes, **{name: node for node in graph.node for name in node.output}})
+    constants = _constants(graph, outer_constants)
+    for subgraph in subgraphs(graph):
+        _simplify_gathers(subgraph, producers.nodes, constants)
+    for node in graph.node:
+        _, where = producers.of(node, "Gather", None, "Where")
+        less, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
+        (index,) = producers.of(less, "Less", "Cast")
+        if index is None or constants.get(less.input[1]) != 0:
+            continue
+        if index.input[0] == resolved.input[0] == where.input[2] and producers.is_length(resolved.input[1], node):
+            node.input[1] = where.input[2]
 
 
 def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> None:
@@ -64,15 +71,15 @@ def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> Non
         merge_products(subgraph, constants)
     uses = Counter(name for node in graph.node for name in node.input)
     uses.update(output.name for output in graph.output)
+    uses.update(name for subgraph in subgraphs(graph) for name in captured(subgraph))
     consumers = {name: node for node in graph.node for name in node.input}
     groups = {}
     for node in graph.node:
         if node.op_type == "MatMul" and len(constants.get(node.input[1], np.zeros(0)).shape) == 2:
             add = consumers.get(node.output[0])
             has_bias = uses[node.output[0]] == 1 and add is not None and add.op_type == "Add"
-            has_bias = (
-                has_bias and add.input[0] == node.output[0] and constants.get(add.input[1], np.zeros(())).ndim == 1
-            )
+            has_bias = has_bias and add.input[0] == node.output[0]
+            has_bias = has_bias and np.shape(constants.get(add.input[1])) == (constants[node.input[1]].shape[1],)
             groups.setdefault((node.input[0], has_bias), []).append((node, add if has_bias else None))
     for (_, has_bias), members in groups.items():
         if len(members) > 1:
@@ -102,22 +109,29 @@ def _merge(graph, members, has_bias, constants):
 
 
 def _match_layer_normalization(node, producers, constants):
-    """X · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it: x, γ, β and ε."""
+    """From x · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it: x, γ, β and ε."""
     scaled, shift = producers.of(node, "Add", "Mul", "Add")
     x, factor = producers.of(scaled, "Mul", None, "Mul")
     reciprocal, _ = producers.of(factor, "Mul", "Reciprocal", None)
     (root,) = producers.of(reciprocal, "Reciprocal", "Sqrt")
     (spread,) = producers.of(root, "Sqrt", "Add")
     variance, _ = producers.of(spread, "Add", "ReduceMean", None)
+    square, _ = producers.of(variance, "ReduceMean", "Mul", None)
+    difference, same_difference = producers.of(square, "Mul", "Sub", "Sub")
+    _, same_mean = producers.of(difference, "Sub", None, "ReduceMean")
     product, _ = producers.of(shift, "Add", "Mul", None)
     negative, same_factor = producers.of(product, "Mul", "Neg", "Mul")
     (mean,) = producers.of(negative, "Neg", "ReduceMean")
-    if variance is None or mean is None or same_factor is not factor or mean.input[0] != scaled.input[0]:
+    if mean is None or difference is None or same_factor is not factor or same_difference is not difference:
         return None
-    epsilon = constants.get(spread.input[1])
+    of_x = scaled.input[0] == mean.input[0] == difference.input[0] and same_mean is mean
+    axes = [constants.get(reduction.input[1]) for reduction in (mean, variance)]
     parameters = [producers.before_reshape(name) for name in (factor.input[1], shift.input[1])]
-    if epsilon is None or any(name not in constants for name in parameters):
+    epsilon = constants.get(spread.input[1])
+    if not of_x or any(a is None or a.tolist() != [-1] for a in axes) or epsilon is None:
         return None
+    if not all(name in constants and constants[name].shape[-1:] == (constants[name].size,) for name in parameters):
+        return None  # γ and β vary over other axes than the last.
     return scaled.input[0], *parameters, float(epsilon)
 
 
@@ -135,6 +149,13 @@ class _Producers:
         found = tuple(self.nodes.get(name) for name in node.input[: len(expected)])
         fits = all(e is None or (f is not None and f.op_type == e) for f, e in zip(found, expected, strict=True))
         return found if fits else nothing
+
+    def is_length(self, name, gather):
+        """Whether a tensor is the length of the axis that a Gather takes from."""
+        node = self.nodes.get(name)
+        while node is not None and node.op_type in ("Squeeze", "Slice", "Cast"):
+            node = self.nodes.get(node.input[0])
+        return node is not None and node.op_type == "Shape" and node.input[0] == gather.input[0]
 
     def before_reshape(self, name):
         node = self.nodes.get(name)

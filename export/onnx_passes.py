@@ -10,7 +10,8 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
     neither pre-pack nor quantise state. The bodies capture it from outside instead.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, subgraphs too. No name may stand for two tensors, be it in two
+            subgraphs; tf2onnx sees to that.
     """
     for subgraph in subgraphs(graph):
         hoist_loop_invariants(subgraph)
@@ -20,8 +21,11 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
             _hoist_state(graph, node, body)
             for invariant in reversed(_take_invariant_nodes(body)):
                 graph.node.insert(i, invariant)
-            graph.initializer.extend(body.initializer)
-            del body.initializer[:]
+            outputs = {value.name for value in body.output}
+            moved = [tensor for tensor in body.initializer if tensor.name not in outputs]
+            graph.initializer.extend(moved)
+            for tensor in moved:
+                body.initializer.remove(tensor)
 
 
 def _take_invariant_nodes(body):
@@ -29,7 +33,7 @@ def _take_invariant_nodes(body):
     varying = {value.name for value in body.input}
     invariant = []
     for node in [*body.node]:
-        needed = {*node.input, *(name for graph in subgraphs(node) for name in _captured(graph))}
+        needed = {*node.input, *(name for graph in subgraphs(node) for name in captured(graph))}
         if needed & varying or {*node.output} & {value.name for value in body.output}:
             varying.update(node.output)
         else:
@@ -49,7 +53,7 @@ def remove_unused(graph: onnx.GraphProto) -> None:
     needed = {output.name for output in graph.output}
     for node in reversed([*graph.node]):
         if needed & {*node.output}:
-            needed.update(node.input, *(_captured(subgraph) for subgraph in subgraphs(node)))
+            needed.update(node.input, *(captured(subgraph) for subgraph in subgraphs(node)))
         else:
             graph.node.remove(node)
     for tensor in [*graph.initializer]:
@@ -67,17 +71,23 @@ def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.Grap
     return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
-def _captured(graph):
-    """The names that a subgraph uses, its own among them."""
+def captured(graph: onnx.GraphProto) -> list[str]:
+    """The names that a graph uses, its own and its subgraphs' among them.
+
+    Args:
+        graph: looked at, not changed.
+    """
     own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
-    return own + [name for subgraph in subgraphs(graph) for name in _captured(subgraph)]
+    return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
 
 
 def _hoist_state(graph, node, body):
     # Loop inputs: trip count, condition, state …; body inputs: iteration, condition, state …;
     # body outputs: condition, state …, scans …; loop outputs: state …, scans ….
     states = range(len(node.input) - 2)
-    invariant = [i for i in states if body.input[i + 2].name == body.output[i + 1].name]
+    results = {value.name for value in graph.output}
+    is_state_kept = [body.input[i + 2].name == body.output[i + 1].name for i in states]
+    invariant = [i for i in states if is_state_kept[i] and node.output[i] not in results]
     inner = {body.input[i + 2].name: node.input[i + 2] for i in invariant}
     outer = {node.output[i]: node.input[i + 2] for i in invariant if node.output[i]}
     _rename_inputs(body, inner)

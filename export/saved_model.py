@@ -1,6 +1,7 @@
 """SavedModel: strings in, strings out, with the tokenizers and the search inside."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import tensorflow as tf
@@ -46,6 +47,11 @@ class _Server(tf.Module):
     def source_lengths(self, text):
         """Subwords of each line, and how many are translated at most; for clients, no signature."""
         return self._source_tokenizer.tokenize(text).row_lengths(), self._max_source_length
+
+    @tf.function(input_signature=[])
+    def search_options(self):
+        """The exported search as JSON; for clients, no signature."""
+        return tf.constant(json.dumps(dataclasses.asdict(self._strategy)))
 
     def _translate_some(self, text, strategy):
         """`_translate`, for a batch that may be empty."""

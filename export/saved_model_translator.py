@@ -1,5 +1,6 @@
 """The SavedModel client. It imports TensorFlow and tensorflow-text, not Keras."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class SavedModelTranslator(Translator):
         except (OSError, tf.errors.OpError) as error:
             raise ModelDirectoryError(f"Not a whole SavedModel: {folder} ({error})") from error
         self._signatures = self._loaded.signatures
+        self.exported_search = json.loads(self._loaded.search_options().numpy())
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""

@@ -137,12 +137,12 @@ class Soundness:
 
 
 def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
-    """Checks what a runtime with a search of its own finds; a score only where the hypothesis ended by itself.
+    """Checks what a runtime with a search of its own finds.
 
     Args:
         model: the Keras `Transformer`.
         strategy: the options of the search, without length penalty.
-        program: the runtime's client, with `search` and `limit` as in `CTranslate2Translator`.
+        program: the runtime's client, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
@@ -153,13 +153,11 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
         expected, _ = model.generate(source, strategy)
         tokens, scores = program.search(source)
         log_probs, is_likeliest = _teacher_forced(model, source, tokens[:, 0])
-        for row, found in enumerate(tokens[:, 0]):
-            length = np.trim_zeros(found, "b").size
-            has_ended = length < program.limit(source)
-            length -= not has_ended  # The end of what was cut stands for another token.
-            is_scored_alike = abs(log_probs[row, :length].sum() - scores[row, 0]) < TIE or not has_ended
-            sound += bool(is_scored_alike and (strategy.beam_size > 1 or is_likeliest[row, :length].all()))
-            equal += np.array_equal(np.trim_zeros(expected[row, 0], "b"), np.trim_zeros(found, "b"))
+        is_real = tokens[:, 0] != PAD_ID
+        is_scored_alike = np.abs((log_probs * is_real).sum(axis=1) - scores[:, 0]) < TIE
+        sound += int((is_scored_alike & ((is_likeliest | ~is_real).all(axis=1) | (strategy.beam_size > 1))).sum())
+        for ours, theirs in zip(expected[:, 0], tokens[:, 0], strict=True):
+            equal += np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b"))
     return Soundness(sum(map(len, batches)), equal, sound)
 
 

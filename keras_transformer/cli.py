@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -68,7 +69,7 @@ def translate(arguments: list[str]) -> int:
     parser.add_argument("file", nargs="?", help="text to translate; default: standard input")
     _add_runtime(parser)
     options = parser.parse_args(arguments)
-    translator = _translator(options)
+    translator = _translator(options, arguments)
     with open(options.file, "rb") if options.file else sys.stdin.buffer as stream:
         _translate_stream(translator, stream, options.batch_size)
     return 0
@@ -87,12 +88,12 @@ def evaluate(arguments: list[str]) -> int:
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = read_lines(options.source), read_lines(options.reference)
-    print(run(_translator(options), source, reference, options.batch_size))
+    print(run(_translator(options, arguments), source, reference, options.batch_size))
     return 0
 
 
 def export(arguments: list[str]) -> int:
-    """Export a model to SavedModel and ONNX, verified against Keras."""
+    """Export a model to SavedModel, ONNX and CTranslate2, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
 
     parser = _parser(export)
@@ -147,16 +148,23 @@ def _add_runtime(parser):
     parser.add_class_arguments(BeamSearch)
 
 
-def _translator(options):
+def _translator(options, arguments):
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
 
-    search = BeamSearch(**{field.name: options[field.name] for field in dataclasses.fields(BeamSearch)})
+    search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch)}
     if options.runtime == "keras":
-        return load_translator(options.directory, strategy=search)
-    if search != BeamSearch():
-        raise ValueError(f"Options of the search go with --runtime keras; a {options.runtime} export holds its own")
-    return load_translator(options.directory, options.runtime)
+        return load_translator(options.directory, strategy=BeamSearch(**search))
+    given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}
+    translator = load_translator(options.directory, options.runtime)
+    if options.runtime == "ctranslate2":  # The only export that holds no search.
+        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})
+    elif any(translator.exported_search[name] != value for name, value in given.items()):
+        raise ValueError(
+            f"The search of the {options.runtime} export is fixed: {translator.exported_search}. "
+            f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}"
+        )
+    return translator
 
 
 def _translate_stream(translator, stream, batch_size):

@@ -122,7 +122,8 @@ def candidates(logits, width, at_limit, ids):
         ids: the special ids; padding and the start are impossible.
 
     Returns:
-        Tokens int32 and log probabilities float32, `(rows, width or more)`, in some order.
+        Tokens int32 and log probabilities float32, `(rows, width or more)` in some order; all of a
+        vocabulary that is smaller.
     """
     log_probs = ops.log_softmax(ops.cast(logits, "float32"))
     # Two more than wanted, since padding and the start may be among them.

@@ -79,7 +79,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Returns:
         `(batch, query_length, d_model)`, or `(batch, d_model)`; followed by the weights `(batch, num_heads,
-        query_length, key_length)` if asked for; followed by the grown cache if one was given.
+        query_length, key_length)` if asked for (n rows that share their keys stand as further query
+        positions of one); followed by the grown cache if one was given.
 
     Raises:
         ValueError: if a size is not positive, the rate not in [0, 1], or `d_model` not a multiple of

@@ -18,7 +18,7 @@ class TokenEmbedding(keras.layers.Layer):
         pad_id: id of padding, or `None` for no mask.
 
     Call arguments:
-        ids: int `(batch, length)`, in `[0, vocab_size)`.
+        ids: int `(batch, length)` or of any rank, in `[0, vocab_size)`.
 
     Returns:
         `(batch, length, d_model)`.
@@ -58,10 +58,10 @@ class TokenEmbedding(keras.layers.Layer):
         """One score for each subword, in the dtype of the inputs.
 
         Args:
-            inputs: `(batch, length, d_model)`.
+            inputs: `(…, d_model)`.
 
         Returns:
-            `(batch, length, vocab_size)`, without implicit mask.
+            `(…, vocab_size)`, without implicit mask.
         """
         return ops.matmul(inputs, ops.transpose(ops.cast(self.embeddings, inputs.dtype)))
 
@@ -91,10 +91,10 @@ class TiedLogits(keras.layers.Layer):
         embedding: the `TokenEmbedding` whose matrix is used.
 
     Call arguments:
-        inputs: `(batch, length, d_model)`.
+        inputs: `(…, d_model)`.
 
     Returns:
-        `(batch, length, vocab_size)`.
+        `(…, vocab_size)`.
 
     Example:
 

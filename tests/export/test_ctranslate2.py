@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 import sys
 
@@ -9,7 +10,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.ctranslate2 import write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
-from keras_transformer.export.verify import Soundness, check_search, teacher_forced_scores
+from keras_transformer.export.verify import check_search, teacher_forced_scores
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -19,10 +20,10 @@ CONFIGS = {
     "pre-norm": {"norm_first": True},
     "post-norm with final norms": {"final_norm": True},
     "pre-norm without final norms": {"norm_first": True, "final_norm": False},
-    "learned positions": {"positions": "learned", "max_length": 40},
+    "learned positions": {"positions": "learned", "max_length": 15},
     "narrow heads": {"d_k": 3, "d_v": 3},
     "no biases": {"use_bias": False},
-    "gelu": {"activation": "gelu"},
+    **{name: {"activation": name} for name in ("gelu", "silu", "tanh", "sigmoid")},
     "separate vocabularies": {"share_embeddings": False, "source_vocab_size": 272},
 }
 
@@ -69,15 +70,33 @@ def sources(vocab_size, rows=24):
 @pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
 def test_greedy_is_equal(export, options):
     model, path = export(**options)
-    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(model.config.source_vocabulary)])
-    assert agreement == Soundness(24, 24, 24)
+    source, translator = sources(model.config.source_vocabulary), CTranslate2Translator(path)
+    assert check_search(model, GREEDY, translator, [source]).passed
+    ours, theirs = model.generate(source, GREEDY).tokens, translator.search(source)[0]
+    np.testing.assert_array_equal(ours[:, 0, :-1], theirs[:, 0, :-1])  # At the limit only this package forces the end.
 
 
-def test_other_weights_are_not_sound(export):
+@pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])
+def test_other_weights_are_not_sound(export, search):
     model, path = export()
     model.set_weights([weight * 1.1 for weight in model.get_weights()])
-    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
+    agreement = check_search(model, search, CTranslate2Translator(path, search), [sources(270)])
     assert agreement.sound < 24 and not agreement.passed
+
+
+def test_the_length_penalty_is_of_the_kind_length(export):
+    model, path = export(norm_first=True)
+    search = BeamSearch(length_penalty=1.0, length_penalty_kind="length", extra_length=12)
+    tokens, scores = CTranslate2Translator(path, search).search(sources(270))
+    np.testing.assert_allclose(
+        scores[:, 0], teacher_forced_scores(model, sources(270), tokens[:, 0], search), atol=1e-4
+    )
+
+
+def test_no_hypothesis_is_longer_than_the_exported_positions(export):
+    _, path = export(norm_first=True)
+    (translation,) = CTranslate2Translator(path, BeamSearch(extra_length=2000)).translate(["abc"])
+    assert len(translation.tokens) <= 513 + 12
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -91,13 +110,13 @@ def test_scores_are_log_probabilities(export, beam_size):
     source = sources(270)
     tokens, scores = CTranslate2Translator(path).search(source)
     assert tokens.shape[:2] == scores.shape == (24, beam_size)
-    has_ended = (tokens != 0).sum(axis=2) < source.shape[1] + 12
-    assert has_ended.mean() > 0.3
+    has_ended = (tokens == EOS_ID).any(axis=2)
+    assert 0.3 < has_ended.mean()
     agreement = check_search(model, search, CTranslate2Translator(path), [source])
     assert agreement.passed and agreement.equal > 12
     for rank in range(beam_size):
         forced = teacher_forced_scores(model, source, tokens[:, rank], search)
-        np.testing.assert_allclose(scores[:, rank][has_ended[:, rank]], forced[has_ended[:, rank]], atol=1e-3)
+        np.testing.assert_allclose(scores[:, rank], forced, atol=1e-3)
 
 
 def test_text(export, tokenizers):
@@ -107,8 +126,9 @@ def test_text(export, tokenizers):
     translations = translator.translate(lines)
     assert [t.text for t in translations] == tokenizers["target"].decode([t.tokens for t in translations])
     assert translations[1].text == ""
-    (alone,) = translator.translate(lines[2:])
-    assert translations[2].text.startswith(alone.text)  # Whose limit is its own, not the batch's.
+    (alone,) = translator.translate(lines[:1])  # Its limit is then its own, not the batch's.
+    assert 3 < len(alone.tokens) < len(translations[0].tokens)
+    assert translations[0].tokens[: len(alone.tokens)] == alone.tokens
 
 
 def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
@@ -135,7 +155,9 @@ def test_a_broken_export(export):
 def test_without_the_library(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (tmp_path / "model.bin").touch()
-    with pytest.raises(ValueError, match=r"pip install 'keras-transformer-kit\[ctranslate2\]'"):
+    with pytest.raises(
+        ValueError, match=r"^CTranslate2 is not installed: pip install 'keras-transformer-kit\[ctranslate2\]'"
+    ):
         CTranslate2Translator(tmp_path)
 
 

@@ -132,3 +132,33 @@ def test_other_choices_of_an_index_stay(x):
 
     x[:, 0] = [0, -1, 3, -2, 2]
     np.testing.assert_array_equal(run(exported(Rows(), None, WIDTH), x), x[[1, 1, 4, 0, 3]])
+
+
+@pytest.mark.parametrize("choice", ["of another number", "by another comparison"])
+def test_an_index_that_is_moved_otherwise_stays(x, choice):
+    class Rows(keras.layers.Layer):
+        def call(self, x):
+            rows = tf.cast(x[:, 0], "int32")
+            if choice == "of another number":
+                return tf.gather(x, tf.where(tf.cast(rows, "int64") < 0, rows + 4, rows))
+            return tf.gather(x, tf.where(tf.cast(rows, "int64") < 2, rows + tf.shape(x)[0], rows) % 5)
+
+    x[:, 0] = [0, -1, 3, -2, 2]
+    expected = [0, 3, 3, 2, 2] if choice == "of another number" else [0, 4, 3, 3, 2]
+    np.testing.assert_array_equal(run(exported(Rows(), None, WIDTH), x), x[expected])
+
+
+@pytest.mark.parametrize("variant", ["another axis", "another variance"])
+def test_what_is_no_layer_normalization_stays(x, variant):
+    class Almost(keras.layers.Layer):
+        def call(self, x):
+            axis = 0 if variant == "another axis" else -1
+            mean, variance = tf.nn.moments(x, [axis], keepdims=True)
+            if variant == "another variance":
+                _, variance = tf.nn.moments(x * x, [-1], keepdims=True)
+            factor = tf.math.rsqrt(variance + 1e-3) * tf.ones((1, WIDTH))
+            return x * factor + (-mean * factor + tf.ones((1, WIDTH)))
+
+    model = exported(Almost(), None, WIDTH)
+    assert "LayerNormalization" not in operators(model)
+    np.testing.assert_allclose(run(model, x), Almost()(x), rtol=1e-4)

@@ -5,6 +5,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export import CTranslate2Translator
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.translation import KerasTranslator
 
@@ -23,6 +24,27 @@ def test_standard_output_holds_the_translations_alone(exported, lines, expected,
     capfd.readouterr()
     assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime", runtime, *options]) == 0
     assert capfd.readouterr().out == "".join(text + "\n" for text in expected)
+
+
+@pytest.mark.parametrize("runtime", ["saved_model", "onnx"])
+def test_the_search_of_an_export_is_fixed(exported, runtime, tmp_path, capfd):
+    (tmp_path / "text").write_text("two\n")
+    arguments = ["translate", str(exported), str(tmp_path / "text"), f"--runtime={runtime}"]
+    assert main([*arguments, "--beam_size=4", "--extra_length", "5"]) == 0
+    capfd.readouterr()
+    assert main([*arguments, "--beam_size", "2"]) == 2
+    error = capfd.readouterr().err
+    assert f"The search of the {runtime} export is fixed: " in error and "'beam_size': 4" in error
+    assert error.endswith("Received: beam_size=2\n")
+
+
+def test_the_search_of_ctranslate2_is_not(exported, lines, tmp_path, capfd):
+    (tmp_path / "text").write_text("\n".join(lines))
+    greedy = BeamSearch(beam_size=1, extra_length=5)
+    expected = CTranslate2Translator(exported, greedy).translate(lines)
+    capfd.readouterr()
+    assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime=ctranslate2", "--beam_size=1"]) == 0
+    assert capfd.readouterr().out == "".join(f"{translation.text}\n" for translation in expected)
 
 
 def test_standard_input(exported, lines, expected, monkeypatch, capsys):

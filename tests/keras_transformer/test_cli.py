@@ -118,10 +118,6 @@ BAD_OPTIONS = {
     "unknown format": (["export", "--format=tflite"], "`format` must be among saved_model, onnx"),
     "beam of nothing": (["export", "--beam_size=0"], "`beam_size` must be at least 1. Received: beam_size=0"),
     "unknown runtime": (["translate", "--runtime=tf"], "runtime"),
-    "search of an export": (
-        ["translate", "--runtime=onnx", "--beam_size=2"],
-        "Options of the search go with --runtime keras; a onnx export holds its own",
-    ),
     "no references": (["evaluate", "--source=text"], "reference"),
 }
 

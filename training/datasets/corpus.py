@@ -155,8 +155,10 @@ def _from_tfds(config):
 
 def _prepare(builder, config):
     """Downloads what is not there yet; a `data_dir` made for a download that fails is removed."""
+    from keras_transformer.training.datasets import number_words
+
     is_new = config.data_dir and not Path(config.data_dir).exists()
-    if not builder.is_prepared():
+    if not (builder.is_prepared() or isinstance(builder, number_words.NumberWords)):
         print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
     try:
         with contextlib.redirect_stdout(sys.stderr):
