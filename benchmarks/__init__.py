@@ -1,1 +1,1 @@
-"""Benchmarks: each prints one table, with a peer beside this package in the same run."""
+"""Benchmarks: each prints a table for each setting, with a peer beside this package in the same run."""

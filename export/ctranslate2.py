@@ -55,8 +55,7 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     spec.optimize()
     path.mkdir()
     spec.save(str(path))
-    models = dict.fromkeys(file.read_bytes() for file in directory.tokenizer_files)
-    ModelDirectory(path).write_tokenizers(tuple(models))
+    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
 
 
 def _require_supported(config):

@@ -30,8 +30,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         path: the folder to make.
     """
     path.mkdir()
-    models = dict.fromkeys(file.read_bytes() for file in directory.tokenizer_files)
-    ModelDirectory(path).write_tokenizers(tuple(models))
+    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
     metadata = {
         "config": json.dumps(dataclasses.asdict(model.config)),
         "search": json.dumps(dataclasses.asdict(strategy)),

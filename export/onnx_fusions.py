@@ -15,23 +15,16 @@ def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
     Args:
         graph: changed in place, subgraphs too.
     """
-    _fuse_layer_normalizations(graph, {}, {})
+    for scope, producers, constants in _scopes(graph):
+        for node in scope.node:
+            found = _match_layer_normalization(node, producers, constants)
+            if found:
+                *inputs, epsilon = found
+                del node.input[:]
+                node.input.extend(inputs)
+                node.op_type = "LayerNormalization"
+                node.attribute.append(helper.make_attribute("epsilon", epsilon))
     remove_unused(graph)
-
-
-def _fuse_layer_normalizations(graph, outer_nodes, outer_constants):
-    producers = _Producers({**outer_nodes, **{name: node for node in graph.node for name in node.output}})
-    constants = _constants(graph, outer_constants)
-    for subgraph in subgraphs(graph):
-        _fuse_layer_normalizations(subgraph, producers.nodes, constants)
-    for node in graph.node:
-        found = _match_layer_normalization(node, producers, constants)
-        if found:
-            *inputs, epsilon = found
-            del node.input[:]
-            node.input.extend(inputs)
-            node.op_type = "LayerNormalization"
-            node.attribute.append(helper.make_attribute("epsilon", epsilon))
 
 
 def simplify_gathers(graph: onnx.GraphProto) -> None:
@@ -40,35 +33,30 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
     Args:
         graph: changed in place, subgraphs too.
     """
-    _simplify_gathers(graph, {}, {})
+    for scope, producers, constants in _scopes(graph):
+        for node in scope.node:
+            _, where = producers.of(node, "Gather", None, "Where")
+            less, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
+            (index,) = producers.of(less, "Less", "Cast")
+            if index is None or constants.get(less.input[1]) != 0:
+                continue
+            if index.input[0] == resolved.input[0] == where.input[2] and producers.is_length(resolved.input[1], node):
+                node.input[1] = where.input[2]
     remove_unused(graph)
 
 
-def _simplify_gathers(graph, outer_nodes, outer_constants):
-    producers = _Producers({**outer_nodes, **{name: node for node in graph.node for name in node.output}})
-    constants = _constants(graph, outer_constants)
-    for subgraph in subgraphs(graph):
-        _simplify_gathers(subgraph, producers.nodes, constants)
-    for node in graph.node:
-        _, where = producers.of(node, "Gather", None, "Where")
-        less, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
-        (index,) = producers.of(less, "Less", "Cast")
-        if index is None or constants.get(less.input[1]) != 0:
-            continue
-        if index.input[0] == resolved.input[0] == where.input[2] and producers.is_length(resolved.input[1], node):
-            node.input[1] = where.input[2]
-
-
-def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> None:
+def merge_products(graph: onnx.GraphProto) -> None:
     """Writes products of one matrix with several weights (query, key and value) as one, biases too.
 
     Args:
         graph: changed in place, subgraphs too.
-        constants: the initializers of the graphs around it, by name.
     """
-    constants = _constants(graph, constants)
-    for subgraph in subgraphs(graph):
-        merge_products(subgraph, constants)
+    for scope, _, constants in _scopes(graph):
+        _merge_products(scope, constants)
+    remove_unused(graph)
+
+
+def _merge_products(graph, constants):
     uses = Counter(name for node in graph.node for name in node.input)
     uses.update(output.name for output in graph.output)
     uses.update(name for subgraph in subgraphs(graph) for name in captured(subgraph))
@@ -84,7 +72,6 @@ def merge_products(graph: onnx.GraphProto, constants: dict | None = None) -> Non
     for (_, has_bias), members in groups.items():
         if len(members) > 1:
             _merge(graph, members, has_bias, constants)
-    remove_unused(graph)
 
 
 def _merge(graph, members, has_bias, constants):
@@ -100,7 +87,7 @@ def _merge(graph, members, has_bias, constants):
     nodes.append(helper.make_node("Split", [nodes[-1].output[0], f"{name}/sizes"], outputs, axis=-1))
     for key, value in tensors.items():
         graph.initializer.append(numpy_helper.from_array(value, f"{name}/{key}"))
-    at = next(i for i, node in enumerate(graph.node) if node is first or node.output[:1] == first.output[:1])
+    at = next(i for i, node in enumerate(graph.node) if node.output[0] == first.output[0])
     for node in reversed(nodes):
         graph.node.insert(at, node)
     for member in members:
@@ -162,6 +149,11 @@ class _Producers:
         return node.input[0] if node is not None and node.op_type == "Reshape" else name
 
 
-def _constants(graph, outer):
-    """The initializers that a graph sees, by name."""
-    return {**(outer or {}), **{tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}}
+def _scopes(graph, outer_nodes=None, outer_constants=None):
+    """A graph and all graphs within it, each with the producers and the initializers that it sees."""
+    producers = _Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
+    own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants = {**(outer_constants or {}), **own}
+    for subgraph in subgraphs(graph):
+        yield from _scopes(subgraph, producers.nodes, constants)
+    yield graph, producers, constants

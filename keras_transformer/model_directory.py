@@ -49,6 +49,10 @@ class ModelDirectory:
         shared, source, target = (self.path / name for name in _TOKENIZERS)
         return (source, target) if source.exists() else (shared, shared)
 
+    def tokenizer_models(self) -> tuple[bytes, ...]:
+        """The serialised SentencePiece models, `(shared,)` or `(source, target)`, as `write_tokenizers` takes them."""
+        return tuple(path.read_bytes() for path in dict.fromkeys(self.tokenizer_files))
+
     def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
         """Writes one shared tokenizer or a pair.
 

@@ -44,7 +44,6 @@ class Translator:
     def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, num_positions: int | None = None):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.num_positions = num_positions
         self.max_source_length = longest_source(num_positions)
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 import pytest
 
-from keras_transformer.export import OnnxTranslator, SavedModelTranslator, load_translator
+from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
+from keras_transformer.export.load import RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -24,6 +25,7 @@ def test_unknown_runtime(unexported):
     [
         ("onnx", OnnxTranslator, r"No ONNX export in {} \(no model.onnx\)"),
         ("saved_model", SavedModelTranslator, r"No SavedModel export in {} \(no saved_model.pb\)"),
+        ("ctranslate2", CTranslate2Translator, r"No CTranslate2 export in {} \(no model.bin\)"),
     ],
 )
 def test_no_export(unexported, runtime, translator, message):
@@ -32,7 +34,7 @@ def test_no_export(unexported, runtime, translator, message):
             load(unexported)
 
 
-@pytest.mark.parametrize("runtime", ["keras", "onnx", "saved_model"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_no_directory(tmp_path, runtime):
     with pytest.raises(ValueError, match=str(tmp_path / "none")):
         load_translator(tmp_path / "none", runtime)
@@ -50,5 +52,5 @@ def test_broken_files(unexported):
 
 def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
     program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
-    for module in ("onnx_translator", "saved_model_translator", "load"):
+    for module in ("onnx_translator", "saved_model_translator", "ctranslate2_translator", "load"):
         assert run_python(program.format(module)) == "set()\n"
