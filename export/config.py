@@ -1,10 +1,12 @@
 """What an export can be told."""
 
 import dataclasses
+from typing import Literal
 
 from keras_transformer.decoding import BeamSearch
 
 FORMATS = ("saved_model", "onnx", "ctranslate2")
+QUANTIZED = ("int8", "float16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,6 +15,10 @@ class ExportConfig(BeamSearch):
 
     Args:
         format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`.
+        quantize: write ONNX with int8 weights, or in float16 for GPUs, beside the float32 files.
+        source: text whose translations prove a quantised export by BLEU, plain or .gz; without it the
+            model judges translations of made-up sentences.
+        reference: the translation of `source`, as many lines.
         n_best: hypotheses in `n_best`, `tokens` and `model.onnx`. Default: `beam_size`.
 
     Raises:
@@ -20,6 +26,9 @@ class ExportConfig(BeamSearch):
     """
 
     format: str = "saved_model,onnx"
+    quantize: Literal["int8", "float16"] | None = None
+    source: str | None = None
+    reference: str | None = None
     n_best: int | None = None
 
     def __post_init__(self):
@@ -29,11 +38,25 @@ class ExportConfig(BeamSearch):
         unknown = [name for name in self.formats if name not in FORMATS]
         if unknown or not self.formats:
             raise ValueError(f"`format` must be among {', '.join(FORMATS)}. Received: format={self.format!r}")
+        if self.quantize not in (None, *QUANTIZED):
+            raise ValueError(f"`quantize` must be one of {', '.join(QUANTIZED)}. Received: quantize={self.quantize!r}")
+        if self.quantize and self.formats != ["onnx"]:
+            raise ValueError(f"`quantize` goes with format onnx alone. Received: format={self.format!r}")
+        if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):
+            raise ValueError(
+                "`source` and `reference` go together, and with `quantize`. "
+                f"Received: source={self.source!r}, reference={self.reference!r}, quantize={self.quantize!r}"
+            )
 
     @property
     def formats(self) -> list[str]:
         """The formats, one by one."""
         return [name.strip() for name in self.format.split(",") if name.strip()]
+
+    @property
+    def programs(self) -> list[str]:
+        """What is written, by the names of the folders."""
+        return [f"onnx_{self.quantize}"] if self.quantize else self.formats
 
     @property
     def strategy(self) -> BeamSearch:

@@ -1,11 +1,12 @@
 """One export: model directory in, verified programs in its `export/` folder out."""
 
 import dataclasses
+import functools
 import json
 import sys
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.config import QUANTIZED, ExportConfig
 from keras_transformer.export.ctranslate2 import write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.export.onnx import write_onnx
@@ -14,12 +15,19 @@ from keras_transformer.export.onnx_translator import OnnxTranslator
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
 from keras_transformer.export.verify import VerificationError, check_search, compare, compare_texts, made_up_batches
+from keras_transformer.export.verify_quality import compare_bleu, judge
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.saving import load_model
+from keras_transformer.text_files import read_lines
 from keras_transformer.translation import KerasTranslator, load_tokenizers, longest_source
 
-#: Format -> what writes it.
-_WRITERS = {"saved_model": write_saved_model, "onnx": write_onnx, "ctranslate2": write_ctranslate2}
+#: Name of the export, and of its folder -> what writes it.
+_WRITERS = {
+    "saved_model": write_saved_model,
+    "onnx": write_onnx,
+    **{f"onnx_{name}": functools.partial(write_onnx, quantize=name) for name in QUANTIZED},
+    "ctranslate2": write_ctranslate2,
+}
 
 
 def _programs(name, path, strategy):
@@ -33,9 +41,10 @@ def _programs(name, path, strategy):
         return {
             program: (CTranslate2Translator(path, search), search, check_search) for program, search in searches.items()
         }
+    prove = compare if name == "onnx" else judge
     return {
-        "onnx": (OnnxTranslator(path), strategy, compare),
-        "onnx encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy, compare),
+        name: (OnnxTranslator(path), strategy, prove),
+        f"{name} encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy, prove),
     }
 
 
@@ -60,8 +69,9 @@ def _export(directory, config):
     tokenizers = load_tokenizers(directory)
     model = load_model(directory.model_file, compile=False)
     batches = made_up_batches(model.config.source_vocabulary, min(30, longest_source(model.config.max_length)))
-    for name in config.formats:
-        _export_one(name, directory, model, tokenizers, config.strategy, batches)
+    texts = tuple(map(read_lines, filter(None, (config.source, config.reference))))
+    for name in config.programs:
+        _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
 
 
 def _verify_text(directory, client, strategy, tokenizer, batches):
@@ -74,7 +84,12 @@ def _verify_text(directory, client, strategy, tokenizer, batches):
     return compare_texts(expected, found)
 
 
-def _export_one(name, directory, model, tokenizers, strategy, batches):
+def _bleu(directory, client, strategy, source, reference):
+    expected = KerasTranslator(directory.path, strategy).translate(source)
+    return compare_bleu(expected, client.translate(source, batch_size=1), reference)
+
+
+def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
     place = directory.export / name
     _say(f"{name}: exporting to {place}")
     with replacing(place) as temporary:
@@ -85,6 +100,10 @@ def _export_one(name, directory, model, tokenizers, strategy, batches):
             if name == "saved_model":
                 agreement = _verify_text(directory, client, search, tokenizers[0], batches)
                 entries[f"{program} text"] = _passed(f"{program} text", search, agreement)
+            if texts and program == name:
+                entries[f"{program} BLEU"] = _passed(
+                    f"{program} BLEU", search, _bleu(directory, client, search, *texts)
+                )
     _record(directory, entries)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-RUNTIMES = ("keras", "saved_model", "onnx", "ctranslate2")
+RUNTIMES = ("keras", "saved_model", "onnx", "onnx_int8", "onnx_float16", "ctranslate2")
 
 
 def load_translator(directory: str | Path, runtime: str = "keras", **options):
@@ -10,7 +10,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", **options):
 
     Args:
         directory: the model directory.
-        runtime: `"keras"`, `"saved_model"`, `"onnx"` or `"ctranslate2"`; all but the first need their export.
+        runtime: one of `RUNTIMES`; all but `"keras"` need their export.
         **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 
     Returns:
@@ -23,8 +23,10 @@ def load_translator(directory: str | Path, runtime: str = "keras", **options):
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
         from keras_transformer.translation import KerasTranslator as Runtime
-    elif runtime == "onnx":
+    elif runtime.startswith("onnx"):
         from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime
+
+        options["quantize"] = runtime.partition("_")[2] or None
     elif runtime == "ctranslate2":
         from keras_transformer.export.ctranslate2_translator import CTranslate2Translator as Runtime
     else:

@@ -13,14 +13,16 @@ from keras import ops
 from keras_transformer.cache import KeyValue
 from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx_passes import hoist_loop_invariants
+from keras_transformer.export.onnx_quantization import quantize_matrices
+from keras_transformer.export.onnx_weights import WeightsFile
 from keras_transformer.masks import padding_mask
 from keras_transformer.model_directory import ModelDirectory
 
 _OPSET = 18
 
 
-def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes the three files and the tokenizers beside them.
+def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path, quantize: str | None = None) -> None:
+    """Writes the three files, their weights and the tokenizers beside them.
 
     Args:
         model: the `Transformer`.
@@ -28,6 +30,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         tokenizers: of the source and of the target.
         strategy: `BeamSearch`.
         path: the folder to make.
+        quantize: `"int8"` for int8 weights, `"float16"` for weights and activations of that type.
     """
     path.mkdir()
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
@@ -37,12 +40,25 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         "source_tokenizer_sha256": tokenizers[0].sha256,
         "target_tokenizer_sha256": tokenizers[1].sha256,
     }
+    if quantize == "float16":
+        model = _of_dtype(model, "float16")
+    weights = WeightsFile(path)
     for name, make in (("model", _search), ("encoder", _encoder), ("decoder", _decoder)):
-        function, signature, inputs, outputs = make(model, strategy)
-        proto = _convert(function, signature, inputs, outputs)
+        proto = _convert(*make(model, strategy))
+        if quantize == "int8":
+            quantize_matrices(proto.graph)
         onnx.helper.set_model_props(proto, metadata)
-        onnx.checker.check_model(proto, full_check=True)
+        weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
+        onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
+
+
+def _of_dtype(model, dtype):
+    """The model with other weights and activations; what must be float32 in it stays so."""
+    config = model.get_config()
+    copy = type(model).from_config({**config, "dtype": dtype})
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 def _search(model, strategy):
@@ -73,7 +89,7 @@ def _decoder(model, strategy):
             cache=_unstacked(cache_key, cache_value),
             offset=ops.shape(cache_key)[3],
         )
-        return logits, *_stacked(cache)
+        return ops.cast(logits, "float32"), *_stacked(cache)
 
     def cache_shapes(prefix, length):
         layers, heads = model.config.num_layers, model.config.num_heads
@@ -84,7 +100,9 @@ def _decoder(model, strategy):
     outputs = {"logits": ("rows", model.config.vocab_size), **cache_shapes("next_cache", "next_time")}
     dtypes = {"tokens": tf.int32, "memory_mask": tf.bool}
     signature = [
-        tf.TensorSpec([d if isinstance(d, int) else None for d in shape], dtypes.get(name, tf.float32), name=name)
+        tf.TensorSpec(
+            [d if isinstance(d, int) else None for d in shape], dtypes.get(name, model.compute_dtype), name=name
+        )
         for name, shape in inputs.items()
     ]
     return decode, signature, inputs, outputs

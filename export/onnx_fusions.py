@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx_passes import captured, remove_unused, subgraphs
+from keras_transformer.export.onnx_graphs import captured, remove_unused, scopes, subgraphs
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
@@ -15,7 +15,7 @@ def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
     Args:
         graph: changed in place, subgraphs too.
     """
-    for scope, producers, constants in _scopes(graph):
+    for scope, producers, constants in scopes(graph):
         for node in scope.node:
             found = _match_layer_normalization(node, producers, constants)
             if found:
@@ -33,7 +33,7 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
     Args:
         graph: changed in place, subgraphs too.
     """
-    for scope, producers, constants in _scopes(graph):
+    for scope, producers, constants in scopes(graph):
         for node in scope.node:
             _, where = producers.of(node, "Gather", None, "Where")
             less, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
@@ -51,7 +51,7 @@ def merge_products(graph: onnx.GraphProto) -> None:
     Args:
         graph: changed in place, subgraphs too.
     """
-    for scope, _, constants in _scopes(graph):
+    for scope, _, constants in scopes(graph):
         _merge_products(scope, constants)
     remove_unused(graph)
 
@@ -120,40 +120,3 @@ def _match_layer_normalization(node, producers, constants):
     if not all(name in constants and constants[name].shape[-1:] == (constants[name].size,) for name in parameters):
         return None  # γ and β vary over other axes than the last.
     return scaled.input[0], *parameters, float(epsilon)
-
-
-class _Producers:
-    """Which node makes which tensor."""
-
-    def __init__(self, nodes):
-        self.nodes = nodes
-
-    def of(self, node, op_type, *expected):
-        """The producers of the inputs of `node`, if all operators are as expected; else `None` for each."""
-        nothing = (None,) * len(expected)
-        if node is None or node.op_type != op_type:
-            return nothing
-        found = tuple(self.nodes.get(name) for name in node.input[: len(expected)])
-        fits = all(e is None or (f is not None and f.op_type == e) for f, e in zip(found, expected, strict=True))
-        return found if fits else nothing
-
-    def is_length(self, name, gather):
-        """Whether a tensor is the length of the axis that a Gather takes from."""
-        node = self.nodes.get(name)
-        while node is not None and node.op_type in ("Squeeze", "Slice", "Cast"):
-            node = self.nodes.get(node.input[0])
-        return node is not None and node.op_type == "Shape" and node.input[0] == gather.input[0]
-
-    def before_reshape(self, name):
-        node = self.nodes.get(name)
-        return node.input[0] if node is not None and node.op_type == "Reshape" else name
-
-
-def _scopes(graph, outer_nodes=None, outer_constants=None):
-    """A graph and all graphs within it, each with the producers and the initializers that it sees."""
-    producers = _Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
-    own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    constants = {**(outer_constants or {}), **own}
-    for subgraph in subgraphs(graph):
-        yield from _scopes(subgraph, producers.nodes, constants)
-    yield graph, producers, constants

@@ -2,6 +2,8 @@
 
 import onnx
 
+from keras_transformer.export.onnx_graphs import captured, subgraphs
+
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
     """Takes out of Loop bodies what the loops never change: state, and what is computed from it.
@@ -40,45 +42,6 @@ def _take_invariant_nodes(body):
             invariant.append(node)
             body.node.remove(node)
     return invariant
-
-
-def remove_unused(graph: onnx.GraphProto) -> None:
-    """Removes nodes and initializers whose results nobody uses.
-
-    Args:
-        graph: changed in place, subgraphs too.
-    """
-    for subgraph in subgraphs(graph):
-        remove_unused(subgraph)
-    needed = {output.name for output in graph.output}
-    for node in reversed([*graph.node]):
-        if needed & {*node.output}:
-            needed.update(node.input, *(captured(subgraph) for subgraph in subgraphs(node)))
-        else:
-            graph.node.remove(node)
-    for tensor in [*graph.initializer]:
-        if tensor.name not in needed:
-            graph.initializer.remove(tensor)
-
-
-def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that a node, or the nodes of a graph, hold as attributes.
-
-    Args:
-        graph_or_node: either.
-    """
-    nodes = graph_or_node.node if isinstance(graph_or_node, onnx.GraphProto) else [graph_or_node]
-    return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-
-
-def captured(graph: onnx.GraphProto) -> list[str]:
-    """The names that a graph uses, its own and its subgraphs' among them.
-
-    Args:
-        graph: looked at, not changed.
-    """
-    own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
-    return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
 
 
 def _hoist_state(graph, node, body):

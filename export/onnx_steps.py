@@ -58,10 +58,11 @@ class OnnxGreedySearch:
         return np.stack(tokens, axis=1)[:, None], scores[:, None]
 
     def _empty_cache(self, rows):
-        shapes = {value.name: value.shape for value in self._decoder.get_inputs()}
+        caches = {value.name: value for value in self._decoder.get_inputs() if value.name.startswith("cache_")}
+        dtypes = {"tensor(float)": "float32", "tensor(float16)": "float16"}
         return {
-            name: np.zeros((shapes[name][0], rows, shapes[name][2], 0, shapes[name][4]), "float32")
-            for name in ("cache_key", "cache_value")
+            name: np.zeros((value.shape[0], rows, value.shape[2], 0, value.shape[4]), dtypes[value.type])
+            for name, value in caches.items()
         }
 
     @staticmethod

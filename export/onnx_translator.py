@@ -16,6 +16,7 @@ class OnnxTranslator(Translator):
         directory: a model directory with an ONNX export, or the export's own folder.
         num_threads: threads of onnxruntime. Default: one a core.
         providers: onnxruntime's execution providers. Default: the CPU's.
+        quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
 
     Raises:
         ValueError: if there is no export, its file is broken, or its tokenizer is another model's.
@@ -25,10 +26,16 @@ class OnnxTranslator(Translator):
         OnnxTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path, num_threads: int = 0, providers: list[str] | None = None):
+    def __init__(
+        self,
+        directory: str | Path,
+        num_threads: int = 0,
+        providers: list[str] | None = None,
+        quantize: str | None = None,
+    ):
         import onnxruntime
 
-        folder = ModelDirectory(directory).onnx
+        folder = ModelDirectory(directory).export / (f"onnx_{quantize}" if quantize else "onnx")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.onnx").is_file():
             raise ModelDirectoryError(f"No ONNX export in {directory} (no model.onnx)")

@@ -84,7 +84,7 @@ def evaluate(arguments: list[str]) -> int:
     _add_runtime(parser)
     options = parser.parse_args(arguments)
 
-    from keras_transformer.training.datasets import read_lines
+    from keras_transformer.text_files import read_lines
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = read_lines(options.source), read_lines(options.reference)

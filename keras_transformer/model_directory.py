@@ -39,7 +39,6 @@ class ModelDirectory:
         self.logs = self.path / "logs"
         self.export = self.path / "export"
         self.saved_model = self.export / "saved_model"
-        self.onnx = self.export / "onnx"
         self.ctranslate2 = self.export / "ctranslate2"
         self.verification_file = self.export / "verification.json"
 

@@ -3,7 +3,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from keras_transformer.export.onnx_passes import hoist_loop_invariants, remove_unused
+from keras_transformer.export.onnx_graphs import remove_unused
+from keras_transformer.export.onnx_passes import hoist_loop_invariants
 
 
 def value(name, dtype=TensorProto.FLOAT, shape=()):

@@ -104,6 +104,8 @@ def exported(model_directory, tmp_path_factory):
     model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
     model.save(path / "model.keras")
     assert main(["export", str(path), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
+    for quantize in ("int8", "float16"):
+        assert main(["export", str(path), "--format=onnx", f"--quantize={quantize}", "--extra_length=5"]) == 0
     return path
 
 

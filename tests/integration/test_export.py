@@ -41,6 +41,9 @@ def quick(monkeypatch):
 def test_verification(exported):
     entries = json.loads((exported / "export" / "verification.json").read_text())
     of_other_searches = {name: entries.pop(name) for name in ("ctranslate2 greedy", "ctranslate2 beam")}
+    approximate = [
+        entries.pop(f"onnx_{kind}{part}") for kind in ("int8", "float16") for part in ("", " encoder and decoder")
+    ]
     assert set(entries) == {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
     for name, entry in entries.items():
         sentences = 226 if name == "saved_model text" else 224
@@ -48,12 +51,14 @@ def test_verification(exported):
         assert 0 <= entry["largest_score_difference"] < 1e-3
         assert entry["search"]["extra_length"] == 5
     assert entries["onnx"]["search"]["beam_size"] == 4
+    for entry in approximate:
+        assert entry["sentences"] == 224 and entry["loss"] < 0.1
     for entry in of_other_searches.values():
         assert entry["sentences"] == entry["sound"] == 224 and entry["search"]["length_penalty"] == 0
 
 
 def test_nothing_else_is_left(exported):
-    names = {"onnx", "saved_model", "ctranslate2", "verification.json"}
+    names = {"onnx", "onnx_int8", "onnx_float16", "saved_model", "ctranslate2", "verification.json"}
     assert {file.name for file in (exported / "export").iterdir()} == names
 
 

@@ -58,11 +58,42 @@ def interface(values):
 
 
 def test_the_folder(folder):
-    assert {file.name for file in folder.iterdir()} == {f"{name}.onnx" for name in NAMES} | {"tokenizer.model"}
+    names = {*(f"{name}.onnx" for name in NAMES), "weights.data", "tokenizer.model"}
+    assert {file.name for file in folder.iterdir()} == names
 
 
-def test_the_whole_model_is_valid(proto):
-    onnx.checker.check_model(proto, full_check=True)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("quantize", ["", "_int8", "_float16"])
+def test_the_whole_model_is_valid(exported, quantize, name):
+    onnx.checker.check_model(exported / "export" / f"onnx{quantize}" / f"{name}.onnx", full_check=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("quantize", "type_of_matrices"), [("int8", "INT8"), ("float16", "FLOAT16")])
+def test_all_matrices_are_quantised(exported, quantize, type_of_matrices, name):
+    proto = onnx.load(exported / "export" / f"onnx_{quantize}" / f"{name}.onnx")
+    tensors = [tensor for graph in graphs(proto.graph) for tensor in graph.initializer if len(tensor.dims) == 2]
+    types = {onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in tensors if min(tensor.dims) > 1}
+    assert types == {type_of_matrices}
+
+
+@pytest.mark.parametrize("quantize", ["", "_int8", "_float16"])
+def test_the_embedding_is_stored_once(exported, quantize):
+    """All three models take it, 300 subwords of 16 numbers, from one place, though two use it transposed too."""
+    places = set()
+    for name in NAMES:
+        proto = onnx.load(exported / "export" / f"onnx{quantize}" / f"{name}.onnx", load_external_data=False)
+        tensors = [tensor for graph in graphs(proto.graph) for tensor in graph.initializer]
+        (embedding,) = (tensor for tensor in tensors if 300 in tensor.dims and len(tensor.dims) == 2)
+        places.add(tuple((entry.key, entry.value) for entry in embedding.external_data))
+    assert len(places) == 1 and dict(*places)["location"] == "weights.data"
+
+
+@pytest.mark.parametrize("quantize", ["int8", "float16"])
+def test_quantised_clients_translate(exported, lines, quantize):
+    expected = OnnxTranslator(exported).translate(lines)
+    found = OnnxTranslator(exported, quantize=quantize).translate(lines, batch_size=1)
+    assert sum(a.text == b.text for a, b in zip(expected, found, strict=True)) > len(lines) / 2
 
 
 def test_only_standard_operators(proto):

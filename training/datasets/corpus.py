@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-import gzip
 import shutil
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
+
+from keras_transformer.text_files import readable
 
 #: Of text files without validation files, each line of this many goes to validation.
 HELD_OUT_EVERY = 100
@@ -39,23 +39,6 @@ def load_corpus(config) -> Corpus:
             or its data cannot be had.
     """
     return _from_files(config) if config.source else _from_tfds(config)
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file, plain or gzipped.
-
-    Args:
-        path: the file; UTF-8, where other bytes become replacement characters.
-
-    Returns:
-        Lines without their ends.
-
-    Raises:
-        ValueError: if the file cannot be read.
-    """
-    with _readable(path) as file:
-        text = file.read().decode("utf-8", errors="replace").replace("\r\n", "\n")
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _from_files(config):
@@ -104,20 +87,9 @@ def _lines(path):
     return tf.data.TextLineDataset(str(path), compression_type="GZIP" if str(path).endswith(".gz") else None)
 
 
-@contextlib.contextmanager
-def _readable(path):
-    """The file, plain or gzipped; whatever keeps it from being read is a `ValueError` that names it."""
-    opener = gzip.open if str(path).endswith(".gz") else open
-    try:
-        with opener(path, "rb") as file:
-            yield file
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
 def _count_lines(path) -> int:
     count, last = 0, b"\n"
-    with _readable(path) as file:
+    with readable(path) as file:
         while chunk := file.read(1 << 20):
             count, last = count + chunk.count(b"\n"), chunk[-1:]
     count += last != b"\n"

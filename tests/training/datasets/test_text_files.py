@@ -2,8 +2,9 @@ import gzip
 
 import pytest
 
+from keras_transformer.text_files import read_lines
 from keras_transformer.training.config import DataConfig
-from keras_transformer.training.datasets import corpus, load_corpus, read_lines
+from keras_transformer.training.datasets import corpus, load_corpus
 
 
 @pytest.fixture

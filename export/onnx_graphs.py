@@ -1,0 +1,111 @@
+"""Ways through ONNX graphs and the graphs within them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+
+def remove_unused(graph: onnx.GraphProto) -> None:
+    """Removes nodes and initializers whose results nobody uses.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for subgraph in subgraphs(graph):
+        remove_unused(subgraph)
+    needed = {output.name for output in graph.output}
+    for node in reversed([*graph.node]):
+        if needed & {*node.output}:
+            needed.update(node.input, *(captured(subgraph) for subgraph in subgraphs(node)))
+        else:
+            graph.node.remove(node)
+    for tensor in [*graph.initializer]:
+        if tensor.name not in needed:
+            graph.initializer.remove(tensor)
+
+
+def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs that a node, or the nodes of a graph, hold as attributes.
+
+    Args:
+        graph_or_node: either.
+    """
+    nodes = graph_or_node.node if isinstance(graph_or_node, onnx.GraphProto) else [graph_or_node]
+    return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+def captured(graph: onnx.GraphProto) -> list[str]:
+    """The names that a graph uses, its own and its subgraphs' among them.
+
+    Args:
+        graph: looked at, not changed.
+    """
+    own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
+    return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
+
+
+def scopes(
+    graph: onnx.GraphProto, outer_nodes: dict | None = None, outer_constants: dict | None = None
+) -> Iterator[tuple[onnx.GraphProto, "Producers", dict[str, np.ndarray]]]:
+    """A graph and all graphs within it, each with the producers and the initializers that it sees.
+
+    Args:
+        graph: the outermost; it comes last.
+        outer_nodes: of the graphs around it, by the names of their outputs.
+        outer_constants: of the graphs around it, by name.
+    """
+    producers = Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
+    own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants = {**(outer_constants or {}), **own}
+    for subgraph in subgraphs(graph):
+        yield from scopes(subgraph, producers.nodes, constants)
+    yield graph, producers, constants
+
+
+class Producers:
+    """Which node makes which tensor.
+
+    Args:
+        nodes: by the names of their outputs.
+    """
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def of(self, node, op_type, *expected):
+        """The producers of the inputs of `node`, if all operators are as expected; else `None` for each.
+
+        Args:
+            node: whose inputs; `None` has none.
+            op_type: what `node` must be.
+            *expected: operators of its first inputs; `None` for any.
+        """
+        nothing = (None,) * len(expected)
+        if node is None or node.op_type != op_type:
+            return nothing
+        found = tuple(self.nodes.get(name) for name in node.input[: len(expected)])
+        fits = all(e is None or (f is not None and f.op_type == e) for f, e in zip(found, expected, strict=True))
+        return found if fits else nothing
+
+    def is_length(self, name, gather):
+        """Whether a tensor is the length of the axis that a Gather takes from.
+
+        Args:
+            name: of the tensor.
+            gather: the node.
+        """
+        node = self.nodes.get(name)
+        while node is not None and node.op_type in ("Squeeze", "Slice", "Cast"):
+            node = self.nodes.get(node.input[0])
+        return node is not None and node.op_type == "Shape" and node.input[0] == gather.input[0]
+
+    def before_reshape(self, name):
+        """The name of what a tensor was before its reshape, if it had one.
+
+        Args:
+            name: of the tensor.
+        """
+        node = self.nodes.get(name)
+        return node.input[0] if node is not None and node.op_type == "Reshape" else name

@@ -1,0 +1,116 @@
+import numpy as np
+import onnx
+import onnxruntime
+import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
+
+from keras_transformer.export.onnx import _convert
+from keras_transformer.export.onnx_graphs import scopes
+from keras_transformer.export.onnx_quantization import quantize_matrices
+
+RNG = np.random.default_rng(5)
+
+
+def model(nodes, initializers, x_type=TensorProto.FLOAT, x_shape=("rows", 13)):
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", x_type, x_shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("rows", None))],
+        [numpy_helper.from_array(array, name) for name, array in initializers.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def run(proto, x):
+    onnx.checker.check_model(proto, full_check=True)
+    return onnxruntime.InferenceSession(proto.SerializeToString()).run(["y"], {"x": x})[0]
+
+
+def matrices(proto):
+    """The constants of rank 2 and their types."""
+    tensors = (tensor for graph, _, _ in scopes(proto.graph) for tensor in graph.initializer)
+    return {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in tensors if len(tensor.dims) == 2}
+
+
+def test_each_output_has_its_own_scale():
+    """One scale for all would round the small columns to nothing."""
+    weight = (RNG.normal(size=(13, 7)) * 10.0 ** np.arange(-3, 4)).astype("float32")
+    proto = model([helper.make_node("MatMul", ["x", "weight"], ["y"])], {"weight": weight})
+    quantize_matrices(proto.graph)
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    error = np.abs(run(proto, x) - x @ weight) / np.abs(x @ weight).max(axis=0)
+    assert error.max() < 0.03
+    assert matrices(proto) == {"weight/int8": "INT8"}
+
+
+def test_a_column_of_zeros_stays_zero():
+    weight = RNG.normal(size=(13, 3)).astype("float32")
+    weight[:, 1] = 0
+    proto = model([helper.make_node("MatMul", ["x", "weight"], ["y"])], {"weight": weight})
+    quantize_matrices(proto.graph)
+    found = run(proto, RNG.normal(size=(5, 13)).astype("float32"))
+    assert np.isfinite(found).all() and not found[:, 1].any() and found[:, 0].all()
+
+
+def test_an_embedding_that_is_the_outputs_too_is_stored_once():
+    table = RNG.normal(size=(11, 13)).astype("float32")
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["embedded"]),
+        helper.make_node("Transpose", ["table"], ["transposed"], perm=[1, 0]),
+        helper.make_node("MatMul", ["embedded", "transposed"], ["y"]),
+    ]
+    proto = model(nodes, {"table": table}, TensorProto.INT32, ("rows",))
+    quantize_matrices(proto.graph)
+    ids = np.array([0, 10, 4], "int32")
+    np.testing.assert_allclose(run(proto, ids), table[ids] @ table.T, atol=0.4)
+    assert matrices(proto) == {"table/int8": "INT8"}
+
+
+def test_embeddings_have_a_scale_a_row():
+    table = (RNG.normal(size=(7, 13)) * 10.0 ** np.arange(-3, 4)[:, None]).astype("float32")
+    proto = model([helper.make_node("Gather", ["table", "x"], ["y"])], {"table": table}, TensorProto.INT32, ("rows",))
+    quantize_matrices(proto.graph)
+    ids = np.arange(7, dtype="int32")
+    error = np.abs(run(proto, ids) - table).max(axis=1) / np.abs(table).max(axis=1)
+    assert error.max() < 1 / 63
+
+
+def test_products_of_one_input_quantise_it_once():
+    names = ("a", "b", "c")
+    weights = {name: RNG.normal(size=(13, 4)).astype("float32") for name in names}
+    nodes = [helper.make_node("MatMul", ["x", name], [f"x{name}"]) for name in names]
+    nodes.append(helper.make_node("Concat", [f"x{name}" for name in names], ["y"], axis=1))
+    proto = model(nodes, weights)
+    quantize_matrices(proto.graph)
+    assert [node.op_type for node in proto.graph.node].count("DynamicQuantizeLinear") == 1
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    np.testing.assert_allclose(run(proto, x), x @ np.concatenate([*weights.values()], axis=1), atol=0.3)
+
+
+def test_products_in_a_loop():
+    """In and out of a loop, the loop's weights among the outermost graph's initializers."""
+    first, second = (RNG.normal(size=(13, 13)).astype("float32") / 4 for _ in range(2))
+
+    def program(x):
+        start = tf.matmul(x, tf.constant(first))
+        return (
+            tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y + tf.matmul(y, tf.constant(second))), (0, start))[
+                1
+            ],
+        )
+
+    proto = _convert(
+        program, [tf.TensorSpec([None, 13], tf.float32, name="x")], {"x": ("rows", 13)}, {"y": ("rows", 13)}
+    )
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    expected = run(proto, x)
+    quantize_matrices(proto.graph)
+    assert [*matrices(proto).values()] == ["INT8"] * 2 and len(proto.graph.initializer) >= 4
+    np.testing.assert_allclose(run(proto, x), expected, atol=0.05 * np.abs(expected).max())
+
+
+def test_what_is_not_constant_is_left_alone():
+    proto = model([helper.make_node("MatMul", ["x", "x"], ["y"])], {}, x_shape=(3, 3))
+    quantize_matrices(proto.graph)
+    assert [node.op_type for node in proto.graph.node] == ["MatMul"]
