@@ -1,11 +1,13 @@
 """The CTranslate2 client. It imports ctranslate2, sentencepiece and NumPy, never TensorFlow or Keras."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.threads import check_threads
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import Translator, load_tokenizers, pad
@@ -36,7 +38,7 @@ class CTranslate2Translator(Translator):
         directory: a model directory with a CTranslate2 export, or the export's own folder.
         strategy: `BeamSearch`. Default: the one recorded at the export. No hypothesis is longer than
             the table of positions that was exported.
-        num_threads: threads. Default: CTranslate2's.
+        num_threads: threads. Default: 0, one a core.
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
 
     Raises:
@@ -54,10 +56,12 @@ class CTranslate2Translator(Translator):
         num_threads: int = 0,
         compute_type: str = "default",
     ):
+        check_threads(num_threads)
         folder = ModelDirectory(directory).ctranslate2
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
+        num_threads = num_threads or len(os.sched_getaffinity(0))
         ctranslate2 = library()
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -66,9 +70,7 @@ class CTranslate2Translator(Translator):
             self._runtime = ctranslate2.Translator(str(folder), intra_threads=num_threads, compute_type=compute_type)
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             raise ModelDirectoryError(f"Not a whole CTranslate2 model: {folder} ({error})") from error
-        super().__init__(*load_tokenizers(ModelDirectory(folder)), num_positions)
-        if hashes != [self.source_tokenizer.sha256, self.target_tokenizer.sha256]:
-            raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that it was exported with")
+        super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions)
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
 

@@ -5,25 +5,32 @@ from pathlib import Path
 RUNTIMES = ("keras", "saved_model", "onnx", "onnx_int8", "onnx_float16", "ctranslate2")
 
 
-def load_translator(directory: str | Path, runtime: str = "keras", **options):
+def load_translator(directory: str | Path, runtime: str = "keras", num_threads: int = 0, **options):
     """A translator of a model directory.
 
     Args:
         directory: the model directory.
         runtime: one of `RUNTIMES`; all but `"keras"` need their export.
+        num_threads: threads; 0 is one a core. TensorFlow's, which run `"keras"` and `"saved_model"`,
+            are the whole process's, and can be set only before it has run anything.
         **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.translation.Translator`.
 
     Raises:
-        ValueError: if the runtime is unknown, or the directory lacks what it needs.
+        ValueError: if the runtime is unknown, or the directory lacks what it needs, or `num_threads`
+            is negative or comes too late.
     """
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
-        from keras_transformer.translation import KerasTranslator as Runtime
-    elif runtime.startswith("onnx"):
+        from keras_transformer.export.threads import set_tensorflow_threads
+        from keras_transformer.translation import KerasTranslator
+
+        set_tensorflow_threads(num_threads)
+        return KerasTranslator(directory, **options)
+    if runtime.startswith("onnx"):
         from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime
 
         options["quantize"] = runtime.partition("_")[2] or None
@@ -31,4 +38,4 @@ def load_translator(directory: str | Path, runtime: str = "keras", **options):
         from keras_transformer.export.ctranslate2_translator import CTranslate2Translator as Runtime
     else:
         from keras_transformer.export.saved_model_translator import SavedModelTranslator as Runtime
-    return Runtime(directory, **options)
+    return Runtime(directory, num_threads=num_threads, **options)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.export.threads import check_threads
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.translation import Translator, load_tokenizers
 
@@ -14,7 +15,7 @@ class OnnxTranslator(Translator):
 
     Args:
         directory: a model directory with an ONNX export, or the export's own folder.
-        num_threads: threads of onnxruntime. Default: one a core.
+        num_threads: threads of onnxruntime. Default: 0, one a core.
         providers: onnxruntime's execution providers. Default: the CPU's.
         quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
 
@@ -33,6 +34,7 @@ class OnnxTranslator(Translator):
         providers: list[str] | None = None,
         quantize: str | None = None,
     ):
+        check_threads(num_threads)
         import onnxruntime
 
         folder = ModelDirectory(directory).export / (f"onnx_{quantize}" if quantize else "onnx")
@@ -49,10 +51,9 @@ class OnnxTranslator(Translator):
             raise ModelDirectoryError(f"Not a whole ONNX model: {folder / 'model.onnx'} ({error})") from error
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.exported_search = json.loads(metadata["search"])
-        super().__init__(*load_tokenizers(ModelDirectory(folder)), json.loads(metadata["config"])["max_length"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
-        if hashes != (self.source_tokenizer.sha256, self.target_tokenizer.sha256):
-            raise ModelDirectoryError(f"The tokenizer in {folder} is not the one that model.onnx was exported with")
+        tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
+        super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"])
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""

@@ -1,30 +1,32 @@
 """The SavedModel client. It imports TensorFlow and tensorflow-text, not Keras."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.export.threads import set_tensorflow_threads
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.translation import Translation, Translator
 
 
 class SavedModelTranslator(Translator):
-    """Translates with the SavedModel's signatures, which tokenize for themselves.
+    """Translates with the SavedModel's signatures, which tokenize for themselves: without token ids.
 
     Args:
         directory: a model directory with a SavedModel export, or the export's own folder.
+        num_threads: TensorFlow's threads; see `keras_transformer.export.threads.set_tensorflow_threads`.
 
     Raises:
-        ValueError: if there is no export, or it cannot be read.
+        ValueError: if there is no export, it cannot be read, or it is too late to set `num_threads`.
 
     Example:
 
         SavedModelTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path):
+    def __init__(self, directory: str | Path, num_threads: int = 0):
+        set_tensorflow_threads(num_threads)
         import tensorflow as tf
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
@@ -46,19 +48,19 @@ class SavedModelTranslator(Translator):
         result = self._signatures["tokens"](source=tf.constant(source))
         return result["tokens"].numpy(), result["scores"].numpy()
 
-    def translate(self, lines: Iterable[str], batch_size: int = 32) -> list[Translation]:
-        """See `Translator.translate`; the translations come without token ids."""
+    def _sentences(self, lines):
         import tensorflow as tf
 
-        lines = self._checked(lines, batch_size)
         lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
         self._warn_of_long(lines, lengths, longest)
-        order = sorted(range(len(lines)), key=lambda i: lengths[i])
-        translations = [Translation("", 0.0)] * len(lines)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            result = self._signatures["serving_default"](text=tf.constant([lines[i] for i in chosen]))
-            texts, scores = result["translation"].numpy(), result["score"].numpy()
-            for i, text, score in zip(chosen, texts, scores, strict=True):
-                translations[i] = Translation(text.decode("utf-8", errors="replace"), float(score))
-        return translations
+        return lines, [min(length, longest) + 1 for length in lengths.tolist()]  # Empty lines are its own affair, too.
+
+    def _translate_batch(self, sentences):
+        import tensorflow as tf
+
+        result = self._signatures["serving_default"](text=tf.constant(sentences, tf.string))
+        texts, scores = result["translation"].numpy(), result["score"].numpy()
+        return [
+            Translation(text.decode("utf-8", errors="replace"), float(score))
+            for text, score in zip(texts, scores, strict=True)
+        ]

@@ -66,12 +66,14 @@ def translate(arguments: list[str]) -> int:
     """Translate standard input or a file, one sentence a line, to standard output."""
     parser = _parser(translate)
     parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("file", nargs="?", help="text to translate; default: standard input")
+    parser.add_argument("file", nargs="?", help="text to translate, plain or .gz; default: standard input")
     _add_runtime(parser)
     options = parser.parse_args(arguments)
-    translator = _translator(options, arguments)
-    with open(options.file, "rb") if options.file else sys.stdin.buffer as stream:
-        _translate_stream(translator, stream, options.batch_size)
+
+    from keras_transformer.text_files import TextLines
+
+    with TextLines(options.file) as lines:
+        _print_translations(_translator(options, arguments), lines, options.batch_size, options.batch_tokens)
     return 0
 
 
@@ -88,7 +90,7 @@ def evaluate(arguments: list[str]) -> int:
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = read_lines(options.source), read_lines(options.reference)
-    print(run(_translator(options, arguments), source, reference, options.batch_size))
+    print(run(_translator(options, arguments), source, reference, options.batch_size, options.batch_tokens))
     return 0
 
 
@@ -140,11 +142,15 @@ def _dataclass(parser, arguments, dataclass):
 
 
 def _add_runtime(parser):
+    from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import RUNTIMES
 
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
-    parser.add_argument("--batch_size", type=int, default=32, help="sentences translated at a time")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="sentences translated at a time, at most")
+    tokens = "source tokens translated at a time, at most, padding counted"
+    parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
+    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
     parser.add_class_arguments(BeamSearch)
 
 
@@ -154,9 +160,9 @@ def _translator(options, arguments):
 
     search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch)}
     if options.runtime == "keras":
-        return load_translator(options.directory, strategy=BeamSearch(**search))
+        return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**search))
     given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}
-    translator = load_translator(options.directory, options.runtime)
+    translator = load_translator(options.directory, options.runtime, options.threads)
     if options.runtime == "ctranslate2":  # The only export that holds no search.
         translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})
     elif any(translator.exported_search[name] != value for name, value in given.items()):
@@ -167,15 +173,15 @@ def _translator(options, arguments):
     return translator
 
 
-def _translate_stream(translator, stream, batch_size):
-    """Translates in pieces, so that files larger than memory pass."""
-    import itertools
-
+def _print_translations(translator, lines, batch_size, batch_tokens):
     from tqdm import tqdm
 
-    lines = (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in stream)
+    def counted():
+        for count, line in enumerate(lines, 1):
+            bar.total = lines.share and max(count, round(count / lines.share))
+            yield line
+
     with tqdm(unit="line", file=sys.stderr, disable=None) as bar:
-        while piece := list(itertools.islice(lines, max(64 * batch_size, 1))):
-            for translation in translator.translate(piece, batch_size):
-                print(" ".join(translation.text.splitlines()))
-            bar.update(len(piece))
+        for translation in translator.translate_stream(counted(), batch_size, batch_tokens):
+            print(" ".join(translation.text.splitlines()), flush=True)
+            bar.update()

@@ -10,6 +10,9 @@ import keras_transformer.losses
 import keras_transformer.metrics
 import keras_transformer.models
 import keras_transformer.schedules  # noqa: F401
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translation import load_tokenizers
 
 
 def load_model(path, compile=True):
@@ -31,3 +34,29 @@ def load_model(path, compile=True):
         return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"Not a whole Keras model: {path} ({error})") from error
+
+
+def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
+    """The `Transformer` of a finished model directory, without optimizer, and its tokenizers.
+
+    Args:
+        directory: the model directory.
+
+    Returns:
+        The model, and the tokenizers of the source and of the target.
+
+    Raises:
+        ValueError: if the directory holds no finished model, its weights cannot be read, or its
+            tokenizer is another model's.
+    """
+    record = directory.require_finished()
+    tokenizers = load_tokenizers(directory, record.get("tokenizers_sha256"))
+    model = load_model(directory.model_file, compile=False)
+    wanted = (model.config.source_vocabulary, model.config.vocab_size)
+    found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
+    if found != wanted:  # All that can be said of directories that were written before hashes were recorded.
+        raise ModelDirectoryError(
+            f"The tokenizer in {directory.path} is not the one of its model: {found} subwords of source and target, "
+            f"where the model has {wanted}"
+        )
+    return model, tokenizers

@@ -1,13 +1,15 @@
 """Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID, Tokenizer
 
 #: A longer line is translated from its first so many subwords, with a warning.
@@ -57,41 +59,84 @@ class Translator:
         """
         raise NotImplementedError
 
-    def translate(self, lines: Iterable[str], batch_size: int = 32) -> list[Translation]:
+    def translate(
+        self, lines: Iterable[str], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Translation]:
         """Translates lines.
 
         Args:
             lines: text; an iterable of strings, not one string.
-            batch_size: sentences translated at a time.
+            batch_size: sentences translated at a time, at most.
+            batch_tokens: source tokens translated at a time, at most, padding counted. A longer line
+                is translated alone.
 
         Returns:
             One `Translation` a line, in the order of the lines.
 
         Raises:
-            ValueError: if `lines` is a string or holds anything but strings, or `batch_size` is not positive.
+            ValueError: if `lines` is a string or holds anything but strings, or `batch_size` or
+                `batch_tokens` is not positive.
 
         Warns:
             UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
-        lines = self._checked(lines, batch_size)
+        check_batching(batch_size, batch_tokens)
+        lines = self._checked(lines)
+        sentences, lengths = self._sentences(lines)
+        translations = [Translation("", 0.0)] * len(lines)
+        for chosen in batches_by_length(lengths, batch_size, batch_tokens):
+            found = self._translate_batch([sentences[i] for i in chosen])
+            for i, translation in zip(chosen, found, strict=True):
+                translations[i] = translation
+        return translations
+
+    def translate_stream(
+        self, lines: Iterable[str], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[Translation]:
+        """Translates more lines than memory holds: in pieces of 64 batches, each of which is sorted by length.
+
+        Args:
+            lines: text; they are taken one piece at a time.
+            batch_size: see `translate`.
+            batch_tokens: see `translate`.
+
+        Yields:
+            One `Translation` a line, in the order of the lines.
+
+        Raises:
+            ValueError: see `translate`.
+
+        Warns:
+            UserWarning: see `translate`.
+        """
+        check_batching(batch_size, batch_tokens)
+        self._check_iterable(lines)
+        lines = iter(lines)
+        while piece := list(itertools.islice(lines, 64 * batch_size)):
+            yield from self.translate(piece, batch_size, batch_tokens)
+
+    def _sentences(self, lines):
+        """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
         sentences = self.source_tokenizer.encode(lines)
         self._warn_of_long(lines, [len(ids) - 1 for ids in sentences], self.max_source_length)
         sentences = [ids[:-1][: self.max_source_length] + ids[-1:] for ids in sentences]
-        translations = [Translation("", 0.0)] * len(sentences)
-        order = sorted((i for i, ids in enumerate(sentences) if len(ids) > 1), key=lambda i: len(sentences[i]))
-        for chosen in _batched(order, batch_size):
-            tokens, scores = self.search(pad([sentences[i] for i in chosen]))
-            texts = self.target_tokenizer.decode(tokens[:, 0])
-            for i, text, row, score in zip(chosen, texts, tokens[:, 0], scores[:, 0], strict=True):
-                translations[i] = Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
-        return translations
+        return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
+
+    def _translate_batch(self, sentences):
+        tokens, scores = self.search(pad(sentences))
+        texts = self.target_tokenizer.decode(tokens[:, 0])
+        return [
+            Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
+            for text, row, score in zip(texts, tokens[:, 0], scores[:, 0], strict=True)
+        ]
 
     @staticmethod
-    def _checked(lines, batch_size):
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+    def _check_iterable(lines):
         if isinstance(lines, (str, bytes)):
             raise ValueError(f"`lines` must be a list of strings. Received: {lines[:80]!r}")
+
+    def _checked(self, lines):
+        self._check_iterable(lines)
         lines = list(lines)
         wrong = [line for line in lines if not isinstance(line, str)]
         if wrong:
@@ -104,7 +149,7 @@ class Translator:
         for line, length in zip(lines, lengths, strict=True):
             if length > longest:
                 warnings.warn(
-                    f"a line of {length} subwords is translated from its first {longest}: {line[:60]}…", stacklevel=3
+                    f"a line of {length} subwords is translated from its first {longest}: {line[:60]}…", stacklevel=4
                 )
 
 
@@ -116,7 +161,8 @@ class KerasTranslator(Translator):
         strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's.
 
     Raises:
-        ValueError: if the directory holds no finished model, or its weights cannot be read.
+        ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer
+            is another model's.
 
     Example:
 
@@ -124,12 +170,10 @@ class KerasTranslator(Translator):
     """
 
     def __init__(self, directory: str | Path, strategy=None):
-        from keras_transformer.saving import load_model
+        from keras_transformer.saving import load_finished
 
-        directory = ModelDirectory(directory)
-        directory.require_finished()
-        self.model = load_model(directory.model_file, compile=False)
-        super().__init__(*load_tokenizers(directory), self.model.config.max_length)
+        self.model, tokenizers = load_finished(ModelDirectory(directory))
+        super().__init__(*tokenizers, self.model.config.max_length)
         self.strategy = strategy
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,20 +190,24 @@ def longest_source(num_positions: int | None) -> int:
     return MAX_SOURCE_LENGTH if num_positions is None else min(MAX_SOURCE_LENGTH, num_positions - 1)
 
 
-def load_tokenizers(directory: ModelDirectory) -> tuple[Tokenizer, Tokenizer]:
+def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:
     """The source's and the target's tokenizer.
 
     Args:
         directory: a model directory.
+        sha256: what the hashes of the source's and the target's must be. Default: any.
 
     Returns:
         Two tokenizers; one object twice where it is shared.
 
     Raises:
-        ValueError: if a file is no SentencePiece model, or its special ids are not this package's.
+        ValueError: if a file is no SentencePiece model, its special ids are not this package's, or
+            its hash is another.
     """
     tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
     source, target = (tokenizers[path] for path in directory.tokenizer_files)
+    if sha256 and list(sha256) != [source.sha256, target.sha256]:
+        raise ModelDirectoryError(f"The tokenizer in {directory.path} is not the one of its model")
     return source, target
 
 
@@ -176,8 +224,3 @@ def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
     for row, ids in zip(matrix, sentences, strict=True):
         row[: len(ids)] = ids
     return matrix
-
-
-def _batched(items: list[int], size: int) -> Iterator[list[int]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

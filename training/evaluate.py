@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import sacrebleu
 
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.translation import Translator
 
 
@@ -64,14 +65,21 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     )
 
 
-def evaluate(translator: Translator, source: Sequence[str], references: Sequence[str], batch_size: int = 32) -> Scores:
+def evaluate(
+    translator: Translator,
+    source: Sequence[str],
+    references: Sequence[str],
+    batch_size: int = BATCH_SIZE,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Scores:
     """Translates a test set and scores the result.
 
     Args:
         translator: any runtime's.
         source: lines to translate.
         references: their translations, as many lines.
-        batch_size: sentences translated at a time.
+        batch_size: sentences translated at a time, at most.
+        batch_tokens: source tokens translated at a time, at most, padding counted.
 
     Returns:
         `Scores`.
@@ -81,4 +89,4 @@ def evaluate(translator: Translator, source: Sequence[str], references: Sequence
     """
     if len(source) != len(references):
         raise ValueError(f"Source and reference do not align: {len(source)} and {len(references)} lines")
-    return score([t.text for t in translator.translate(source, batch_size)], references)
+    return score([t.text for t in translator.translate(source, batch_size, batch_tokens)], references)

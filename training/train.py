@@ -23,6 +23,7 @@ from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.pipeline import Buckets, Statistics, filtered, training_batches, validation_batches
 from keras_transformer.training.tokenizer import PairTokenizer, train_tokenizers
+from keras_transformer.translation import load_tokenizers
 
 
 def train(config: TrainConfig) -> ModelDirectory:
@@ -210,7 +211,11 @@ def _finish(config, directory, transformer_config, checkpoints):
         model.set_weights(load_model(checkpoints.last, compile=False).get_weights())
     with replacing(directory.model_file) as temporary:
         model.save(temporary)
-    record = {**config.record(), "model_as_built": dataclasses.asdict(transformer_config)}
+    record = {
+        **config.record(),
+        "model_as_built": dataclasses.asdict(transformer_config),
+        "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(directory)],
+    }
     directory.write_record(record, finished=True)
 
 

@@ -148,7 +148,7 @@ def test_a_broken_export(export):
     (path / "model.bin").write_bytes(whole)
     other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
     ModelDirectory(path).write_tokenizers((other,))
-    with pytest.raises(ModelDirectoryError, match="is not the one that it was exported with"):
+    with pytest.raises(ModelDirectoryError, match="is not the one of its model"):
         CTranslate2Translator(path)
 
 

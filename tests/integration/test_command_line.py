@@ -1,3 +1,4 @@
+import gzip
 import io
 import sys
 
@@ -54,6 +55,20 @@ def test_standard_input(exported, lines, expected, monkeypatch, capsys):
     assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
 
 
+def test_a_gzipped_file(exported, lines, expected, tmp_path, capsys):
+    with gzip.open(tmp_path / "text.gz", "wb") as file:
+        file.write("\n".join([*lines, ""]).encode() + b"\n")
+    arguments = ["--runtime=onnx", "--batch_tokens=20", "--threads=1"]
+    assert main(["translate", str(exported), str(tmp_path / "text.gz"), *arguments]) == 0
+    assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
+
+
+def test_a_file_that_is_cut(exported, tmp_path, capsys):
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b"two\n" * 100)[:-9])
+    assert main(["translate", str(exported), str(tmp_path / "text.gz"), "--runtime=onnx"]) == 2
+    assert f"Cannot read {tmp_path / 'text.gz'}: " in capsys.readouterr().err
+
+
 def test_no_lines_give_no_lines(exported, tmp_path, capsys):
     (tmp_path / "text").touch()
     assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx"]) == 0
@@ -86,8 +101,10 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["none"], "No such file or directory: 'none'"),
+        (["none"], "Cannot read none: No such file or directory"),
         (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
+        (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
+        (["--threads=-1"], "`num_threads` must be at least 0. Received: num_threads=-1"),
     ],
 )
 def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):

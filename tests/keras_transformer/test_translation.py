@@ -42,6 +42,48 @@ def test_batches_hold_lines_of_like_length(echo):
     assert all(batch.dtype == np.int32 for batch in echo.batches)
 
 
+def test_batches_hold_so_many_tokens_at_most_padding_counted(echo):
+    lines = ["vier", "vier drei", "vier drei zwei eins", "zwei", "vier drei zwei"]
+    alone = echo.translate(lines)
+    echo.batches.clear()
+    assert echo.translate(lines, batch_tokens=12) == alone
+    assert len(echo.batches) > 2
+    assert all(batch.size <= 12 or len(batch) == 1 for batch in echo.batches)
+
+
+def test_by_default_only_long_lines_are_split(echo):
+    echo.translate(["vier drei"] * 32)
+    assert [len(batch) for batch in echo.batches] == [32]
+    echo.batches.clear()
+    echo.translate(["漢" * 170] * 32)  # Of 3 bytes each: 512 subwords a line with the end.
+    assert [batch.shape for batch in echo.batches] == [(8, 512)] * 4
+
+
+def test_a_stream_is_taken_piece_by_piece(echo):
+    taken = []
+    numbers = [f"{a} {b}" for a in ("eins", "zwei", "drei") for b in WORDS] * 4
+    lines = (taken.append(line) or line for line in numbers)
+    stream = echo.translate_stream(lines, batch_size=1)
+    assert taken == []
+    assert next(stream).text == numbers[0]
+    assert taken == numbers[:64]
+    assert [translation.text for translation in stream] == numbers[1:] and len(numbers) > 128
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("text",), "`lines` must be a list of strings. Received: 'text'"),
+        ((["vier", 3],), "`lines` must hold strings. Received: 3"),
+        ((["vier"], 0), "`batch_size` must be at least 1. Received: batch_size=0"),
+        ((["vier"], 1, 0), "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
+    ],
+)
+def test_a_bad_stream(echo, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        list(echo.translate_stream(*arguments))
+
+
 def test_any_iterable_of_lines(echo):
     assert [t.text for t in echo.translate(line for line in ["vier", "drei"])] == ["vier", "drei"]
     assert echo.translate([]) == []
@@ -97,10 +139,11 @@ def test_wrong_types(echo, lines, message):
         echo.translate(lines)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_batch_size_out_of_range(echo, batch_size):
-    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1. Received: batch_size={batch_size}"):
-        echo.translate(["vier"], batch_size)
+@pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_batches_of_nothing(echo, name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}={value}"):
+        echo.translate(["vier"], **{name: value})
 
 
 def test_pad():

@@ -11,8 +11,8 @@ REFERENCES = ["the cat sat on a mat", "two men are outside .", "ein Haus"]
 class Scripted:
     """A translator that knows its answers."""
 
-    def translate(self, lines, batch_size):
-        self.asked = (list(lines), batch_size)
+    def translate(self, lines, batch_size, batch_tokens):
+        self.asked = (list(lines), batch_size, batch_tokens)
         return [Translation(text, 0.0) for text in TRANSLATIONS]
 
 
@@ -44,8 +44,8 @@ def test_text_holds_scores_and_signatures():
 
 def test_evaluate_translates_and_scores():
     translator = Scripted()
-    assert evaluate(translator, ["a", "b", "c"], REFERENCES, batch_size=2) == score(TRANSLATIONS, REFERENCES)
-    assert translator.asked == (["a", "b", "c"], 2)
+    assert evaluate(translator, ["a", "b", "c"], REFERENCES, 2, 99) == score(TRANSLATIONS, REFERENCES)
+    assert translator.asked == (["a", "b", "c"], 2, 99)
 
 
 @pytest.mark.parametrize(("translations", "references"), [(["a"], []), (["a"], ["a", "b"]), ([], [])])
