@@ -7,8 +7,9 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_transformer.export.warmup import write_warmup
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import EOS_ID, PAD_ID
+from keras_transformer.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
 from keras_transformer.translation import longest_source
 
 
@@ -76,7 +77,7 @@ class _Server(tf.Module):
 
 
 def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes the SavedModel.
+    """Writes the SavedModel, with requests that warm up TensorFlow Serving.
 
     Args:
         model: the `Transformer`.
@@ -88,3 +89,5 @@ def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, pa
     server = _Server(model, *tokenizers, strategy)
     signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
     tf.saved_model.save(server, str(path), signatures=signatures)
+    source = tokenizers[0]
+    write_warmup(path, *source.decode([range(FIRST_MERGED_ID, min(FIRST_MERGED_ID + 10, source.vocab_size))]))

@@ -102,3 +102,12 @@ def test_only_empty_lines(loaded):
     result = loaded.signatures["serving_default"](text=tf.constant(["", "  "]))
     assert result["translation"].numpy().tolist() == [b"", b""]
     assert result["score"].numpy().tolist() == [0, 0]
+
+
+def test_a_servers_batch_of_unlike_lines(loaded, lines):
+    """As TensorFlow Serving batches requests: whole, in their order, filled up with copies of the first line."""
+    lines = [*lines[:3], "", "two " * 60, "nine"]
+    translate = loaded.signatures["serving_default"]
+    together = translate(text=tf.constant([*lines, lines[0], lines[0]]))["translation"].numpy()
+    alone = [translate(text=tf.constant([line]))["translation"].numpy()[0] for line in lines]
+    assert together.tolist() == [*alone, alone[0], alone[0]]

@@ -1,0 +1,67 @@
+"""From process start to the first translation, in every runtime: `python -m benchmarks.cold_start --help`.
+
+Each start is a fresh process that imports the client, loads the model, translates one line and ends;
+the runtimes take turns, so that a slow minute of the machine strikes all alike.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+from keras_transformer.export.load import RUNTIMES
+
+PROGRAM = """
+import sys
+from keras_transformer.export import load_translator
+load_translator(sys.argv[1], sys.argv[2]).translate([sys.argv[3]])
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
+    parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with all exports")
+    parser.add_argument("--starts", type=int, default=5, help="processes of each runtime, of which the median counts")
+    parser.add_argument("--line", default="twenty-one", help="what to translate")
+    options = parser.parse_args()
+    seconds = {runtime: [] for runtime in RUNTIMES}
+    for number in range(options.starts + 1):
+        for runtime, taken in seconds.items():
+            one = start(options.directory, runtime, options.line)
+            if number:  # The first start brings the files into memory.
+                taken.append(one)
+    show(f"process start to first translation, median of {options.starts}", seconds)
+
+
+def start(directory, runtime, line):
+    """Seconds from the start of a process to its first translation."""
+    started = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, directory, runtime, line],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        has_translated = process.stdout.readline()
+        taken = time.perf_counter() - started
+        process.communicate()
+    if not has_translated:
+        sys.exit(f"{runtime}: no translation; `keras-transformer translate {directory} --runtime {runtime}` says why")
+    return taken
+
+
+def show(title, seconds):
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("runtime", *(f"{name} s" for name in ("median", "fastest", "slowest")), title=title)
+    for runtime, taken in seconds.items():
+        table.add_row(runtime, *(f"{of(taken):.2f}" for of in (statistics.median, min, max)))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

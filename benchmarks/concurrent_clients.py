@@ -1,0 +1,116 @@
+"""Clients that share one translator: wrong answers, latency, memory: `python -m benchmarks.concurrent_clients --help`.
+
+Each client is a thread that translates batches of one text, over and over. What each batch must give
+is computed beforehand, by the same translator, alone; any other text is a wrong answer.
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+import threading
+import time
+
+#: The runtimes whose clients can be shared.
+RUNTIMES = ("onnx", "saved_model", "ctranslate2")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.concurrent_clients", description=__doc__)
+    parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with all exports")
+    parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
+    parser.add_argument("--seconds", type=float, default=60, help="of each runtime")
+    parser.add_argument("--clients", type=int, default=4, help="threads")
+    parser.add_argument("--batch_size", type=int, default=4, help="sentences of a request")
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES), help="which to measure")
+    options = parser.parse_args()
+
+    from benchmarks.decode import texts
+    from keras_transformer.export import load_translator
+
+    lines = texts(options.source, None)[0]
+    batches = [lines[start : start + options.batch_size] for start in range(0, len(lines), options.batch_size)]
+    results = {}
+    for runtime in options.runtimes.split(","):
+        translator = load_translator(options.directory, runtime)
+        results[runtime] = Load(translator, batches).run(options.clients, options.seconds)
+    show(f"{options.clients} clients, {options.batch_size} sentences a request, {options.seconds:.0f} s", results)
+    if any(load.wrong for load in results.values()):
+        sys.exit("There are wrong answers")
+
+
+class Load:
+    """Threads that translate with one translator.
+
+    Attributes:
+        latencies: seconds of each request.
+        wrong: pairs of a batch and the texts that it did not have to give.
+        memory: pairs of the time since the start and the process's resident MiB.
+    """
+
+    def __init__(self, translator, batches):
+        self._translator = translator
+        self._batches = batches
+        self._expected = [self._translate(batch) for batch in batches]
+        self.latencies, self.wrong, self.memory = [], [], []
+
+    def run(self, clients, seconds):
+        """Lets so many clients work for so long; returns the load itself."""
+        started = time.perf_counter()
+        arguments = [(started + seconds, len(self._batches) * i // clients) for i in range(clients)]
+        threads = [threading.Thread(target=self._client, args=each) for each in arguments]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            self.memory.append((time.perf_counter() - started, resident_memory()))
+            time.sleep(0.2)
+        return self
+
+    def memory_at(self, seconds):
+        """The resident MiB after so long, or at the end."""
+        return next((mib for at, mib in self.memory if at >= seconds), self.memory[-1][1])
+
+    def _client(self, end, first):
+        for i in itertools.count(first):
+            if time.perf_counter() >= end:
+                return
+            started = time.perf_counter()
+            batch, expected = (given[i % len(self._batches)] for given in (self._batches, self._expected))
+            try:
+                found = self._translate(batch)
+            except Exception as error:  # Whatever it is: a thread would die of it in silence.
+                found = repr(error)
+            self.latencies.append(time.perf_counter() - started)
+            if found != expected:
+                self.wrong.append((batch, found))
+
+    def _translate(self, batch):
+        return [translation.text for translation in self._translator.translate(batch)]
+
+
+def resident_memory():
+    """MiB of this process."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
+
+
+def show(title, results):
+    from rich.console import Console
+    from rich.table import Table
+
+    headings = ("requests", "wrong", "p50 ms", "p95 ms", "MiB at start", "MiB after 10 s", "MiB at the end")
+    table = Table("runtime", *headings, title=title)
+    for runtime, load in results.items():
+        percentiles = statistics.quantiles(load.latencies, n=20)
+        table.add_row(
+            runtime,
+            f"{len(load.latencies):,}",
+            f"{len(load.wrong):,}",
+            *(f"{1000 * percentiles[i]:.1f}" for i in (9, 18)),
+            *(f"{load.memory_at(seconds):,.0f}" for seconds in (0, 10, float("inf"))),
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
