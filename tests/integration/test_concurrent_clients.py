@@ -1,0 +1,34 @@
+import threading
+
+import pytest
+
+from keras_transformer.export import load_translator
+
+CLIENTS, ROUNDS = 4, 6
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
+def test_threads_share_a_translator(exported, lines, runtime):
+    """What `benchmarks/concurrent_clients.py` measures for minutes, for a moment."""
+    translator = load_translator(exported, runtime)
+
+    def translate(batch):
+        return [translation.text for translation in translator.translate(batch)]
+
+    batches = [lines[start : start + 1 + start % 3] for start in range(len(lines))]
+    expected = [translate(batch) for batch in batches]
+    assert len({text for texts in expected for text in texts}) > 3
+    answers, barrier = [], threading.Barrier(CLIENTS, timeout=60)
+
+    def client(first):
+        barrier.wait()
+        for i in range(first, first + ROUNDS * CLIENTS, CLIENTS):
+            answers.append((i % len(batches), translate(batches[i % len(batches)])))
+
+    threads = [threading.Thread(target=client, args=(first,)) for first in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == CLIENTS * ROUNDS
+    assert [(i, found) for i, found in answers if found != expected[i]] == []
