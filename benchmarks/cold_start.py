@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from keras_transformer.export.load import RUNTIMES
+from keras_transformer.export.load import available_runtimes
 
 PROGRAM = """
 import sys
@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--starts", type=int, default=5, help="processes of each runtime, of which the median counts")
     parser.add_argument("--line", default="twenty-one", help="what to translate")
     options = parser.parse_args()
-    seconds = {runtime: [] for runtime in RUNTIMES}
+    seconds = {runtime: [] for runtime in available_runtimes(options.directory)}
     for number in range(options.starts + 1):
         for runtime, taken in seconds.items():
             one = start(options.directory, runtime, options.line)

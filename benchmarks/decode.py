@@ -1,20 +1,23 @@
 """Decoding speed of every runtime, on one model and one text: `python -m benchmarks.decode --help`.
 
 Each runtime is a process of its own that translates the text whole, from strings to strings; the
-processes take turns, pass by pass, so that a slow minute of the machine strikes all alike.
+processes take turns, pass by pass, so that a slow minute of the machine strikes all alike. The exports
+are made for the occasion, without length penalty: there the searches of all runtimes agree.
 """
 
 import argparse
 import contextlib
+import functools
 import json
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
-from keras_transformer.cli import main as keras_transformer
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import ModelDirectory
 
 #: Name in the table -> runtime and options of its translator.
@@ -22,88 +25,127 @@ RUNTIMES = {
     "Keras generate": ("keras", {}),
     "SavedModel": ("saved_model", {}),
     "ONNX float32": ("onnx", {}),
+    "ONNX int8": ("onnx_int8", {}),
     "CTranslate2 float32": ("ctranslate2", {"compute_type": "float32"}),
     "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"}),
 }
 PEER = "CTranslate2"
+HEADINGS = ("sentences/s", "subwords/s", f"of best {PEER}", "load s", "memory MiB", "size MiB", "BLEU")
 
 
 def main():
+    options = parsed()
+    lines, reference = texts(options.source, options.reference)
+    for beam_size in options.beams:
+        if options.batches:
+            search = BeamSearch(beam_size=beam_size, length_penalty=0.0)
+            with workers(options, search) as running:
+                for batch_size in options.batches:
+                    text = lines if batch_size > 1 else lines[:: max(len(lines) // 200, 1)]
+                    results = measure(running, text, batch_size, options.passes)
+                    scored = reference if len(text) == len(lines) else None
+                    show(f"beam {beam_size}, batch {batch_size}, {len(text)} sentences", text, results, running, scored)
+        for steps in options.steps:
+            text, length = equally_long(options.directory, lines)
+            search = BeamSearch(beam_size=beam_size, length_penalty=0.0, min_length=steps, extra_length=steps - length)
+            with workers(options, search) as running:
+                results = measure(running, text, len(text), options.passes)
+                show(f"beam {beam_size}, {steps} forced steps, batch {len(text)}", text, results, running)
+
+
+def parsed():
+    def numbers(text):
+        return [int(number) for number in text.split(",") if number]
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a finished model directory")
     parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
     parser.add_argument("--reference", help="its translation, for BLEU; goes with --source")
-    parser.add_argument("--beams", default="1,4", help="beam sizes")
-    parser.add_argument("--batches", default="32,8,1", help="batch sizes")
+    parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
+    parser.add_argument("--batches", type=numbers, default="32,8,1", help="batch sizes")
+    parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text, of which the median counts")
+    parser.add_argument("--threads", type=int, default=0, help="of each runtime; 0: one a core")
     options = parser.parse_args()
     if options.reference and not options.source:
         parser.error("--reference goes with --source")
+    if any(steps < 16 for steps in options.steps):
+        parser.error("--steps must be at least 16")
     try:
         ModelDirectory(options.directory).require_finished()
     except ValueError as error:
         parser.error(str(error))
-    lines, reference = texts(options.source, options.reference)
-    for beam_size in map(int, options.beams.split(",")):
-        with tempfile.TemporaryDirectory() as folder:
-            directory = exported(options.directory, Path(folder) / "model", beam_size)
-            compare(directory, lines, reference, beam_size, options)
+    return options
 
 
 def texts(source, reference):
     """The text and, if there is one, its translation."""
-    if source is None:
-        from keras_transformer.training.config import DataConfig
-        from keras_transformer.training.datasets import load_corpus
+    from keras_transformer.text_files import read_lines
 
-        pairs = load_corpus(DataConfig(validation_split="test")).validation.take(500).as_numpy_iterator()
-        return tuple([line.decode() for line in side] for side in zip(*pairs, strict=True))
-    source, reference = (path and Path(path).read_text(encoding="utf-8").splitlines() for path in (source, reference))
-    return source, reference
+    if source is not None:
+        return read_lines(source), read_lines(reference) if reference else None
+    from keras_transformer.training.config import DataConfig
+    from keras_transformer.training.datasets import load_corpus
+
+    pairs = load_corpus(DataConfig(validation_split="test")).validation.take(500).as_numpy_iterator()
+    return tuple([line.decode() for line in side] for side in zip(*pairs, strict=True))
 
 
-def exported(directory, copy, beam_size):
-    """A copy of the model directory with all exports of one beam size, without length penalty: there all agree."""
+def equally_long(directory, lines, count=32):
+    """So many lines of one length, and that length in tokens, the end counted: the commonest up to 15."""
+    from keras_transformer.translation import load_tokenizers
+
+    lengths = [len(ids) for ids in load_tokenizers(ModelDirectory(directory))[0].encode(lines)]
+    length, _ = Counter(length for length in lengths if 1 < length < 16).most_common(1)[0]
+    chosen = [line for line, found in zip(lines, lengths, strict=True) if found == length]
+    return (chosen * count)[:count], length
+
+
+@contextlib.contextmanager
+def workers(options, search):
+    """The processes, by the names of `RUNTIMES`, with exports of one search."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        directory = exported(options.directory, Path(folder) / "model", search)
+        make = functools.partial(Worker, directory, search, options.threads)
+        yield {name: stack.enter_context(make(*RUNTIMES[name])) for name in RUNTIMES}
+
+
+def exported(directory, copy, search):
+    """A copy of the model directory with all exports of one search."""
+    from keras_transformer.export.export import WRITERS
+    from keras_transformer.saving import load_finished
+
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
-    search = [f"--beam_size={beam_size}", "--n_best=1", "--length_penalty=0"]
-    if keras_transformer(["export", str(copy), "--format=saved_model,onnx,ctranslate2", *search]):
-        sys.exit(f"The exports of beam {beam_size} failed")
+    source = ModelDirectory(copy)
+    model, tokenizers = load_finished(source)
+    source.export.mkdir()
+    for runtime in sorted({runtime for runtime, _ in RUNTIMES.values()} & {*WRITERS}):
+        print(f"Exporting {runtime}", file=sys.stderr)
+        WRITERS[runtime](model, source, tokenizers, search, source.export / runtime)
     return copy
 
 
-def compare(directory, lines, reference, beam_size, options):
-    with contextlib.ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker(directory, beam_size, *RUNTIMES[name])) for name in RUNTIMES}
-        for batch_size in map(int, options.batches.split(",")):
-            text = lines if batch_size > 1 else lines[:: max(len(lines) // 200, 1)]
-            results = {name: [] for name in workers}
-            for number in range(options.passes + 1):
-                for name, worker in workers.items():
-                    result = worker.translate(text, batch_size)
-                    if number:  # The first pass warms up.
-                        results[name].append(result)
-            scored = reference if len(text) == len(lines) else None
-            show(f"beam {beam_size}, batch {batch_size}, {len(text)} sentences", text, results, workers, scored)
+def measure(running, lines, batch_size, passes):
+    """The answers of each process to so many passes over the text, in turn."""
+    results = {name: [] for name in running}
+    for number in range(passes + 1):
+        for name, worker in running.items():
+            result = worker.translate(lines, batch_size)
+            if number:  # The first pass warms up.
+                results[name].append(result)
+    return results
 
 
-def show(title, lines, results, workers, reference):
+def show(title, lines, results, running, reference=None):
     from rich.console import Console
     from rich.table import Table
 
     seconds = {name: statistics.median(result["seconds"] for result in passes) for name, passes in results.items()}
     best = min(taken for name, taken in seconds.items() if name.startswith(PEER))
-    table = Table(title=title)
-    for heading in (
-        "runtime",
-        "sentences/s",
-        "subwords/s",
-        f"of best {PEER}",
-        "load s",
-        "memory MiB",
-        "size MiB",
-        "BLEU",
-    ):
-        table.add_column(heading, justify="right" if heading != "runtime" else "left")
+    table = Table(title=f"{title}; median of {len(next(iter(results.values())))} passes")
+    table.add_column("runtime")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right")
     for name, passes in results.items():
         last, time_taken = passes[-1], seconds[name]
         table.add_row(
@@ -111,9 +153,9 @@ def show(title, lines, results, workers, reference):
             f"{len(lines) / time_taken:,.1f}",
             f"{last['subwords'] / time_taken:,.0f}",
             f"{best / time_taken:.2f}",
-            f"{workers[name].load_seconds:.1f}",
+            f"{running[name].load_seconds:.1f}",
             f"{last['memory']:,.0f}",
-            f"{workers[name].size:.1f}",
+            f"{running[name].size:.1f}",
             f"{bleu(last['texts'], reference):.2f}" if reference else "",
         )
     Console(width=120).print(table)
@@ -128,13 +170,14 @@ def bleu(texts, reference):
 class Worker:
     """A process that holds one runtime."""
 
-    def __init__(self, directory, beam_size, runtime, translator_options):
+    def __init__(self, directory, search, threads, runtime, translator_options):
         export = directory / "export" / runtime
         files = [directory / "model.keras"] if runtime == "keras" else export.rglob("*")
-        if runtime == "onnx":
-            files = [export / "model.onnx"]
-        self.size = sum(file.stat().st_size for file in files if file.is_file()) / 2**20
-        arguments = json.dumps([str(directory), beam_size, runtime, translator_options])
+        files = [file for file in files if file.is_file() and file.name not in ("encoder.onnx", "decoder.onnx")]
+        self.size = sum(file.stat().st_size for file in files) / 2**20
+        if runtime == "keras":
+            translator_options = {"search": vars(search)}
+        arguments = json.dumps([str(directory), runtime, {"num_threads": threads, **translator_options}])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.decode_worker", arguments],
             stdin=subprocess.PIPE,

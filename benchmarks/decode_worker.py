@@ -10,9 +10,9 @@ import time
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
-    directory, beam_size, runtime, options = json.loads(sys.argv[1])
+    directory, runtime, options = json.loads(sys.argv[1])
     started = time.perf_counter()
-    translator = load(directory, beam_size, runtime, options)
+    translator = load(directory, runtime, options)
     translator.translate(["a"])
     answer(answers, seconds=time.perf_counter() - started)
     for request in sys.stdin:
@@ -25,12 +25,12 @@ def main():
         answer(answers, seconds=seconds, memory=memory, subwords=subwords, texts=texts)
 
 
-def load(directory, beam_size, runtime, options):
-    from keras_transformer.decoding import BeamSearch, GreedySearch
+def load(directory, runtime, options):
+    from keras_transformer.decoding import BeamSearch
     from keras_transformer.export import load_translator
 
-    if runtime == "keras":
-        options = {"strategy": GreedySearch() if beam_size == 1 else BeamSearch(beam_size=beam_size, length_penalty=0)}
+    if "search" in options:
+        options["strategy"] = BeamSearch(**options.pop("search"))
     return load_translator(directory, runtime, **options)
 
 

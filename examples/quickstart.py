@@ -15,7 +15,7 @@ from rich.table import Table
 from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
 from keras_transformer.export.config import FORMATS
-from keras_transformer.export.load import RUNTIMES
+from keras_transformer.export.load import available_runtimes
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import DataConfig
 from keras_transformer.training.datasets import load_corpus
@@ -45,9 +45,10 @@ def main(output: str) -> int:
         if status:
             return status
     trained = time.time()
-    status = keras_transformer(["export", output, f"--format={','.join(FORMATS)}"])
-    if status:
-        return status
+    for options in ([f"--format={','.join(FORMATS)}"], ["--format=onnx", "--quantize=int8"]):
+        status = keras_transformer(["export", output, *options])
+        if status:
+            return status
     source, reference = _held_out(500)
     scores = evaluate(load_translator(output), source, reference)
     _show(output, source[:10])
@@ -55,9 +56,7 @@ def main(output: str) -> int:
     CONSOLE.print(f"training took {trained - started:.0f} s, the rest {time.time() - trained:.0f} s\n")
     for what, path in (
         ("model", directory.model_file),
-        ("SavedModel", directory.saved_model),
-        ("ONNX", directory.onnx),
-        ("CTranslate2", directory.ctranslate2),
+        ("exports", directory.export),
         ("verification", directory.verification_file),
         ("TensorBoard", directory.logs),
     ):
@@ -72,9 +71,10 @@ def _held_out(count):
 
 
 def _show(output, lines):
-    translations = [load_translator(output, runtime).translate(lines) for runtime in RUNTIMES]
+    runtimes = available_runtimes(output)
+    translations = [load_translator(output, runtime).translate(lines) for runtime in runtimes]
     table = Table(show_lines=True)
-    for heading in ("held-out number", *RUNTIMES):
+    for heading in ("held-out number", *runtimes):
         table.add_column(heading, overflow="fold")
     for line, *cells in zip(lines, *translations, strict=True):
         table.add_row(line, *(cell.text for cell in cells))

@@ -61,7 +61,7 @@ class CTranslate2Translator(Translator):
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
-        num_threads = num_threads or len(os.sched_getaffinity(0))
+        num_threads = num_threads or os.cpu_count()
         ctranslate2 = library()
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from keras_transformer.text_files import read_lines
 from keras_transformer.translation import KerasTranslator, longest_source
 
 #: Name of the export, and of its folder -> what writes it.
-_WRITERS = {
+WRITERS = {
     "saved_model": write_saved_model,
     "onnx": write_onnx,
     **{f"onnx_{name}": functools.partial(write_onnx, quantize=name) for name in QUANTIZED},
@@ -92,7 +92,7 @@ def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
     place = directory.export / name
     _say(f"{name}: exporting to {place}")
     with replacing(place) as temporary:
-        _WRITERS[name](model, directory, tokenizers, strategy, temporary)
+        WRITERS[name](model, directory, tokenizers, strategy, temporary)
         entries = {}
         for program, (client, search, prove) in _programs(name, temporary, strategy).items():
             entries[program] = _passed(program, search, prove(model, search, client, batches))

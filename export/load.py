@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from keras_transformer.model_directory import ModelDirectory
+
 RUNTIMES = ("keras", "saved_model", "onnx", "onnx_int8", "onnx_float16", "ctranslate2")
 
 
@@ -39,3 +41,16 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
     else:
         from keras_transformer.export.saved_model_translator import SavedModelTranslator as Runtime
     return Runtime(directory, num_threads=num_threads, **options)
+
+
+def available_runtimes(directory: str | Path) -> list[str]:
+    """The runtimes that a finished model directory can be loaded with now.
+
+    Args:
+        directory: the model directory.
+
+    Returns:
+        Some of `RUNTIMES`, in their order.
+    """
+    exports = ModelDirectory(directory).export
+    return [runtime for runtime in RUNTIMES if runtime == "keras" or (exports / runtime).is_dir()]

@@ -40,7 +40,8 @@ class OnnxTranslator(Translator):
         folder = ModelDirectory(directory).export / (f"onnx_{quantize}" if quantize else "onnx")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.onnx").is_file():
-            raise ModelDirectoryError(f"No ONNX export in {directory} (no model.onnx)")
+            kind = f"ONNX {quantize}" if quantize else "ONNX"
+            raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = num_threads
         try:

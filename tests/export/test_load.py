@@ -1,7 +1,7 @@
 import pytest
 
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
-from keras_transformer.export.load import RUNTIMES
+from keras_transformer.export.load import RUNTIMES, available_runtimes
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -24,12 +24,13 @@ def test_unknown_runtime(unexported):
     ("runtime", "translator", "message"),
     [
         ("onnx", OnnxTranslator, r"No ONNX export in {} \(no model.onnx\)"),
+        ("onnx_int8", None, r"No ONNX int8 export in {} \(no model.onnx\)"),
         ("saved_model", SavedModelTranslator, r"No SavedModel export in {} \(no saved_model.pb\)"),
         ("ctranslate2", CTranslate2Translator, r"No CTranslate2 export in {} \(no model.bin\)"),
     ],
 )
 def test_no_export(unexported, runtime, translator, message):
-    for load in (translator, lambda path: load_translator(path, runtime)):
+    for load in filter(None, (translator, lambda path: load_translator(path, runtime))):
         with pytest.raises(ValueError, match=message.format(unexported)):
             load(unexported)
 
@@ -54,3 +55,10 @@ def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
     program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
     for module in ("onnx_translator", "saved_model_translator", "ctranslate2_translator", "load"):
         assert run_python(program.format(module)) == "set()\n"
+
+
+def test_available_runtimes(unexported):
+    assert available_runtimes(unexported) == ["keras"]
+    for name in ("onnx_int8", "saved_model", ".tmp-1"):
+        (unexported / "export" / name).mkdir(parents=True)
+    assert available_runtimes(unexported) == ["keras", "saved_model", "onnx_int8"]

@@ -29,7 +29,7 @@ def quick(monkeypatch):
         (path / "program").write_text(json.dumps(strategy.beam_size))
 
     def quick(agreement):
-        monkeypatch.setattr(exporting, "_WRITERS", dict.fromkeys(("saved_model", "onnx"), write))
+        monkeypatch.setattr(exporting, "WRITERS", dict.fromkeys(("saved_model", "onnx"), write))
         monkeypatch.setattr(
             exporting, "_programs", lambda name, path, strategy: {name: (None, strategy, lambda *args: agreement)}
         )
@@ -97,7 +97,7 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
         shutil.copytree(exported / "export" / "saved_model", path)
         model.set_weights([weight + 0.2 * np.sign(weight) for weight in model.get_weights()])
 
-    monkeypatch.setitem(exporting._WRITERS, "saved_model", write_another)
+    monkeypatch.setitem(exporting.WRITERS, "saved_model", write_another)
     monkeypatch.setattr(exporting, "made_up_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")] * 3)
     with pytest.raises(exporting.VerificationError, match="The saved_model export does not agree"):
         exporting.export(str(tmp_path / "run"), ExportConfig(format="saved_model", extra_length=5))
