@@ -63,10 +63,12 @@ def _of_dtype(model, dtype):
 
 def _search(model, strategy):
     def search(source):
-        return tuple(model.search(source, strategy))
+        return tuple(keras.tree.flatten(model.search(source, strategy)))  # Without what was not asked for.
 
     inputs = {"source": ("batch", "source_length")}
     outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
+    if strategy.token_scores:
+        outputs["token_scores"] = outputs["tokens"]
     return search, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, outputs
 
 

@@ -40,9 +40,10 @@ class _Server(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def tokens(self, source):
-        """The best translations of each row of ids, as ids."""
+        """The best translations of each row of ids, as ids; with the score of each token, if asked for."""
         hypotheses = self._search(source, self._strategy)
-        return {"tokens": hypotheses.tokens, "scores": hypotheses.scores}
+        token_scores = {"token_scores": hypotheses.token_scores} if self._strategy.token_scores else {}
+        return {"tokens": hypotheses.tokens, "scores": hypotheses.scores, **token_scores}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def source_lengths(self, text):
@@ -67,7 +68,7 @@ class _Server(tf.Module):
     def _translate(self, text, strategy):
         ids = self._source_tokenizer.tokenize(text)[:, : self._max_source_length]
         source = tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1).to_tensor(PAD_ID)
-        tokens, scores = self._search(source, strategy)
+        tokens, scores, _ = self._search(source, dataclasses.replace(strategy, token_scores=False))
         has_text = (ids.row_lengths() > 0)[:, None]
         is_text = (tokens != PAD_ID) & (tokens != EOS_ID) & has_text[..., None]
         rows = tf.reshape(tokens, [-1, tf.shape(tokens)[2]])

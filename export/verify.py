@@ -6,7 +6,6 @@ import random
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch, length_penalty
-from keras_transformer.losses import token_cross_entropy
 from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.translation import Translation, pad
 
@@ -67,7 +66,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     sentences = equal = ties = 0
     largest = 0.0
     for source in batches:
-        expected, expected_scores = model.generate(source, strategy)
+        expected, expected_scores = model.generate(source, strategy)[:2]
         tokens, scores = program.search(source)
         expected, tokens = expected[:, 0], tokens[:, 0]
         for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
@@ -95,20 +94,17 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
     Returns:
         Float `(batch,)`: log p / length penalty.
     """
-    log_probs, _ = _teacher_forced(model, source, tokens)
-    is_real = tokens != PAD_ID
-    penalty = length_penalty(is_real.sum(axis=1), strategy.length_penalty, strategy.length_penalty_kind)
-    return (log_probs * is_real).sum(axis=1) / np.array(penalty)
+    lengths = (tokens != PAD_ID).sum(axis=1)
+    penalty = length_penalty(lengths, strategy.length_penalty, strategy.length_penalty_kind)
+    return model.token_log_probs(source, tokens).sum(axis=1) / np.array(penalty)
 
 
-def _teacher_forced(model, source, tokens):
-    """Of each token after those before it: the log probability, and whether it is the likeliest, within `TIE`."""
+def _are_likeliest(model, source, tokens):
+    """Of each hypothesis, whether each token is the likeliest after those before it, within `TIE`."""
     target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
-    logits = model({"source": source, "target": target}, training=False)
-    log_probs = -np.array(token_cross_entropy(tokens, logits))
-    logits = np.array(logits)
+    logits = np.array(model({"source": source, "target": target}, training=False))
     chosen = np.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-    return log_probs, logits.max(axis=-1) - chosen < TIE
+    return ((logits.max(axis=-1) - chosen < TIE) | (tokens == PAD_ID)).all(axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,13 +146,14 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     """
     equal = sound = 0
     for source in batches:
-        expected, _ = model.generate(source, strategy)
+        expected = model.generate(source, strategy).tokens[:, 0]
         tokens, scores = program.search(source)
-        log_probs, is_likeliest = _teacher_forced(model, source, tokens[:, 0])
-        is_real = tokens[:, 0] != PAD_ID
-        is_scored_alike = np.abs((log_probs * is_real).sum(axis=1) - scores[:, 0]) < TIE
-        sound += int((is_scored_alike & ((is_likeliest | ~is_real).all(axis=1) | (strategy.beam_size > 1))).sum())
-        for ours, theirs in zip(expected[:, 0], tokens[:, 0], strict=True):
+        tokens, scores = tokens[:, 0], scores[:, 0]
+        is_sound = np.abs(teacher_forced_scores(model, source, tokens, strategy) - scores) < TIE
+        if strategy.beam_size == 1:
+            is_sound &= _are_likeliest(model, source, tokens)
+        sound += int(is_sound.sum())
+        for ours, theirs in zip(expected, tokens, strict=True):
             equal += np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b"))
     return Soundness(sum(map(len, batches)), equal, sound)
 

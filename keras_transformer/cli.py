@@ -151,14 +151,14 @@ def _add_runtime(parser):
     tokens = "source tokens translated at a time, at most, padding counted"
     parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
-    parser.add_class_arguments(BeamSearch)
+    parser.add_class_arguments(BeamSearch, skip={"token_scores"})  # What comes out is text.
 
 
 def _translator(options, arguments):
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
 
-    search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch)}
+    search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch) if field.name in options}
     if options.runtime == "keras":
         return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**search))
     given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}

@@ -178,7 +178,7 @@ class KerasTranslator(Translator):
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
-        return tuple(self.model.generate(source, self.strategy))
+        return tuple(self.model.generate(source, self.strategy)[:2])
 
 
 def longest_source(num_positions: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Search for the best target: greedy and beam search, with length penalties."""
+"""Search for a target: greedy and beam search with length penalties, and sampling."""
 
 import lazy_loader
 
@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "length_penalty": ["length_penalty"],
-        "search": ["IMPOSSIBLE", "Hypotheses", "SpecialIds", "run_search"],
-        "strategies": ["BeamSearch", "GreedySearch"],
+        "search": ["IMPOSSIBLE", "Hypotheses", "Sentences", "SpecialIds", "run_search"],
+        "strategies": ["BeamSearch", "GreedySearch", "Sampling"],
     },
 )

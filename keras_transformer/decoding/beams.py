@@ -3,34 +3,32 @@
 from keras import ops
 
 from keras_transformer import cache as kv_cache
+from keras_transformer.decoding.candidates import Candidates, only_first
 from keras_transformer.decoding.length_penalty import length_penalty
-from keras_transformer.decoding.search import IMPOSSIBLE, Hypotheses, candidates, is_possible, only_first
+from keras_transformer.decoding.search import IMPOSSIBLE, Hypotheses, is_possible
 
 
-class Beams:
+class Beams(Candidates):
     """The best hypotheses by log p / length penalty; `BeamSearch` says how.
-
-    Its tensors have `rows = batch * beam_size` rows, a sentence's beams together.
 
     Args:
         strategy: `BeamSearch`.
-        limits: int32 `(batch,)`: most tokens of each hypothesis, the end counted.
+        sentences: `Sentences`.
         ids: `SpecialIds`.
     """
 
-    def __init__(self, strategy, limits, ids):
-        self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
+    def __init__(self, strategy, sentences, ids):
+        super().__init__(strategy, sentences, ids)
         self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
-        self.limits = ops.repeat(limits, self.beam_size, axis=0)  # (rows,)
-        batch = ops.arange(ops.shape(limits)[0], dtype="int32")
+        batch = ops.arange(ops.shape(sentences.limits)[0], dtype="int32")
         self.first_rows = ops.expand_dims(batch * self.beam_size, 1)
-        self.ids = ids
 
     def advance(self, s, logits, cache):
         """The state after one more token in every row; the rows are those of the best parents."""
-        tokens, log_probs = candidates(logits, self.beam_size, s.step + 1 >= self.limits, self.ids)
-        rows, token, value = self._select(s, tokens, log_probs)
-        return s.append(token, ops.take(s.tokens, rows, axis=0), value, kv_cache.reorder(cache, rows))
+        tokens, log_probs = self.candidates(s, logits, self.beam_size)
+        rows, made, values = self._select(s, tokens, log_probs)
+        history = [ops.take(x, rows, axis=0) for x in s.history]
+        return s.append(made, history, values, kv_cache.reorder(cache, rows))
 
     def is_unsettled(self, s):
         """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""
@@ -42,13 +40,16 @@ class Beams:
     def best(self, s):
         """`Hypotheses`, `n_best` a sentence."""
         scores, best = ops.top_k(self._final_scores(s), self.n_best)
-        tokens = ops.take(s.tokens, self.first_rows + ops.cast(best, "int32"), axis=0)
+        rows = self.first_rows + ops.cast(best, "int32")
         exists = is_possible(scores)
-        tokens = ops.where(ops.expand_dims(exists, -1), tokens, self.ids.pad)
-        return Hypotheses(tokens, ops.where(exists, scores, IMPOSSIBLE))
+        tokens, *token_scores = (
+            ops.where(ops.expand_dims(exists, -1), ops.take(x, rows, axis=0), nothing)
+            for x, nothing in zip(s.history, (self.ids.pad, 0.0), strict=False)
+        )
+        return Hypotheses(tokens, ops.where(exists, scores, IMPOSSIBLE), *token_scores)
 
     def _select(self, s, tokens, log_probs):
-        """The `beam_size` best of each sentence's candidates: parent row, token, value."""
+        """The `beam_size` best of each sentence's candidates: parent row, token (and its log p, if asked), value."""
         width = tokens.shape[-1]
         has_ended = ops.expand_dims(s.has_ended(self.ids), 1)
         value = ops.expand_dims(s.values, 1)
@@ -59,9 +60,10 @@ class Beams:
         scores = ops.where(is_possible(values), scores, IMPOSSIBLE)
         best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
         chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
-        token, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (tokens, values))
+        made = (tokens, ops.where(has_ended, 0.0, log_probs)) if self.token_scores else (tokens,)
+        token, *log_prob, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (*made, values))
         is_end = ops.logical_or(token == self.ids.eos, token == self.ids.pad)
-        return chosen // width, token, ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
+        return chosen // width, (token, *log_prob), ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
 
     def _final_scores(self, s):
         """The scores of what has ended, `(batch, beam_size)`."""

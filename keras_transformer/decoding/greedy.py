@@ -1,33 +1,39 @@
-"""Greedy search."""
+"""Greedy search, and sampling, which differs from it in the choice alone."""
 
 from keras import ops
 
-from keras_transformer.decoding.search import Hypotheses, candidates
+from keras_transformer.decoding.candidates import Candidates
+from keras_transformer.decoding.length_penalty import length_penalty
+from keras_transformer.decoding.search import Hypotheses, is_possible
 
 
-class Greedy:
-    """The likeliest token at each step; the score is the log probability.
+class Greedy(Candidates):
+    """The likeliest token at each step.
 
     Args:
-        limits: int32 `(batch,)`: most tokens of each hypothesis, the end counted.
+        strategy: `GreedySearch`, or `BeamSearch` with a beam of one, whose penalty counts in the score.
+        sentences: `Sentences`.
         ids: `SpecialIds`.
     """
 
-    beam_size = 1
-    n_best = 1
-
-    def __init__(self, limits, ids):
-        self.limits = limits
-        self.ids = ids
+    def __init__(self, strategy, sentences, ids):
+        super().__init__(strategy, sentences, ids)
+        self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
 
     def advance(self, s, logits, cache):
         """The state after one more token in every row."""
-        tokens, log_probs = candidates(logits, 1, s.step + 1 >= self.limits, self.ids)
-        best = ops.argmax(log_probs, axis=-1, keepdims=True)
-        token, log_prob = (ops.take_along_axis(x, best, axis=-1)[:, 0] for x in (tokens, log_probs))
+        token, log_prob = self.choose(s, logits)
         has_ended = s.has_ended(self.ids)
         token = ops.where(has_ended, self.ids.pad, token)
-        return s.append(token, s.tokens, s.values + ops.where(has_ended, 0.0, log_prob), cache)
+        log_prob = ops.where(has_ended, 0.0, log_prob)
+        made = (token, log_prob) if self.token_scores else (token,)
+        return s.append(made, s.history, s.values + log_prob, cache)
+
+    def choose(self, s, logits):
+        """The next token of each row and its log probability, `(rows,)`."""
+        tokens, log_probs = self.candidates(s, logits, 1)
+        best = ops.argmax(log_probs, axis=-1, keepdims=True)
+        return (ops.take_along_axis(x, best, axis=-1)[:, 0] for x in (tokens, log_probs))
 
     def is_unsettled(self, s):
         """Boolean `(batch,)`: which sentences are under way."""
@@ -35,4 +41,61 @@ class Greedy:
 
     def best(self, s):
         """`Hypotheses`, one a sentence."""
-        return Hypotheses(ops.expand_dims(s.tokens, 1), ops.expand_dims(s.values, 1))
+        scores = s.values
+        if self.alpha:
+            lengths = ops.sum(ops.cast(s.history[0] != self.ids.pad, "int32"), axis=-1)
+            scores = scores / length_penalty(lengths, self.alpha, self.kind)
+        tokens, *token_scores = (ops.expand_dims(x, 1) for x in s.history)
+        return Hypotheses(tokens, ops.expand_dims(scores, 1), *token_scores)
+
+
+class Sampler(Greedy):
+    """Tokens drawn from the tempered and truncated distribution; `Sampling` says how.
+
+    Args:
+        strategy: `Sampling`.
+        sentences: `Sentences`, with noise.
+        ids: `SpecialIds`.
+    """
+
+    def __init__(self, strategy, sentences, ids):
+        super().__init__(strategy, sentences, ids)
+        self.num_first = self.beam_size
+        self.top_k, self.top_p, self.temperature = strategy.top_k, strategy.top_p, strategy.temperature
+        self.noise = ops.reshape(sentences.noise, (-1, ops.shape(sentences.noise)[2]))
+
+    def choose(self, s, logits):
+        """The drawn token of each row and its log probability under the model, `(rows,)`."""
+        tokens, log_probs = self.candidates(s, logits, self.top_k or logits.shape[-1])
+        probabilities = self._truncated(log_probs)
+        # The first whose cumulative probability exceeds the noise.
+        cumulative = ops.cumsum(probabilities, axis=-1)
+        total = cumulative[:, -1:]
+        level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * total
+        is_below = ops.logical_and(cumulative <= level, cumulative < total)
+        drawn = ops.sum(ops.cast(is_below, "int32"), axis=-1, keepdims=True)
+        return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
+
+    def is_unsettled(self, s):
+        """Boolean `(batch,)`: of which sentences a sample is under way."""
+        return ops.any(ops.reshape(super().is_unsettled(s), (-1, self.beam_size)), axis=-1)
+
+    def best(self, s):
+        """`Hypotheses`, `n_samples` a sentence."""
+        found = super().best(s)
+        by_sentence = (
+            ops.reshape(x, (-1, self.beam_size, *ops.shape(x)[2:])) for x in found if not isinstance(x, tuple)
+        )
+        return Hypotheses(*by_sentence)
+
+    def _truncated(self, log_probs):
+        """Probabilities of candidates, likeliest first; 0 outside `top_k` and `top_p`. They need not sum to 1."""
+        is_kept = is_possible(log_probs)
+        if self.top_k:
+            is_kept = ops.logical_and(is_kept, ops.cumsum(ops.cast(is_kept, "int32"), axis=-1) <= self.top_k)
+        probabilities = ops.where(is_kept, ops.softmax(log_probs / self.temperature, axis=-1), 0.0)
+        if self.top_p < 1.0:
+            cumulative = ops.cumsum(probabilities, axis=-1)
+            before = (cumulative - probabilities) / cumulative[:, -1:]
+            probabilities = ops.where(before < self.top_p, probabilities, 0.0)
+        return probabilities

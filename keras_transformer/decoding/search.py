@@ -21,10 +21,11 @@ IMPOSSIBLE = -1e9
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, best first."""
+    """What a search found, best first; samples in the order of their drawing."""
 
     tokens: Any  # int32 (batch, n_best, length): without the start token, with the end, then padding
     scores: Any  # float32 (batch, n_best): log p / length penalty; IMPOSSIBLE where there was no further one
+    token_scores: Any = ()  # float32 (batch, n_best, length): each token's log p, then 0; () unless asked for
 
 
 class SpecialIds(NamedTuple):
@@ -35,12 +36,20 @@ class SpecialIds(NamedTuple):
     eos: int = 3
 
 
+class Sentences(NamedTuple):
+    """What a search is told of its sentences: tensors of a row a sentence."""
+
+    limits: Any  # int32 (batch,): most tokens of each hypothesis, the end counted; at least 1
+    prefix: Any = ()  # int32 (batch, prefix_length): how each hypothesis begins, then padding; shorter than its limit
+    noise: Any = ()  # float32 (batch, n_samples, max_length or more): uniform in [0, 1), one number a token to draw
+
+
 class State(NamedTuple):
     """Where a search stands. A sentence's hypotheses are consecutive rows."""
 
     step: Any  # int32 (): number of tokens made so far
     newest: Any  # int32 (rows,): token to feed next; the end or padding in rows that have ended
-    tokens: Any  # int32 (rows, max_length)
+    history: Any  # int32 (rows, max_length): the tokens; if asked for, float32 (rows, max_length): their log p
     values: Any  # float32 (rows,): log p of what is under way, score of what has ended
     cache: Any  # of `next_logits`
 
@@ -48,97 +57,68 @@ class State(NamedTuple):
         """Boolean `(rows,)`."""
         return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
 
-    def append(self, token, tokens, values, cache):
-        """The next state: with `token` `(rows,)` after what `tokens` holds."""
-        is_here = ops.arange(ops.shape(tokens)[1], dtype="int32") == self.step
-        tokens = ops.where(is_here, ops.expand_dims(token, 1), tokens)
-        return State(self.step + 1, token, tokens, values, cache)
+    def append(self, made, history, values, cache):
+        """The next state: with what was `made`, tensors `(rows,)`, after what `history` holds, the token first."""
+        is_here = ops.arange(ops.shape(history[0])[1], dtype="int32") == self.step
+        history = tuple(ops.where(is_here, ops.expand_dims(x, 1), old) for x, old in zip(made, history, strict=True))
+        return State(self.step + 1, made[0], history, values, cache)
 
 
 class _Round(NamedTuple):
     """What is under way, and what is settled."""
 
-    sentences: Any  # int32 (active,): which of the batch are under way
-    limits: Any  # int32 (active,)
+    active: Any  # int32 (active,): which of the batch are under way
+    sentences: Sentences  # of `active` rows
     memory: Any  # tensors of `active` rows
     state: State
-    tokens: Any  # int32 (batch, n_best, max_length)
-    scores: Any  # float32 (batch, n_best)
+    found: Hypotheses  # of the batch
 
 
-def run_search(make, next_logits, cache, memory, limits, max_length, ids: SpecialIds) -> Hypotheses:
+def run_search(make, next_logits, cache, memory, sentences, max_length, ids: SpecialIds) -> Hypotheses:
     """Runs a search to its end.
 
     Args:
-        make: `make(limits, ids)` is one of the searches of this folder, over so many sentences.
+        make: `make(sentences, ids)` is one of the searches of this folder, over these sentences.
         next_logits: see the module.
         cache: of `batch * beam_size` rows, to begin with; a sentence's rows are consecutive.
         memory: tensors of `batch` rows, in any structure.
-        limits: int32 `(batch,)`: most tokens of each hypothesis, the end counted; at least 1.
+        sentences: `Sentences`.
         max_length: no less than the largest limit; static on JAX.
         ids: the special ids.
 
     Returns:
         `Hypotheses`.
     """
-    searching = make(limits, ids)
-    start = _start(cache, ops.shape(limits)[0], searching.beam_size, max_length, ids)
+    searching = make(sentences, ids)
+    batch_size = ops.shape(sentences.limits)[0]
+    start = _start(searching, cache, batch_size, max_length)
     if not kv_cache.GROWS:
         return searching.best(_advance(searching, next_logits, memory, start, max_length))
 
     def is_under_way(*current):
-        return ops.shape(_Round(*current).sentences)[0] > 0
+        return ops.shape(_Round(*current).active)[0] > 0
 
     def next_round(*current):
         r = _Round(*current)
-        searching = make(r.limits, ids)
+        searching = make(r.sentences, ids)
         end = _advance(searching, next_logits, r.memory, r.state, max_length)
-        found, at = searching.best(end), ops.expand_dims(r.sentences, 1)
-        tokens, scores = (ops.scatter_update(*x) for x in ((r.tokens, at, found.tokens), (r.scores, at, found.scores)))
-        r = r._replace(state=end, tokens=tokens, scores=scores)
-        return _keep(r, searching.is_unsettled(end), searching.beam_size)
+        at, new = ops.expand_dims(r.active, 1), searching.best(end)
+        found = keras.tree.map_structure(lambda old, new: ops.scatter_update(old, at, new), r.found, new)
+        return _keep(r._replace(state=end, found=found), searching.is_unsettled(end), searching.beam_size)
 
-    shape = (ops.shape(limits)[0], searching.n_best)
+    shape = (batch_size, searching.n_best)
     first = _Round(
-        sentences=ops.arange(shape[0], dtype="int32"),
-        limits=limits,
+        active=ops.arange(batch_size, dtype="int32"),
+        sentences=sentences,
         memory=memory,
         state=start,
-        tokens=ops.full((*shape, max_length), ids.pad, "int32"),
-        scores=ops.full(shape, IMPOSSIBLE, "float32"),
+        found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, IMPOSSIBLE, "float32")),
     )
-    first = _keep(first, limits > 0, searching.beam_size)  # All; the number of rows is dynamic from here on.
+    first = _keep(first, sentences.limits > 0, searching.beam_size)  # All; the number of rows is dynamic from here on.
     last = _Round(*ops.while_loop(is_under_way, next_round, first))
-    return Hypotheses(last.tokens[:, :, : last.state.step], last.scores)
-
-
-def candidates(logits, width, at_limit, ids):
-    """Each row's best continuations; at its limit only the end.
-
-    Args:
-        logits: `(rows, vocab_size)`.
-        width: how many are wanted at least.
-        at_limit: boolean `(rows,)`.
-        ids: the special ids; padding and the start are impossible.
-
-    Returns:
-        Tokens int32 and log probabilities float32, `(rows, width or more)` in some order; all of a
-        vocabulary that is smaller.
-    """
-    log_probs = ops.log_softmax(ops.cast(logits, "float32"))
-    # Two more than wanted, since padding and the start may be among them.
-    values, tokens = ops.top_k(log_probs, min(width + 2, logits.shape[-1]))
-    tokens = ops.cast(tokens, "int32")
-    is_barred = ops.logical_or(tokens == ids.pad, tokens == ids.bos)
-    at_limit = ops.expand_dims(at_limit, 1)
-    end = log_probs[:, ids.eos : ids.eos + 1] + only_first(tokens.shape[-1])
-    values = ops.where(at_limit, end, ops.where(is_barred, IMPOSSIBLE, values))
-    return ops.where(at_limit, ids.eos, tokens), values
-
-
-def only_first(width):
-    """0, then what makes impossible: float32 `(width,)`."""
-    return ops.where(ops.arange(width) == 0, 0.0, IMPOSSIBLE)
+    tokens, scores, token_scores = last.found
+    history = (tokens, token_scores) if searching.token_scores else (tokens,)
+    return _hypotheses([x[:, :, : last.state.step] for x in history], scores)
 
 
 def is_possible(values):
@@ -146,15 +126,28 @@ def is_possible(values):
     return values > 0.5 * IMPOSSIBLE
 
 
-def _start(cache, batch_size, beam_size, max_length, ids):
-    """Each sentence begins with one hypothesis; its other rows are impossible."""
-    rows = batch_size * beam_size
-    is_first = ops.arange(rows, dtype="int32") % beam_size == 0
+def _hypotheses(history, scores):
+    return Hypotheses(history[0], scores, *history[1:])
+
+
+def _empty(searching, shape):
+    """A history of nothing."""
+    tokens = ops.full(shape, searching.ids.pad, "int32")
+    return (tokens, ops.zeros(shape, "float32")) if searching.token_scores else (tokens,)
+
+
+def _start(searching, cache, batch_size, max_length):
+    """Each sentence begins with its first hypotheses; its other rows are impossible."""
+    rows = batch_size * searching.beam_size
+    values = ops.zeros((rows,), "float32")
+    if searching.num_first < searching.beam_size:
+        is_first = ops.arange(rows, dtype="int32") % searching.beam_size < searching.num_first
+        values = ops.where(is_first, 0.0, IMPOSSIBLE)
     return State(
         step=ops.zeros((), "int32"),
-        newest=ops.full((rows,), ids.bos, "int32"),
-        tokens=ops.full((rows, max_length), ids.pad, "int32"),
-        values=ops.where(is_first, 0.0, IMPOSSIBLE),
+        newest=ops.full((rows,), searching.ids.bos, "int32"),
+        history=_empty(searching, (rows, max_length)),
+        values=values,
         cache=cache,
     )
 
@@ -185,8 +178,8 @@ def _keep(r, is_kept, beam_size):
         return keras.tree.map_structure(lambda x: ops.take(x, at, axis=0), tensors)
 
     return r._replace(
+        active=taken(r.active, kept),
         sentences=taken(r.sentences, kept),
-        limits=taken(r.limits, kept),
         memory=taken(r.memory, kept),
-        state=State(r.state.step, *taken(r.state[1:], rows)),
+        state=State(r.state.step, *taken(tuple(r.state[1:]), rows)),
     )

@@ -26,9 +26,11 @@ class DecoderLayer(TransformerBlock):
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
         cache: `KeyValue` of the earlier target positions, from `empty_cache` or the last call.
         offset: position of the first target token.
+        return_attention_scores: also return the weights of the attention to the memory.
 
     Returns:
-        The shape of `target`; followed by the grown cache if one was given.
+        The shape of `target`; followed by the weights `(batch, num_heads, target_length,
+        source_length)` if asked for; followed by the grown cache if one was given.
 
     Raises:
         ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
@@ -55,16 +57,28 @@ class DecoderLayer(TransformerBlock):
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
 
-    def call(self, target, memory, target_mask=None, memory_mask=None, cache=None, offset=0):
+    def call(
+        self,
+        target,
+        memory,
+        target_mask=None,
+        memory_mask=None,
+        cache=None,
+        offset=0,
+        return_attention_scores=False,
+    ):
         target_mask = masks.resolve(target_mask, target)
         memory_mask = masks.resolve(memory_mask, memory)
         attended = self.self_attention.call(
             target, query_mask=target_mask, use_causal_mask=True, cache=cache, offset=offset
         )
         x, *grown_cache = attended if cache is not None else (attended,)
-        x = self.cross_attention.call(x, memory, value_mask=memory_mask)
-        x = self.feed_forward.call(x)
-        return (x, *grown_cache) if grown_cache else x
+        attended = self.cross_attention.call(
+            x, memory, value_mask=memory_mask, return_attention_scores=return_attention_scores
+        )
+        x, *scores = attended if return_attention_scores else (attended,)
+        results = (self.feed_forward.call(x), *scores, *grown_cache)
+        return results if len(results) > 1 else results[0]
 
     def project_memory(self, memory) -> KeyValue:
         """Keys and values of the memory, projected once for a whole search.
@@ -108,9 +122,11 @@ class Decoder(TransformerStack):
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
         cache: one `KeyValue` a layer, from `empty_cache` or the last call.
         offset: position of the first target token.
+        return_attention_scores: also return the weights of each layer's attention to the memory.
 
     Returns:
-        The shape of `target`; followed by the grown caches if some were given.
+        The shape of `target`; followed by a tuple of the weights, `(batch, num_heads, target_length,
+        source_length)` of each layer, if asked for; followed by the grown caches if some were given.
 
     Raises:
         ValueError: if `num_layers` is not positive.
@@ -133,25 +149,37 @@ class Decoder(TransformerStack):
         if self.norm is not None:
             self.norm.build(target_shape)
 
-    def call(self, target, memory, target_mask=None, memory_mask=None, cache=None, offset=0):
+    def call(
+        self,
+        target,
+        memory,
+        target_mask=None,
+        memory_mask=None,
+        cache=None,
+        offset=0,
+        return_attention_scores=False,
+    ):
         target_mask = masks.resolve(target_mask, target)
         memory_mask = masks.resolve(memory_mask, memory)
         projected = isinstance(memory, tuple)
-        x, grown = target, []
+        x, scores, grown = target, [], []
         for i, layer in enumerate(self.layers):
-            x = layer(
+            result = layer(
                 x,
                 memory[i] if projected else memory,
                 target_mask=target_mask,
                 memory_mask=memory_mask,
                 cache=None if cache is None else cache[i],
                 offset=offset,
+                return_attention_scores=return_attention_scores,
             )
+            x, *others = result if isinstance(result, tuple) else (result,)
+            if return_attention_scores:
+                scores.append(others[0])
             if cache is not None:
-                x, layer_cache = x
-                grown.append(layer_cache)
-        x = self._normalize(x)
-        return x if cache is None else (x, tuple(grown))
+                grown.append(others[-1])
+        results = (self._normalize(x), *(tuple(others) for others in (scores, grown) if others))
+        return results if len(results) > 1 else results[0]
 
     def project_memory(self, memory) -> tuple[KeyValue, ...]:
         """Keys and values of the memory for each layer, projected once for a whole search.

@@ -20,9 +20,11 @@ class EncoderLayer(TransformerBlock):
         inputs: `(batch, length, d_model)`.
         mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
         attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+        return_attention_scores: also return the attention weights.
 
     Returns:
-        `(batch, length, d_model)`.
+        `(batch, length, d_model)`; followed by the weights `(batch, num_heads, length, length)` if asked
+        for.
 
     Raises:
         ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
@@ -47,13 +49,20 @@ class EncoderLayer(TransformerBlock):
         self.self_attention.build(inputs_shape)
         self.feed_forward.build(inputs_shape)
 
-    def call(self, inputs, mask=None, attention_mask=None):
+    def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
         mask = masks.resolve(mask, inputs)
-        attended = self.self_attention.call(inputs, query_mask=mask, attention_mask=attention_mask)
-        return self.feed_forward.call(attended)
+        attended = self.self_attention.call(
+            inputs, query_mask=mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores
+        )
+        x, *scores = attended if return_attention_scores else (attended,)
+        x = self.feed_forward.call(x)
+        return (x, *scores) if scores else x
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
+
+    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -71,9 +80,11 @@ class Encoder(TransformerStack):
         inputs: embedded tokens with positions, `(batch, length, d_model)`.
         mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
         attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+        return_attention_scores: also return each layer's attention weights.
 
     Returns:
-        `(batch, length, d_model)`.
+        `(batch, length, d_model)`; followed by a tuple of the weights, `(batch, num_heads, length,
+        length)` of each layer, if asked for.
 
     Raises:
         ValueError: if `num_layers` is not positive.
@@ -96,12 +107,18 @@ class Encoder(TransformerStack):
         if self.norm is not None:
             self.norm.build(inputs_shape)
 
-    def call(self, inputs, mask=None, attention_mask=None):
+    def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
         mask = masks.resolve(mask, inputs)
-        x = inputs
+        x, scores = inputs, []
         for layer in self.layers:
-            x = layer(x, mask=mask, attention_mask=attention_mask)
-        return self._normalize(x)
+            result = layer(x, mask=mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores)
+            x, *others = result if return_attention_scores else (result,)
+            scores += others
+        x = self._normalize(x)
+        return (x, tuple(scores)) if return_attention_scores else x
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
+
+    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec

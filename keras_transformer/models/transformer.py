@@ -9,17 +9,11 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import BeamSearch, Hypotheses, SpecialIds, run_search
-from keras_transformer.layers import (
-    Decoder,
-    Encoder,
-    LearnedPositionalEmbedding,
-    PositionalEncoding,
-    TiedLogits,
-    TokenEmbedding,
-)
-from keras_transformer.layers.block import SHARED_ARGUMENTS
-from keras_transformer.models.generator import Generator
+from keras_transformer.decoding import BeamSearch, Hypotheses, Sampling, Sentences, SpecialIds, run_search
+from keras_transformer.losses import token_cross_entropy
+from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix
+from keras_transformer.models.compiled import Compiled, rounded
+from keras_transformer.models.parts import make_layers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -58,14 +52,14 @@ class Transformer(keras.Model):
             raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
-        vars(self).update(config=config, **_make_layers(config, policy))
+        vars(self).update(config=config, **make_layers(config, policy))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))
         super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, **kwargs)
         self.dtype_policy = policy
-        # One compiled search a strategy; behind a function, where Keras does not track them as layers.
-        self._generators = functools.cache(functools.partial(Generator, self))
+        # One of each method and strategy; behind a function, where Keras does not track them as layers.
+        self._compiled = functools.cache(functools.partial(Compiled, self))
 
     def encode(self, source, source_mask=None):
         """The encoder's output.
@@ -80,7 +74,7 @@ class Transformer(keras.Model):
         x = self.source_positions(self.source_embedding(source))
         return self.encoder(self.source_dropout(x), mask=source_mask)
 
-    def decode(self, target, memory, memory_mask=None, cache=None, offset=0):
+    def decode(self, target, memory, memory_mask=None, cache=None, offset=0, return_attention_scores=False):
         """The logits of a target.
 
         Args:
@@ -89,23 +83,33 @@ class Transformer(keras.Model):
             memory_mask: boolean `(batch, source_length)`. Default: the mask that `memory` carries.
             cache: from `decoder.empty_cache` or the last call.
             offset: position of the first target token; with a cache.
+            return_attention_scores: also return the weights of the attention to the memory.
 
         Returns:
-            Logits, the shape of `target` and `vocab_size`; with the grown cache if one was given.
+            Logits, the shape of `target` and `vocab_size`; followed by the weights if asked for, as of
+            `Decoder`; followed by the grown cache if one was given.
         """
-        x = self.target_positions(self.target_embedding(target), offset=offset)
-        x = self.decoder(self.target_dropout(x), memory, memory_mask=memory_mask, cache=cache, offset=offset)
-        if cache is None:
-            return self.logits(x)
-        x, cache = x
-        return self.logits(x), cache
+        x = self.target_dropout(self.target_positions(self.target_embedding(target), offset=offset))
+        result = self.decoder(
+            x,
+            memory,
+            memory_mask=memory_mask,
+            cache=cache,
+            offset=offset,
+            return_attention_scores=return_attention_scores,
+        )
+        x, *others = result if isinstance(result, tuple) else (result,)
+        return (self.logits(x), *others) if others else self.logits(x)
 
-    def search(self, source, strategy) -> Hypotheses:
+    def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
         """`generate` without its checks and conversions: for graphs that contain the search.
 
         Args:
             source: int tensor `(batch, source_length)`.
-            strategy: `BeamSearch` or `GreedySearch`.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
+            prefix: int tensor `(batch, prefix_length)`, or `None`.
+            noise: of `Sampling`: float32 tensor `(batch, n_samples, max_length)`, from its `noise`, where
+                `max_length` is `source_length + prefix_length + max(extra_length, 1)`.
 
         Returns:
             `Hypotheses` of tensors.
@@ -115,56 +119,139 @@ class Transformer(keras.Model):
         batch_size, source_length = ops.shape(source)
         max_length = source_length + max(strategy.extra_length, 1)
         limits = ops.sum(ops.cast(mask, "int32"), axis=-1) + strategy.extra_length
+        if prefix is not None:
+            max_length = max_length + ops.shape(prefix)[1]
+            is_real = masks.padding_mask(prefix, self.config.pad_id)
+            limits = ops.maximum(limits, ops.sum(ops.cast(is_real, "int32"), axis=-1) + 1)
         limits = ops.clip(limits, 1, self.config.max_length or max_length)
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
+        sentences = Sentences(limits, *(() if x is None else x for x in (prefix, noise)))
 
         def next_logits(tokens, cache, memory, offset):
             projected, mask = memory
             return self.decode(tokens, projected, memory_mask=mask, cache=cache, offset=offset)
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        return run_search(strategy.searching, next_logits, cache, (memory, mask), limits, max_length, ids)
+        return run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
 
-    def generate(self, source, strategy=None) -> Hypotheses:
-        """Searches for the best targets, compiled.
+    def generate(self, source, strategy=None, prefix=None) -> Hypotheses:
+        """Searches for the best targets, or draws some, compiled.
 
         Args:
             source: int ids `(batch, source_length)`, padded with `pad_id`; an array or nested lists.
-            strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`, the paper's.
+            prefix: int ids `(batch, prefix_length)` that every hypothesis of a sentence begins with,
+                padded with `pad_id`. Its log probability counts; a limit is at least its length + 1.
 
         Returns:
             `Hypotheses` of NumPy arrays: tokens int32 `(batch, n_best, length)`, with the end token and
-            then padding, and scores float32 `(batch, n_best)`.
+            then padding, scores float32 `(batch, n_best)`, and token scores if asked for.
 
         Raises:
-            ValueError: if `source` is not a matrix of ids of the source vocabulary.
-        """
-        source = self._checked_source(source)
-        strategy = BeamSearch() if strategy is None else strategy
-        if source.size == 0:
-            empty = (len(source), strategy.n_best)
-            return Hypotheses(np.zeros((*empty, 0), "int32"), np.zeros(empty, "float32"))
-        return self._generators(strategy).run(source)
+            ValueError: if `source` is not a matrix of ids of the source vocabulary, or `prefix` none of
+                as many rows with ids of the target vocabulary, without start, end or inner padding.
 
-    def _checked_source(self, source):
-        try:
-            source = np.asarray(source)
-        except ValueError as error:
-            raise ValueError("`source` must have rows of one length, padded with `pad_id`.") from error
-        if source.ndim != 2 or not (np.issubdtype(source.dtype, np.integer) or source.size == 0):
-            raise ValueError(
-                "`source` must be int ids of shape (batch, source_length). "
-                f"Received: shape={source.shape}, dtype={source.dtype}"
-            )
-        outside = source[(source < 0) | (source >= self.config.source_vocabulary)]
-        if outside.size:
-            raise ValueError(f"`source` must hold ids in [0, {self.config.source_vocabulary}). Received: {outside[0]}")
-        if self.config.max_length and source.shape[1] > self.config.max_length:
-            raise ValueError(
-                f"`source` must be at most `max_length`={self.config.max_length} long, the number of learned "
-                f"positions. Received: source_length={source.shape[1]}"
-            )
-        return source.astype("int32")
+        Example:
+
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.generate([[5, 6, 7, 3]], Sampling(seed=1), prefix=[[8, 9]]).tokens[0, 0, :2]
+        array([8, 9], dtype=int32)
+        """
+        source = checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
+        strategy = BeamSearch() if strategy is None else strategy
+        arrays = {"source": source}
+        if prefix is not None:
+            prefix = checked_prefix(prefix, len(source), self.config)
+            arrays |= {"prefix": prefix} if prefix.size else {}
+        if source.size == 0:
+            tokens = np.zeros((len(source), strategy.n_best, 0), "int32")
+            token_scores = tokens.astype("float32") if strategy.token_scores else ()
+            return Hypotheses(tokens, np.zeros(tokens.shape[:2], "float32"), token_scores)
+        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
+        if isinstance(strategy, Sampling):
+            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
+            arrays["noise"] = strategy.noise(len(source), max_length)
+            strategy = dataclasses.replace(strategy, seed=None)  # One compiled search for all seeds.
+        tokens, scores, token_scores = self._compiled("search", strategy=strategy).run(**arrays)
+        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
+        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
+        return Hypotheses(tokens[:, :, :used], scores, token_scores)
+
+    def token_log_probs(self, source, target) -> np.ndarray:
+        """The log probability of each token of given targets, after those before it; compiled.
+
+        Args:
+            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            target: int ids `(batch, target_length)`, without the start token, with the end token and then
+                padding: such as the tokens of `generate`.
+
+        Returns:
+            Float32 array `(batch, target_length)`; 0 at padding.
+
+        Raises:
+            ValueError: if one is no matrix of ids of its vocabulary, or they have not as many rows.
+
+        Example:
+
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.token_log_probs([[5, 6, 3], [7, 3, 0]], [[8, 3], [9, 3]]).shape
+        (2, 2)
+        """
+        source, target = checked_pairs(source, target, self.config)
+        if target.size == 0:
+            return np.zeros(target.shape, "float32")
+        arrays = {"source": self._rounded(source), "target": self._rounded(target)}
+        return self._compiled("_token_log_probs").run(**arrays)[:, : target.shape[1]]
+
+    def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:
+        """How the making of each token of given targets attends to the source; compiled.
+
+        Args:
+            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            target: int ids `(batch, target_length)`, as in `token_log_probs`.
+
+        Returns:
+            One float32 array `(batch, num_heads, target_length, source_length)` a layer of the decoder:
+            at row t the weights with which token t was predicted; 0 at padding of either.
+
+        Raises:
+            ValueError: as of `token_log_probs`.
+
+        Example:
+
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> source = [[5, 6, 7, 3]]
+        >>> best = model.generate(source).tokens[:, 0]
+        >>> model.attention_scores(source, best)[-1].shape == (1, model.config.num_heads, best.shape[1], 4)
+        True
+        """
+        source, target = checked_pairs(source, target, self.config)
+        lengths = (target.shape[1], source.shape[1])
+        if target.size == 0 or source.size == 0:
+            shape = (len(source), self.config.num_heads, *lengths)
+            return tuple(np.zeros(shape, "float32") for _ in range(self.config.num_layers))
+        arrays = {"source": self._rounded(source), "target": self._rounded(target)}
+        scores = self._compiled("_attention_scores").run(**arrays)
+        return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)
+
+    def _token_log_probs(self, source, target):
+        logits, _ = self._teacher_forced(source, target)
+        is_real = masks.padding_mask(target, self.config.pad_id)
+        return ops.where(is_real, -token_cross_entropy(target, logits), 0.0)
+
+    def _attention_scores(self, source, target):
+        is_real = masks.padding_mask(target, self.config.pad_id)[:, None, :, None]
+        return tuple(ops.where(is_real, x, 0.0) for x in self._teacher_forced(source, target)[1])
+
+    def _teacher_forced(self, source, target):
+        """Logits of each token after those before it, and the attention weights."""
+        mask = masks.padding_mask(source, self.config.pad_id)
+        start = ops.full_like(target[:, :1], self.config.bos_id)
+        shifted = ops.concatenate([start, target[:, :-1]], axis=1)
+        return self.decode(shifted, self.encode(source, mask), memory_mask=mask, return_attention_scores=True)
+
+    def _rounded(self, ids):
+        return rounded(ids, self.config.pad_id, self.config.max_length)
 
     def get_config(self):
         return {
@@ -180,34 +267,3 @@ class Transformer(keras.Model):
         if isinstance(dtype, dict):
             dtype = keras.dtype_policies.deserialize(dtype)
         return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
-
-
-def _make_layers(config, policy):
-    """The layers of a `Transformer`, by the names of its attributes."""
-    sizes = {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
-
-    def embedding(vocab_size, name):
-        return TokenEmbedding(vocab_size, config.d_model, config.pad_id, dtype=policy, name=name)
-
-    def positions(name):
-        if config.positions == "sinusoidal":
-            return PositionalEncoding(dtype=policy, name=name)
-        return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
-
-    if config.share_embeddings:
-        source_embedding = target_embedding = output_embedding = embedding(config.vocab_size, "embedding")
-    else:
-        source_embedding = embedding(config.source_vocabulary, "source_embedding")
-        target_embedding = embedding(config.vocab_size, "target_embedding")
-        output_embedding = embedding(config.vocab_size, "output_embedding")
-    return {
-        "source_embedding": source_embedding,
-        "target_embedding": target_embedding,
-        "source_positions": positions("source_positions"),
-        "target_positions": positions("target_positions"),
-        "source_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout"),
-        "target_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout"),
-        "encoder": Encoder(**sizes, dtype=policy, name="encoder"),
-        "decoder": Decoder(**sizes, dtype=policy, name="decoder"),
-        "logits": TiedLogits(output_embedding, dtype=policy, name="logits"),
-    }

@@ -20,7 +20,7 @@ assert logits.shape == (2, 3, 19) and numpy.isfinite(logits).all()
 changed = keras.ops.convert_to_numpy(model({"source": source, "target": numpy.where(target == 9, 11, target)}))
 assert numpy.array_equal(logits[:, :2], changed[:, :2]) and not numpy.array_equal(logits, changed)
 for strategy in (BeamSearch(beam_size=2, n_best=2, extra_length=3), GreedySearch(extra_length=3)):
-    tokens, scores = model.generate(source, strategy)
+    tokens, scores, _ = model.generate(source, strategy)
     assert tokens.shape[:2] == scores.shape == (2, strategy.n_best) and numpy.isfinite(scores).all()
     assert (tokens == 3).any(-1).all()
 greedy, beam = (model.generate(source, s) for s in (

@@ -8,7 +8,15 @@ import pytest
 
 from keras_transformer import cache as kv_cache
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch, GreedySearch, SpecialIds, length_penalty, run_search, search
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    Sentences,
+    SpecialIds,
+    length_penalty,
+    run_search,
+    search,
+)
 
 to_numpy = keras.ops.convert_to_numpy
 ops = keras.ops
@@ -51,14 +59,14 @@ class Script:
 
     def run(self, strategy, limits=None, max_length=LIMIT):
         limits = ops.convert_to_tensor([LIMIT] * self.sentences if limits is None else limits, "int32")
-        found = self.search(strategy, limits, max_length, IDS)
+        found = self.search(strategy, Sentences(limits), max_length, IDS)
         return to_numpy(found.tokens), to_numpy(found.scores)
 
-    def search(self, strategy, limits, max_length, ids):
+    def search(self, strategy, sentences, max_length, ids):
         self.beam_size, self.rows = strategy.beam_size, []
         beginning = ops.zeros((self.sentences * strategy.beam_size,), "int32")
         cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
-        return run_search(strategy.searching, self.next_logits, cache, memory, limits, max_length, ids)
+        return run_search(strategy.searching, self.next_logits, cache, memory, sentences, max_length, ids)
 
 
 @pytest.fixture
@@ -230,7 +238,7 @@ def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, refer
 def test_special_ids_are_not_fixed(reference):
     script, ids = Script(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=0.6)
-    tokens, scores = script.search(strategy, ops.convert_to_tensor([3]), LIMIT, ids)
+    tokens, scores, _ = script.search(strategy, Sentences(ops.convert_to_tensor([3])), LIMIT, ids)
     score, hypothesis = reference.all_hypotheses(script.log_probs(0, reference), 3, ids, 0.6, "gnmt")[0]
     assert float(scores[0, 0]) == pytest.approx(score, abs=1e-4)
     padded = to_numpy(tokens)[0, 0].tolist()

@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, SpecialIds, run_search
+from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, Sentences, SpecialIds, run_search
 
 to_numpy, ops = keras.ops.convert_to_numpy, keras.ops
 VOCAB, EOS = 11, 3
@@ -52,7 +52,7 @@ def uncached(model, source, strategy):
         return ops.sum(logits * here, axis=1), (KeyValue(history, rows),)
 
     history = ops.zeros((len(beams), max_length), "int32")
-    limits = ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32")
+    limits = Sentences(ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32"))
     start = (KeyValue(history, ops.zeros((len(beams),), "int32")),)
     found = run_search(strategy.searching, next_logits, start, start_memory, limits, max_length, SpecialIds())
     return Hypotheses(to_numpy(found.tokens), to_numpy(found.scores))
@@ -67,7 +67,7 @@ def teacher_forced_score(model, source, tokens, penalty):
 
 
 def test_returns_arrays_with_their_types_and_shapes(model):
-    tokens, scores = model.generate(SOURCE, BEAM)
+    tokens, scores, _ = model.generate(SOURCE, BEAM)
     assert isinstance(tokens, np.ndarray) and tokens.dtype == np.int32
     assert isinstance(scores, np.ndarray) and scores.dtype == np.float32
     assert tokens.shape[:2] == scores.shape == (4, 3)
@@ -97,7 +97,7 @@ def test_cached_search_equals_uncached_search(fields, strategy, randomize):
 @pytest.mark.parametrize("strategy", [BEAM, GREEDY], ids=["beam", "greedy"])
 def test_scores_are_the_teacher_forced_ones(model, strategy, reference):
     alpha = getattr(strategy, "length_penalty", 0.0)
-    tokens, scores = model.generate(SOURCE, strategy)
+    tokens, scores, _ = model.generate(SOURCE, strategy)
     for ids, rows, row_scores in zip(SOURCE, tokens, scores, strict=True):
         for row, score in zip(rows, row_scores, strict=True):
             forced = teacher_forced_score(
@@ -107,7 +107,7 @@ def test_scores_are_the_teacher_forced_ones(model, strategy, reference):
 
 
 def test_hypotheses_differ_and_are_in_order(model):
-    tokens, scores = model.generate(SOURCE, BEAM)
+    tokens, scores, _ = model.generate(SOURCE, BEAM)
     assert (np.diff(scores, axis=-1) <= 0).all()
     for rows in tokens:
         assert len({hypothesis(row) for row in rows}) == 3
@@ -140,7 +140,7 @@ def test_a_beam_of_one_is_greedy_search(model):
 
 def test_length_is_at_most_the_sources_and_the_extra(randomize):
     model = make(randomize, norm_first=True)
-    tokens, _ = model.generate(SOURCE, BeamSearch(beam_size=3, n_best=3, extra_length=2, length_penalty=3.0))
+    tokens, *_ = model.generate(SOURCE, BeamSearch(beam_size=3, n_best=3, extra_length=2, length_penalty=3.0))
     lengths = np.array([[len(hypothesis(row)) for row in rows] for rows in tokens])
     limits = (SOURCE != 0).sum(-1) + 2
     assert (lengths <= limits[:, None]).all()
@@ -149,14 +149,14 @@ def test_length_is_at_most_the_sources_and_the_extra(randomize):
 
 def test_learned_positions_end_the_hypothesis(randomize):
     model = make(randomize, positions="learned", max_length=7)
-    tokens, _ = model.generate(SOURCE, BeamSearch(beam_size=2, extra_length=50, length_penalty=3.0))
+    tokens, *_ = model.generate(SOURCE, BeamSearch(beam_size=2, extra_length=50, length_penalty=3.0))
     assert tokens.shape[-1] <= 7
     with pytest.raises(ValueError, match="`source` must be at most `max_length`=7 long.*Received: source_length=8"):
         model.generate(np.full((1, 8), 4))
 
 
 def test_a_source_of_padding_alone_gives_something_finite(model):
-    tokens, scores = model.generate(np.zeros((2, 3), "int32"), BEAM)
+    tokens, scores, _ = model.generate(np.zeros((2, 3), "int32"), BEAM)
     assert np.isfinite(scores).all() and hypothesis(tokens[0, 0])
 
 
@@ -164,7 +164,7 @@ def test_a_source_of_padding_alone_gives_something_finite(model):
 def test_mixed_precision(policy, randomize):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
     model = randomize(Transformer(config, dtype=policy), scale=0.4)
-    tokens, scores = model.generate(SOURCE, BEAM)
+    tokens, scores, _ = model.generate(SOURCE, BEAM)
     assert scores.dtype == np.float32 and np.isfinite(scores).all()
     assert all(hypothesis(row) for row in tokens.reshape(-1, tokens.shape[-1]))
 
@@ -216,7 +216,7 @@ def test_bad_sources(model, source, message):
 
 @pytest.mark.parametrize(("shape", "n_best"), [((0, 5), 1), ((0, 0), 2), ((2, 0), 2)])
 def test_an_empty_batch_gives_empty_hypotheses(model, shape, n_best):
-    tokens, scores = model.generate(np.zeros(shape, "int32"), BeamSearch(n_best=n_best))
+    tokens, scores, _ = model.generate(np.zeros(shape, "int32"), BeamSearch(n_best=n_best))
     assert tokens.shape == (shape[0], n_best, 0) and tokens.dtype == np.int32
     assert scores.shape == (shape[0], n_best) and scores.dtype == np.float32
 
@@ -226,7 +226,7 @@ def test_search_inside_a_graph_of_ones_own(model):
 
     class Serving(keras.Model):
         def call(self, source):
-            return tuple(model.search(source, BEAM))
+            return tuple(model.search(source, BEAM)[:2])
 
     serving = Serving()
     serving.jit_compile = False

@@ -1,0 +1,93 @@
+"""Checks of the ids that a model is given."""
+
+import numpy as np
+
+
+def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
+    """A matrix of ids.
+
+    Args:
+        name: of the argument, for messages.
+        ids: an array or nested lists.
+        vocab_size: ids must be below it.
+        longest: the model's learned positions, or `None` where any length will do.
+
+    Returns:
+        Int32 `(batch, length)`.
+
+    Raises:
+        ValueError: if it is none, holds other ids, or is too long.
+    """
+    try:
+        ids = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must have rows of one length, padded with `pad_id`.") from error
+    if ids.ndim != 2 or not (np.issubdtype(ids.dtype, np.integer) or ids.size == 0):
+        raise ValueError(
+            f"`{name}` must be int ids of shape (batch, {name}_length). Received: shape={ids.shape}, dtype={ids.dtype}"
+        )
+    outside = ids[(ids < 0) | (ids >= vocab_size)]
+    if outside.size:
+        raise ValueError(f"`{name}` must hold ids in [0, {vocab_size}). Received: {outside[0]}")
+    if longest and ids.shape[1] > longest:
+        raise ValueError(
+            f"`{name}` must be at most `max_length`={longest} long, the number of learned "
+            f"positions. Received: {name}_length={ids.shape[1]}"
+        )
+    return ids.astype("int32")
+
+
+def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target ids, as many of the one as of the other.
+
+    Args:
+        source: ids `(batch, source_length)`.
+        target: ids `(batch, target_length)`.
+        config: the model's `TransformerConfig`.
+
+    Returns:
+        Two int32 matrices.
+
+    Raises:
+        ValueError: if one is no matrix of ids, or their batch sizes differ.
+    """
+    source = checked_ids("source", source, config.source_vocabulary, config.max_length)
+    target = checked_ids("target", target, config.vocab_size, config.max_length)
+    if len(source) != len(target):
+        raise ValueError(
+            f"`source` and `target` must have as many rows. Received: {len(source)} and {len(target)} rows"
+        )
+    return source, target
+
+
+def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
+    """How hypotheses must begin.
+
+    Args:
+        prefix: ids `(batch, prefix_length)`.
+        batch_size: of the source.
+        config: the model's `TransformerConfig`.
+
+    Returns:
+        Int32 matrix, padded.
+
+    Raises:
+        ValueError: if it is no matrix of ids with a row a sentence, holds special ids or padding
+            between others, or leaves no learned position for the end.
+    """
+    prefix = checked_ids("prefix", prefix, config.vocab_size, None)
+    if len(prefix) != batch_size:
+        raise ValueError(f"`prefix` must have as many rows as `source`. Received: {len(prefix)} and {batch_size} rows")
+    is_real = prefix != config.pad_id
+    if (is_real[:, 1:] & ~is_real[:, :-1]).any():
+        raise ValueError("`prefix` must have its padding after each row's ids. Received padding before an id")
+    for name in ("bos_id", "eos_id"):
+        if (prefix == getattr(config, name)).any():
+            raise ValueError(f"`prefix` must not hold `{name}`. Received: {getattr(config, name)}")
+    longest = int(is_real.sum(axis=1).max(initial=0))
+    if config.max_length and longest >= config.max_length:
+        raise ValueError(
+            f"`prefix` must be shorter than `max_length`={config.max_length}, the number of learned positions. "
+            f"Received: prefix_length={longest}"
+        )
+    return prefix
