@@ -1,6 +1,7 @@
 """Which lines are translated together."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 #: Sentences of a batch at most.
 BATCH_SIZE = 32
@@ -54,3 +55,15 @@ def batches_by_length(
         batch.append(i)
     if batch:
         yield batch
+
+
+def pieces(items: Iterable, batch_size: int = BATCH_SIZE) -> Iterator[list]:
+    """Cuts more items than memory holds into pieces of 64 batches, so that each can be sorted by length.
+
+    Args:
+        items: taken one piece at a time.
+        batch_size: items of a batch.
+    """
+    items = iter(items)
+    while piece := list(itertools.islice(items, 64 * batch_size)):
+        yield piece

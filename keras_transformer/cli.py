@@ -94,6 +94,29 @@ def evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def score(arguments: list[str]) -> int:
+    """Score given translations, a line each: log probability, subwords with the end, the first over the second."""
+    parser = _parser(score)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("--source", required=True, help="text, plain or .gz")
+    parser.add_argument("--target", required=True, help="its translation, as many lines")
+    parser.add_argument("--batch_size", type=int, default=32, help="pairs scored at a time")
+    options = parser.parse_args(arguments)
+
+    from tqdm import tqdm
+
+    from keras_transformer.batching import check_batching, pieces
+    from keras_transformer.scoring import Scorer
+    from keras_transformer.training.datasets import read_pairs
+
+    check_batching(options.batch_size, 1)
+    scorer, pairs = Scorer(options.directory), read_pairs(options.source, options.target)
+    for piece in pieces(tqdm(pairs, unit="line", file=sys.stderr, disable=None), options.batch_size):
+        for pair in scorer.score(*zip(*piece, strict=True), options.batch_size):
+            print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+    return 0
+
+
 def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX and CTranslate2, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
@@ -120,6 +143,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "translate": translate,
     "evaluate": evaluate,
+    "score": score,
     "export": export,
 }
 

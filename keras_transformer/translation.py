@@ -1,14 +1,13 @@
 """Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
 
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID, Tokenizer
 
@@ -111,8 +110,7 @@ class Translator:
         """
         check_batching(batch_size, batch_tokens)
         self._check_iterable(lines)
-        lines = iter(lines)
-        while piece := list(itertools.islice(lines, 64 * batch_size)):
+        for piece in pieces(lines, batch_size):
             yield from self.translate(piece, batch_size, batch_tokens)
 
     def _sentences(self, lines):

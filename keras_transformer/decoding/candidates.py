@@ -87,8 +87,8 @@ def without_repeats(log_probs, tokens, step, size):
     Returns:
         Of the shape of `log_probs`.
     """
-    last = tokens[:, size - 1 :]  # Of each n-gram that fits in; those before end in the token beside it.
-    is_repeated = ops.arange(size - 1, ops.shape(tokens)[1], dtype="int32") < step
+    last = tokens[:, size - 1 :]  # Of each n-gram.
+    is_repeated = ops.arange(ops.shape(last)[1], dtype="int32") + (size - 1) < step
     is_repeated = ops.broadcast_to(is_repeated, ops.shape(last))
     for i in range(1, size):
         newest = ops.take(tokens, ops.maximum(step - i, 0), axis=1)

@@ -212,7 +212,7 @@ class Transformer(keras.Model):
 
         Returns:
             One float32 array `(batch, num_heads, target_length, source_length)` a layer of the decoder:
-            at row t the weights with which token t was predicted; 0 at padding of either.
+            at row t the weights by which token t was predicted; 0 at padding of either.
 
         Raises:
             ValueError: as of `token_log_probs`.

@@ -94,9 +94,10 @@ def test_output_is_required(capsys):
     assert "output" in refused(capsys, "train")
 
 
-@pytest.mark.parametrize("command", ["translate", "evaluate", "export"])
+@pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
 def test_no_model_directory(command, files, capsys):
-    options = ["--source", files / "a", "--reference", files / "b"] if command == "evaluate" else []
+    others = {"evaluate": "--reference", "score": "--target"}
+    options = ["--source", files / "a", others[command], files / "b"] if command in others else []
     assert f"Not a model directory: {files} (no config.yaml)" in refused(capsys, command, files, *options)
 
 

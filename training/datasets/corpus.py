@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -39,6 +39,29 @@ def load_corpus(config) -> Corpus:
             or its data cannot be had.
     """
     return _from_files(config) if config.source else _from_tfds(config)
+
+
+def read_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+    """The pairs of lines of two text files, plain or gzipped, one at a time.
+
+    Args:
+        source: a file; UTF-8, where other bytes become replacement characters.
+        target: a file of as many lines.
+
+    Returns:
+        Iterator of lines without their ends.
+
+    Raises:
+        ValueError: if a file cannot be read or is empty, or they are of different length; at once.
+    """
+    _file_pairs([source], [target])
+    return zip(_iterate_lines(source), _iterate_lines(target), strict=True)
+
+
+def _iterate_lines(path):
+    with readable(path) as file:
+        for line in file:
+            yield line.decode("utf-8", errors="replace").removesuffix("\n").removesuffix("\r")
 
 
 def _from_files(config):

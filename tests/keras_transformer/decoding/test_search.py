@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from keras_transformer import cache as kv_cache
-from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
     Sentences,
     SpecialIds,
     length_penalty,
-    run_search,
     search,
 )
 
@@ -25,48 +23,6 @@ IDS = SpecialIds(pad=0, bos=2, eos=3)
 #: Hypotheses of up to four tokens, of which three are free: 1 + 3 + 9 + 27.
 EVERYTHING = 40
 PENALTIES = [("gnmt", 0.0), ("gnmt", 0.6), ("gnmt", 2.0), ("length", 0.5), ("length", 1.0), ("length", 3.0)]
-
-
-class Script:
-    """Logits of `sentences` independent sentences, `(sentences, step, beginning, vocabulary)`.
-
-    A beginning is its tokens read as a number in base `VOCAB`. It lives in the search's cache, so a
-    cache that is not reordered with its rows gives wrong logits; the sentence's number is the memory.
-    """
-
-    def __init__(self, sentences, seed=0, eos_bonus=0.0, limit=LIMIT):
-        rng = np.random.default_rng(seed)
-        self.table = rng.normal(scale=2, size=(sentences, limit, VOCAB ** (limit - 1), VOCAB)).astype("float32")
-        self.table[..., IDS.eos] += eos_bonus
-        self.sentences = sentences
-
-    def log_probs(self, sentence, reference):
-        def log_probs(prefix):
-            beginning = sum(token * VOCAB**i for i, token in enumerate(reversed(prefix)))
-            return reference.log_softmax(self.table[sentence, len(prefix), beginning])
-
-        return log_probs
-
-    def next_logits(self, tokens, cache, memory, offset):
-        self.rows.append(tokens.shape[0])
-        beginning, _ = cache[0]
-        sentence = ops.repeat(memory, self.beam_size, axis=0)
-        beginning = ops.where(offset == 0, 0, beginning * VOCAB + tokens)
-        step = ops.minimum(offset, self.table.shape[1] - 1)
-        position = (sentence * self.table.shape[1] + step) * self.table.shape[2] + beginning
-        logits = ops.take(ops.reshape(self.table, (-1, VOCAB)), position, axis=0)
-        return logits, (KeyValue(beginning, beginning),)
-
-    def run(self, strategy, limits=None, max_length=LIMIT):
-        limits = ops.convert_to_tensor([LIMIT] * self.sentences if limits is None else limits, "int32")
-        found = self.search(strategy, Sentences(limits), max_length, IDS)
-        return to_numpy(found.tokens), to_numpy(found.scores)
-
-    def search(self, strategy, sentences, max_length, ids):
-        self.beam_size, self.rows = strategy.beam_size, []
-        beginning = ops.zeros((self.sentences * strategy.beam_size,), "int32")
-        cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
-        return run_search(strategy.searching, self.next_logits, cache, memory, sentences, max_length, ids)
 
 
 @pytest.fixture
@@ -99,9 +55,9 @@ def assert_found(tokens, scores, expected):
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
-def test_a_beam_that_holds_everything_is_exhaustive_search(kind, alpha, reference):
+def test_a_beam_that_holds_everything_is_exhaustive_search(kind, alpha, reference, scripted):
     strategy = BeamSearch(beam_size=EVERYTHING, n_best=EVERYTHING, length_penalty=alpha, length_penalty_kind=kind)
-    script = Script(3)
+    script = scripted(3)
     tokens, scores = script.run(strategy)
     for sentence in range(3):
         expected = reference.all_hypotheses(script.log_probs(sentence, reference), LIMIT, IDS, alpha, kind)
@@ -110,10 +66,10 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(kind, alpha, referenc
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
-def test_limits_are_each_sentences_own(kind, alpha, reference):
+def test_limits_are_each_sentences_own(kind, alpha, reference, scripted):
     limits = [2, 4, 1, 3]
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=alpha, length_penalty_kind=kind)
-    script = Script(4, seed=1)
+    script = scripted(4, seed=1)
     tokens, scores = script.run(strategy, limits=limits)
     for sentence, limit in enumerate(limits):
         expected = reference.all_hypotheses(script.log_probs(sentence, reference), limit, IDS, alpha, kind)
@@ -121,9 +77,9 @@ def test_limits_are_each_sentences_own(kind, alpha, reference):
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
-def test_places_without_a_hypothesis_are_marked(kind, alpha):
+def test_places_without_a_hypothesis_are_marked(kind, alpha, scripted):
     strategy = BeamSearch(beam_size=5, n_best=5, length_penalty=alpha, length_penalty_kind=kind)
-    tokens, scores = Script(2).run(strategy, limits=[1, 2])
+    tokens, scores = scripted(2).run(strategy, limits=[1, 2])
     possible = np.array([[True] + [False] * 4, [True] * 4 + [False]])
     assert (scores[~possible] == search.IMPOSSIBLE).all()
     assert (scores[possible] > -100).all()
@@ -134,9 +90,9 @@ def test_places_without_a_hypothesis_are_marked(kind, alpha):
 @pytest.mark.parametrize("beam_size", [2, 5])
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
 @pytest.mark.parametrize("eos_bonus", [-2.0, 0.0, 2.0])
-def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bonus, reference):
+def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bonus, reference, scripted):
     """The reference keeps the same beam and always runs to the limit."""
-    script = Script(10, seed=2, eos_bonus=eos_bonus)
+    script = scripted(10, seed=2, eos_bonus=eos_bonus)
     n_best = beam_size - 1
     strategy = BeamSearch(beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_penalty_kind=kind)
     tokens, scores = script.run(strategy)
@@ -147,14 +103,14 @@ def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bon
 
 
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(), BeamSearch(n_best=4)], ids=repr)
-def test_really_stops_early(strategy, count_steps):
-    script = Script(3, eos_bonus=30.0)
+def test_really_stops_early(strategy, count_steps, scripted):
+    script = scripted(3, eos_bonus=30.0)
     script.run(strategy)
     assert count_steps == [1 if strategy.n_best == 1 else 2]
 
 
-def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, reference):
-    script = Script(2, seed=3)
+def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, reference, scripted):
+    script = scripted(2, seed=3)
     script.table[0, ..., IDS.eos] += 30
     script.table[1, ..., IDS.eos] -= 30
     tokens, scores = script.run(BeamSearch())
@@ -166,24 +122,24 @@ def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, referen
 
 @pytest.mark.skipif(not kv_cache.GROWS, reason="shapes are static")
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(beam_size=2)], ids=repr)
-def test_what_is_settled_is_put_aside(strategy):
+def test_what_is_settled_is_put_aside(strategy, scripted):
     """Sentence i of eight may have i + 1 tokens, and does not end before."""
-    script = Script(8, seed=12, eos_bonus=-30.0, limit=8)
+    script = scripted(8, seed=12, eos_bonus=-30.0, limit=8)
     tokens, _ = script.run(strategy, limits=range(1, 9), max_length=8)
     assert [len(without_padding(row[0])) for row in tokens] == [*range(1, 9)]
     # A round ends when a quarter is settled: after steps 2, 4, 5, 6, 7 and 8, with 6, 4, 3, 2, 1 and 0 left.
     assert script.rows == [strategy.beam_size * left for left in (8, 8, 6, 6, 4, 3, 2, 1)]
 
 
-def test_a_beam_of_one_without_penalty_is_greedy_search():
-    script = Script(30, seed=4)
+def test_a_beam_of_one_without_penalty_is_greedy_search(scripted):
+    script = scripted(30, seed=4)
     greedy, beam = script.run(GreedySearch()), script.run(BeamSearch(beam_size=1, length_penalty=0.0))
     assert [without_padding(row) for row in greedy[0][:, 0]] == [without_padding(row) for row in beam[0][:, 0]]
     np.testing.assert_allclose(greedy[1], beam[1], atol=1e-5)
 
 
-def test_greedy_takes_the_likeliest_token(reference):
-    script = Script(30, seed=5)
+def test_greedy_takes_the_likeliest_token(reference, scripted):
+    script = scripted(30, seed=5)
     tokens, scores = script.run(GreedySearch())
     assert tokens.shape[:2] == scores.shape == (30, 1)
     lengths = set()
@@ -194,23 +150,23 @@ def test_greedy_takes_the_likeliest_token(reference):
     assert lengths == {1, 2, 3, 4}
 
 
-def test_greedy_forces_the_end_at_each_sentences_limit():
-    script = Script(3, seed=6, eos_bonus=-30.0)
+def test_greedy_forces_the_end_at_each_sentences_limit(scripted):
+    script = scripted(3, seed=6, eos_bonus=-30.0)
     tokens, scores = script.run(GreedySearch(), limits=[1, 3, 2])
     assert [len(without_padding(row)) for row in tokens[:, 0]] == [1, 3, 2]
     assert (scores < -20).all()
 
 
-def test_n_best_is_in_order_and_starts_with_the_best():
-    script = Script(10, seed=7)
+def test_n_best_is_in_order_and_starts_with_the_best(scripted):
+    script = scripted(10, seed=7)
     four, one = (script.run(BeamSearch(beam_size=4, n_best=n, length_penalty=0.6)) for n in (4, 1))
     assert (np.diff(four[1], axis=-1) <= 0).all()
     assert [without_padding(row[0]) for row in four[0]] == [without_padding(row[0]) for row in one[0]]
     np.testing.assert_allclose(four[1][:, :1], one[1], atol=1e-6)
 
 
-def test_a_batch_gives_what_each_sentence_gives_alone():
-    script = Script(6, seed=8)
+def test_a_batch_gives_what_each_sentence_gives_alone(scripted):
+    script = scripted(6, seed=8)
     tokens, scores = script.run(BeamSearch(n_best=3))
     table = script.table
     for sentence in range(6):
@@ -223,8 +179,8 @@ def test_a_batch_gives_what_each_sentence_gives_alone():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(length_penalty=0.0)], ids=repr)
-def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, reference):
-    script = Script(5, seed=9)
+def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, reference, scripted):
+    script = scripted(5, seed=9)
     script.table = ops.cast(script.table, dtype)
     tokens, scores = script.run(strategy)
     script.table = to_numpy(ops.cast(script.table, "float32"))
@@ -235,8 +191,8 @@ def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, refer
         assert scores[sentence, 0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_special_ids_are_not_fixed(reference):
-    script, ids = Script(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
+def test_special_ids_are_not_fixed(reference, scripted):
+    script, ids = scripted(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=0.6)
     tokens, scores, _ = script.search(strategy, Sentences(ops.convert_to_tensor([3])), LIMIT, ids)
     score, hypothesis = reference.all_hypotheses(script.log_probs(0, reference), 3, ids, 0.6, "gnmt")[0]

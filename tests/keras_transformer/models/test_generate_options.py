@@ -1,0 +1,188 @@
+"""What `generate` can be told beside the beam, and what a model says of given pairs."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+
+to_numpy = keras.ops.convert_to_numpy
+VOCAB, EOS = 11, 3
+SOURCE = np.array([[4, 5, 6, 7, 8, 3], [9, 10, 3, 0, 0, 0], [3, 0, 0, 0, 0, 0], [7, 7, 7, 3, 0, 0]], "int32")
+PREFIX = np.array([[5, 6], [9, 0], [0, 0], [1, 4]], "int32")
+SCORED = {
+    "greedy": GreedySearch(extra_length=3, token_scores=True),
+    "beam": BeamSearch(beam_size=3, n_best=3, extra_length=3, token_scores=True),
+    "sampling": Sampling(extra_length=3, token_scores=True, n_samples=2, seed=1),
+}
+
+
+def make(randomize, seed=3, **fields):
+    sizes = {"vocab_size": VOCAB, "num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 13}
+    return randomize(Transformer(TransformerConfig(**{**sizes, **fields})), seed=seed, scale=0.4)
+
+
+@pytest.fixture(scope="module")
+def model(randomize):
+    """The tests leave it as it is, so that each strategy is compiled once."""
+    return make(randomize)
+
+
+@pytest.mark.parametrize("prefix", [None, PREFIX], ids=["free", "prefix"])
+@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, reference):
+    tokens, scores, token_scores = model.generate(SOURCE, strategy, prefix)
+    assert token_scores.shape == tokens.shape and token_scores.dtype == np.float32
+    penalties = reference.penalty((tokens != 0).sum(axis=2), strategy.length_penalty, "gnmt")
+    np.testing.assert_allclose(token_scores.sum(axis=2) / penalties, scores, atol=1e-4)
+    for rank in range(strategy.n_best):
+        np.testing.assert_allclose(token_scores[:, rank], model.token_log_probs(SOURCE, tokens[:, rank]), atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+def test_every_hypothesis_begins_with_its_prefix(model, strategy):
+    free, led = model.generate(SOURCE, strategy), model.generate(SOURCE, strategy, PREFIX.tolist())
+    for row, ids in enumerate(PREFIX):
+        ids = ids[ids != 0]
+        assert (led.tokens[row, :, : len(ids)] == ids).all()
+    length = min(free.tokens.shape[2], led.tokens.shape[2])
+    np.testing.assert_array_equal(free.tokens[2, :, :length], led.tokens[2, :, :length])
+    assert (free.tokens[0, :, :2] != led.tokens[0, :, :2]).any()
+
+
+def test_greedy_search_goes_on_from_its_own_beginning_as_before(model):
+    expected = model.generate(SOURCE, GreedySearch(extra_length=3))
+    prefix = np.where(expected.tokens[:, 0, :2] == EOS, 0, expected.tokens[:, 0, :2])
+    found = model.generate(SOURCE, GreedySearch(extra_length=3), prefix)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
+
+
+def test_a_prefix_longer_than_the_limit_is_followed_by_the_end(model):
+    prefix = np.full((4, 9), 5)
+    tokens = model.generate(SOURCE, GreedySearch(extra_length=1), prefix).tokens[:, 0]
+    assert tokens.shape[1] == 10
+    assert (tokens[:, :9] == 5).all() and (tokens[:, 9] == EOS).all()
+
+
+def test_a_prefix_of_no_columns_is_none(model):
+    greedy = GreedySearch(extra_length=3)
+    found, expected = model.generate(SOURCE, greedy, np.zeros((4, 0), "int32")), model.generate(SOURCE, greedy)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        (PREFIX[:3], "`prefix` must have as many rows as `source`. Received: 3 and 4 rows"),
+        ([[0, 5]] * 4, "`prefix` must have its padding after each row's ids"),
+        ([[2, 5]] * 4, "`prefix` must not hold `bos_id`. Received: 2"),
+        ([[5, 3]] * 4, "`prefix` must not hold `eos_id`. Received: 3"),
+        ([[VOCAB]] * 4, r"`prefix` must hold ids in \[0, 11\). Received: 11"),
+        ([5, 6, 7, 8], r"`prefix` must be int ids of shape \(batch, prefix_length\). Received: shape=\(4,\)"),
+        ([[5], [6, 7], [8], [9]], "`prefix` must have rows of one length"),
+    ],
+)
+def test_bad_prefixes(model, prefix, message):
+    with pytest.raises(ValueError, match=message):
+        model.generate(SOURCE, prefix=prefix)
+
+
+def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
+    model = make(randomize, positions="learned", max_length=7)
+    assert model.generate(SOURCE, GreedySearch(), np.full((4, 6), 5)).tokens[0, 0].tolist() == [5] * 6 + [EOS]
+    with pytest.raises(ValueError, match="`prefix` must be shorter than `max_length`=7.*Received: prefix_length=7"):
+        model.generate(SOURCE, GreedySearch(), np.full((4, 7), 5))
+
+
+def test_minimal_length(model):
+    lengths = [
+        (model.generate(SOURCE, BeamSearch(extra_length=2, length_penalty=0.0, min_length=n)).tokens != 0).sum(axis=2)
+        for n in (0, 5)
+    ]
+    limits = (SOURCE != 0).sum(axis=1) + 2
+    assert (lengths[0][:, 0] < np.minimum(6, limits)).any()
+    assert (lengths[1][:, 0] >= np.minimum(6, limits)).all()
+
+
+def test_samples_repeat_by_their_seed_and_differ_without_one(model, monkeypatch):
+    one, same, other = (model.generate(SOURCE, Sampling(seed=seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.tokens, same.tokens)
+    np.testing.assert_array_equal(one.scores, same.scores)
+    assert (one.scores != other.scores).any()
+    traced = []
+    monkeypatch.setattr(Transformer, "search", lambda *args, **kwargs: traced.append(args))
+    drawn = [model.generate(SOURCE, Sampling()).scores.tobytes() for _ in range(3)]
+    assert len(set(drawn)) == 3
+    assert not traced  # All seeds share one compiled search.
+
+
+def test_more_padding_changes_no_sample(model):
+    strategy = Sampling(seed=4, n_samples=2)
+    one, other = model.generate(SOURCE, strategy), model.generate(np.pad(SOURCE, ((0, 0), (0, 13))), strategy)
+    np.testing.assert_array_equal(one.tokens, other.tokens)
+
+
+def test_samples_of_one_candidate_are_greedy_search(model):
+    drawn, greedy = model.generate(SOURCE, Sampling(top_k=1)), model.generate(SOURCE, GreedySearch())
+    np.testing.assert_array_equal(drawn.tokens, greedy.tokens)
+    np.testing.assert_allclose(drawn.scores, greedy.scores, atol=1e-4)
+
+
+def test_sampling_in_mixed_precision_keeps_its_noise(randomize):
+    config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
+    model = randomize(Transformer(config, dtype="mixed_float16"), scale=0.4)
+    seen = []
+    model.search = lambda source, strategy, noise: seen.append(noise.dtype) or (source, source, ())
+    model._compiled("search", strategy=Sampling()).run(source=SOURCE, noise=Sampling().noise(4, 9))
+    assert {keras.backend.standardize_dtype(dtype) for dtype in seen} == {"float32"}
+
+
+@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+def test_an_empty_batch_has_empty_token_scores(model, strategy):
+    found = model.generate(np.zeros((0, 5), "int32"), strategy)
+    assert found.token_scores.shape == found.tokens.shape == (0, strategy.n_best, 0)
+
+
+def test_token_log_probs_are_of_one_plain_pass(model, reference):
+    target = np.array([[8, 9, 3, 0], [3, 0, 0, 0], [0, 0, 0, 0], [5, 5, 5, 5]])
+    log_probs = model.token_log_probs(SOURCE, target)
+    shifted = np.concatenate([np.full((4, 1), 2), target[:, :-1]], axis=1)
+    for row in range(4):
+        source = SOURCE[row : row + 1, : (SOURCE[row] != 0).sum()]
+        logits = to_numpy(model({"source": source, "target": shifted[row : row + 1]}))[0]
+        expected = np.take_along_axis(reference.log_softmax(logits), target[row][:, None], axis=1)[:, 0]
+        np.testing.assert_allclose(log_probs[row], np.where(target[row] == 0, 0, expected), atol=1e-4)
+    assert log_probs.dtype == np.float32 and (log_probs[0, :3] < 0).all()
+    assert model.token_log_probs(SOURCE, np.zeros((4, 0), "int32")).shape == (4, 0)
+
+
+def test_attention_scores_are_those_of_the_layers(model):
+    target = np.array([[8, 9, 3], [3, 0, 0], [5, 3, 0], [4, 5, 3]])
+    scores = model.attention_scores(SOURCE, target)
+    assert len(scores) == 2 and {x.shape for x in scores} == {(4, 2, 3, 6)}
+    shifted = np.concatenate([np.full((4, 1), 2), target[:, :-1]], axis=1)
+    logits, expected = model.decode(shifted, model.encode(SOURCE), return_attention_scores=True)
+    np.testing.assert_allclose(logits, model({"source": SOURCE, "target": shifted}), atol=1e-5)
+    is_real = (target != 0)[:, None, :, None]
+    for one, other in zip(scores, expected, strict=True):
+        np.testing.assert_allclose(one, to_numpy(other) * is_real, atol=1e-5)
+        np.testing.assert_allclose(one.sum(axis=3), np.broadcast_to(is_real[..., 0], (4, 2, 3)), atol=1e-5)
+        assert not (one * (SOURCE == 0)[:, None, None]).any()
+    assert np.abs(scores[0] - scores[1]).max() > 1e-3
+    assert [x.shape for x in model.attention_scores(SOURCE, np.zeros((4, 0), "int32"))] == [(4, 2, 0, 6)] * 2
+
+
+@pytest.mark.parametrize("method", ["token_log_probs", "attention_scores"])
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ([[5, 3]], "`source` and `target` must have as many rows. Received: 4 and 1 rows"),
+        ([[VOCAB]] * 4, r"`target` must hold ids in \[0, 11\). Received: 11"),
+        ([[0.5]] * 4, r"`target` must be int ids of shape \(batch, target_length\)"),
+    ],
+)
+def test_bad_pairs(model, method, target, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(model, method)(SOURCE, target)
