@@ -32,7 +32,7 @@ class Greedy(Candidates):
     def choose(self, s, logits):
         """The next token of each row and its log probability, `(rows,)`."""
         tokens, log_probs = self.candidates(s, logits, 1)
-        best = ops.argmax(log_probs, axis=-1, keepdims=True)
+        _, best = ops.top_k(log_probs, 1)  # `argmax` has no ONNX equivalent on TensorFlow.
         return (ops.take_along_axis(x, best, axis=-1)[:, 0] for x in (tokens, log_probs))
 
     def is_unsettled(self, s):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 
@@ -140,7 +141,7 @@ def test_interfaces(folder):
 
 def test_metadata(proto, exported):
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
-    search = {"beam_size": 4, "length_penalty": 0.6, "length_penalty_kind": "gnmt", "extra_length": 5, "n_best": 4}
+    search = dataclasses.asdict(BeamSearch(extra_length=5, n_best=4))
     assert json.loads(metadata["search"]) == search
     assert json.loads(metadata["config"])["vocab_size"] == 300
     sha256 = Tokenizer(exported / "tokenizer.model").sha256

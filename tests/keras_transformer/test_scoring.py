@@ -20,9 +20,9 @@ def path(tmp_path_factory, randomize):
     """A model directory of random weights, with a tokenizer of each side."""
     directory = ModelDirectory(tmp_path_factory.mktemp("run"))
     sides = ["one two three", "eins zwei drei"]
-    directory.write_tokenizers(tuple(train_sentencepiece([s], TokenizerConfig(vocab_size=268)) for s in sides))
+    directory.write_tokenizers(tuple(train_sentencepiece([s], TokenizerConfig(vocab_size=270)) for s in sides))
     config = TransformerConfig(
-        vocab_size=268, num_layers=1, d_model=8, num_heads=2, d_ff=12, positions="learned", max_length=30
+        vocab_size=270, num_layers=1, d_model=8, num_heads=2, d_ff=12, positions="learned", max_length=30
     )
     randomize(Transformer(config), scale=0.3).save(directory.model_file)
     directory.write_record({}, finished=True)
@@ -37,7 +37,7 @@ def scorer(path):
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "source").write_text("one two\r\ntwo\n\nthree one", encoding="utf-8")
-    (tmp_path / "target.gz").write_bytes(gzip.compress("eins\nzwei zwei drei\ndrei\n\n".encode()))
+    (tmp_path / "target.gz").write_bytes(gzip.compress(b"eins\nzwei zwei drei\ndrei\n\n"))
     (tmp_path / "short").write_text("eins\nzwei\n")
     return tmp_path
 

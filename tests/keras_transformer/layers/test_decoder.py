@@ -158,3 +158,39 @@ def test_frozen_layer_has_nothing_to_train(layer):
 def test_num_layers_must_be_positive():
     with pytest.raises(ValueError, match="`num_layers` must be at least 1. Received: num_layers=-2"):
         Decoder(num_layers=-2, **SIZES)
+
+
+def test_attention_scores_are_returned_beside_the_output(layer):
+    masks = {"target_mask": TARGET_MASK, "memory_mask": MEMORY_MASK}
+    result, scores = layer(X, MEMORY, **masks, return_attention_scores=True)
+    np.testing.assert_array_equal(output(result), output(layer(X, MEMORY, **masks)))
+    layers = layer.layers if isinstance(layer, Decoder) else [layer]
+    scores = scores if isinstance(layer, Decoder) else (scores,)
+    x = X
+    for part, weights in zip(layers, scores, strict=True):
+        attended = part.self_attention(x, query_mask=TARGET_MASK, use_causal_mask=True)
+        attention = part.cross_attention.sublayer
+        _, expected = attention(attended, MEMORY, value_mask=MEMORY_MASK, return_attention_scores=True)
+        np.testing.assert_allclose(to_numpy(weights), to_numpy(expected), atol=1e-6)
+        x = part(x, MEMORY, **masks)
+    assert scores[-1].shape == (BATCH, 3, TARGET, SOURCE)
+
+
+def test_attention_scores_stand_before_the_cache(layer):
+    cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, TARGET)
+    options = {"memory_mask": MEMORY_MASK, "return_attention_scores": True}
+    _, expected = layer(X, MEMORY, **options)
+    for offset in range(TARGET):
+        x = X[:, offset : offset + 1]
+        _, scores, cache = layer(x, MEMORY, **options, cache=cache, offset=offset)
+        for one, other in zip(keras.tree.flatten(scores), keras.tree.flatten(expected), strict=True):
+            np.testing.assert_allclose(to_numpy(one)[:, :, 0], to_numpy(other)[:, :, offset], atol=1e-5)
+
+
+def test_symbolic_attention_scores(layer):
+    inputs = [keras.Input((None, D_MODEL)), keras.Input((None, D_MEMORY))]
+    model = keras.Model(inputs, layer(*inputs, return_attention_scores=True))
+    shapes = [tuple(x.shape) for x in keras.tree.flatten(model.output)]
+    found = [x.shape for x in keras.tree.flatten(model([X, MEMORY]))]
+    assert shapes[0] == (None, None, D_MODEL) and {shape[1] for shape in shapes[1:]} == {3}
+    assert found == [X.shape] + [(BATCH, 3, TARGET, SOURCE)] * (2 if isinstance(layer, Decoder) else 1)

@@ -129,3 +129,26 @@ def test_frozen_layer_has_nothing_to_train(layer):
 def test_num_layers_must_be_positive():
     with pytest.raises(ValueError, match="`num_layers` must be at least 1. Received: num_layers=0"):
         Encoder(num_layers=0, **SIZES)
+
+
+def test_attention_scores_are_returned_beside_the_output(layer):
+    output, scores = layer(X, mask=MASK, return_attention_scores=True)
+    np.testing.assert_array_equal(to_numpy(output), to_numpy(layer(X, mask=MASK)))
+    layers = layer.layers if isinstance(layer, Encoder) else [layer]
+    scores = scores if isinstance(layer, Encoder) else (scores,)
+    x = X
+    for part, weights in zip(layers, scores, strict=True):
+        attention = part.self_attention.sublayer
+        _, expected = attention(x, query_mask=MASK, return_attention_scores=True)
+        np.testing.assert_allclose(to_numpy(weights), to_numpy(expected), atol=1e-6)
+        x = part(x, mask=MASK)
+    assert not to_numpy(scores[-1])[np.broadcast_to(~MASK[:, None, None], scores[-1].shape)].any()
+
+
+def test_symbolic_attention_scores(layer):
+    inputs = keras.Input((None, D_MODEL))
+    model = keras.Model(inputs, layer(inputs, return_attention_scores=True))
+    shapes = [tuple(x.shape) for x in keras.tree.flatten(model.output)]
+    found = [x.shape for x in keras.tree.flatten(model(X))]
+    assert shapes[0] == (None, None, D_MODEL) and {shape[1] for shape in shapes[1:]} == {3}
+    assert found == [X.shape] + [(BATCH, 3, LENGTH, LENGTH)] * (2 if isinstance(layer, Encoder) else 1)

@@ -1,0 +1,82 @@
+"""Every option of the search works inside the exported graphs as in Keras."""
+
+import json
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.onnx import write_onnx
+from keras_transformer.export.saved_model import write_saved_model
+from keras_transformer.export.verify import made_up_batches
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+STRATEGIES = {
+    "beam": BeamSearch(beam_size=3, n_best=3, extra_length=4, min_length=4, no_repeat_ngram_size=2, token_scores=True),
+    "greedy": BeamSearch(beam_size=1, extra_length=4, token_scores=True, no_repeat_ngram_size=1),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Of random weights."""
+    keras.utils.set_random_seed(5)
+    model = Transformer(TransformerConfig(vocab_size=270, num_layers=1, d_model=8, num_heads=2, d_ff=12))
+    rng = np.random.default_rng(5)
+    model.set_weights([weight + rng.normal(scale=0.4, size=weight.shape) for weight in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    directory = ModelDirectory(tmp_path_factory.mktemp("model"))
+    directory.write_tokenizers((train_sentencepiece(["one two three"], TokenizerConfig(vocab_size=270)),))
+    return directory
+
+
+def saved_model(path):
+    loaded = tf.saved_model.load(str(path))
+
+    def run(source):
+        result = loaded.signatures["tokens"](source=tf.constant(source))
+        return {name: value.numpy() for name, value in result.items()}
+
+    return run, json.loads(loaded.search_options().numpy())
+
+
+def onnx_model(path):
+    session = onnxruntime.InferenceSession(path / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    metadata = session.get_modelmeta().custom_metadata_map
+    return lambda source: dict(zip(names, session.run(names, {"source": source}), strict=True)), json.loads(
+        metadata["search"]
+    )
+
+
+@pytest.mark.parametrize(("write", "load"), [(write_saved_model, saved_model), (write_onnx, onnx_model)])
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, write, load):
+    tokenizer = Tokenizer(directory.tokenizer_files[0])
+    write(model, directory, (tokenizer, tokenizer), strategy, tmp_path / "export")
+    program, options = load(tmp_path / "export")
+    assert BeamSearch(**options) == strategy
+    for source in made_up_batches(270, longest=9, seed=1)[7:10]:
+        expected, found = model.generate(source, strategy), program(source)
+        assert set(found) == set(expected._fields)
+        length = expected.tokens.shape[2]
+        np.testing.assert_array_equal(found["tokens"][:, :, :length], expected.tokens)
+        assert not found["tokens"][:, :, length:].any()
+        np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
+        np.testing.assert_allclose(found["token_scores"][:, :, :length], expected.token_scores, atol=1e-4)
+
+
+def test_the_options_are_the_export_configurations():
+    config = ExportConfig(beam_size=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
+    assert config.strategy == BeamSearch(beam_size=2, n_best=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
