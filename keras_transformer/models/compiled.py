@@ -1,4 +1,4 @@
-"""Compiled methods of a `Transformer`: a thin Keras model whose call is the method."""
+"""Compiled functions of a `Transformer`: a thin Keras model whose call is the function."""
 
 import sys
 
@@ -12,34 +12,34 @@ _LENGTH_STEP = 16
 
 
 class Compiled(keras.Model):
-    """A method of a model run by `predict_on_batch`, which compiles it. Eager search is 100 times slower.
+    """A function of a model run by `predict_on_batch`, which compiles it. Eager search is 100 times slower.
 
     Args:
         transformer: the model.
-        method: name of a method of tensors.
-        **options: of the method, beside its tensors; the same in every call.
+        function: of the model and of tensors, called by their names.
+        **options: of the function, beside its tensors; the same in every call.
     """
 
-    def __init__(self, transformer, method, **options):
+    def __init__(self, transformer, function, **options):
         # No casting of what comes in: noise in half precision would be too coarse.
-        super().__init__(name=method.strip("_"), dtype=transformer.dtype_policy, autocast=False)
+        super().__init__(name=function.__name__, dtype=transformer.dtype_policy, autocast=False)
         self.transformer = transformer
-        self.method = method
+        self.function = function
         self.options = options
         # Dynamic shapes run without XLA; JAX always compiles.
         self.jit_compile = not kv_cache.GROWS
 
     def call(self, inputs):
-        return getattr(self.transformer, self.method)(**inputs, **self.options)
+        return self.function(self.transformer, **inputs, **self.options)
 
     def run(self, **arrays):
         """The result for one batch.
 
         Args:
-            **arrays: the method's tensors, by name.
+            **arrays: the function's tensors, by name.
 
         Returns:
-            The method's result, in arrays.
+            The function's result, in arrays.
         """
         return self.predict_on_batch(arrays)
 

@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Hypotheses, Sampling, Sentences, SpecialIds, run_search
-from keras_transformer.losses import token_cross_entropy
+from keras_transformer.models import teacher_forcing
 from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix
 from keras_transformer.models.compiled import Compiled, rounded
 from keras_transformer.models.parts import make_layers
@@ -58,7 +58,7 @@ class Transformer(keras.Model):
         logits = self.decode(target, self.encode(source))
         super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, **kwargs)
         self.dtype_policy = policy
-        # One of each method and strategy; behind a function, where Keras does not track them as layers.
+        # One of each function and strategy; behind a function, where Keras does not track them as layers.
         self._compiled = functools.cache(functools.partial(Compiled, self))
 
     def encode(self, source, source_mask=None):
@@ -172,7 +172,7 @@ class Transformer(keras.Model):
             max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
             arrays["noise"] = strategy.noise(len(source), max_length)
             strategy = dataclasses.replace(strategy, seed=None)  # One compiled search for all seeds.
-        tokens, scores, token_scores = self._compiled("search", strategy=strategy).run(**arrays)
+        tokens, scores, token_scores = self._compiled(Transformer.search, strategy=strategy).run(**arrays)
         used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
         token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
         return Hypotheses(tokens[:, :, :used], scores, token_scores)
@@ -201,7 +201,7 @@ class Transformer(keras.Model):
         if target.size == 0:
             return np.zeros(target.shape, "float32")
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
-        return self._compiled("_token_log_probs").run(**arrays)[:, : target.shape[1]]
+        return self._compiled(teacher_forcing.token_log_probs).run(**arrays)[:, : target.shape[1]]
 
     def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:
         """How the making of each token of given targets attends to the source; compiled.
@@ -231,24 +231,8 @@ class Transformer(keras.Model):
             shape = (len(source), self.config.num_heads, *lengths)
             return tuple(np.zeros(shape, "float32") for _ in range(self.config.num_layers))
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
-        scores = self._compiled("_attention_scores").run(**arrays)
+        scores = self._compiled(teacher_forcing.attention_scores).run(**arrays)
         return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)
-
-    def _token_log_probs(self, source, target):
-        logits, _ = self._teacher_forced(source, target)
-        is_real = masks.padding_mask(target, self.config.pad_id)
-        return ops.where(is_real, -token_cross_entropy(target, logits), 0.0)
-
-    def _attention_scores(self, source, target):
-        is_real = masks.padding_mask(target, self.config.pad_id)[:, None, :, None]
-        return tuple(ops.where(is_real, x, 0.0) for x in self._teacher_forced(source, target)[1])
-
-    def _teacher_forced(self, source, target):
-        """Logits of each token after those before it, and the attention weights."""
-        mask = masks.padding_mask(source, self.config.pad_id)
-        start = ops.full_like(target[:, :1], self.config.bos_id)
-        shifted = ops.concatenate([start, target[:, :-1]], axis=1)
-        return self.decode(shifted, self.encode(source, mask), memory_mask=mask, return_attention_scores=True)
 
     def _rounded(self, ids):
         return rounded(ids, self.config.pad_id, self.config.max_length)

@@ -168,7 +168,9 @@ def test_attention_scores_are_returned_beside_the_output(layer):
     scores = scores if isinstance(layer, Decoder) else (scores,)
     x = X
     for part, weights in zip(layers, scores, strict=True):
-        attended = part.self_attention(x, query_mask=TARGET_MASK, use_causal_mask=True)
+        attended = part.self_attention.call(
+            keras.ops.convert_to_tensor(x), query_mask=TARGET_MASK, use_causal_mask=True
+        )
         attention = part.cross_attention.sublayer
         _, expected = attention(attended, MEMORY, value_mask=MEMORY_MASK, return_attention_scores=True)
         np.testing.assert_allclose(to_numpy(weights), to_numpy(expected), atol=1e-6)
