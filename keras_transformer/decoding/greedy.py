@@ -68,12 +68,11 @@ class Sampler(Greedy):
         """The drawn token of each row and its log probability under the model, `(rows,)`."""
         tokens, log_probs = self.candidates(s, logits, self.top_k or logits.shape[-1])
         probabilities = self._truncated(log_probs)
-        # The first whose cumulative probability exceeds the noise.
         cumulative = ops.cumsum(probabilities, axis=-1)
-        total = cumulative[:, -1:]
-        level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * total
-        is_below = ops.logical_and(cumulative <= level, cumulative < total)
-        drawn = ops.sum(ops.cast(is_below, "int32"), axis=-1, keepdims=True)
+        level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
+        # The first whose cumulative probability exceeds the noise's share; whatever the rounding, a kept one.
+        rank = ops.where(probabilities > 0, 1.0 + ops.cast(cumulative > level, "float32"), 0.0)
+        _, drawn = ops.top_k(rank, 1)
         return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
 
     def is_unsettled(self, s):
