@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.translation import load_tokenizers, longest_source, pad
+from keras_transformer.translation import longest_source, pad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Scorer:
         directory: a finished model directory.
 
     Raises:
-        ValueError: if the directory holds no finished model, or its weights cannot be read.
+        ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer is
+            another model's.
 
     Example:
 
@@ -45,12 +46,9 @@ class Scorer:
     """
 
     def __init__(self, directory: str | Path):
-        from keras_transformer.saving import load_model
+        from keras_transformer.saving import load_finished
 
-        directory = ModelDirectory(directory)
-        directory.require_finished()
-        self.model = load_model(directory.model_file, compile=False)
-        self.tokenizers = load_tokenizers(directory)
+        self.model, self.tokenizers = load_finished(ModelDirectory(directory))
         self.longest = longest_source(self.model.config.max_length)
 
     def score(self, source: Sequence[str], target: Sequence[str], batch_size: int = 32) -> list[PairScore]:
