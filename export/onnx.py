@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_transformer.cache import KeyValue
 from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products, simplify_gathers
-from keras_transformer.export.onnx_passes import hoist_loop_invariants
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes
 from keras_transformer.export.onnx_quantization import quantize_matrices
 from keras_transformer.export.onnx_weights import WeightsFile
 from keras_transformer.masks import padding_mask
@@ -141,6 +141,7 @@ def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
     fuse_layer_normalizations(proto.graph)
     simplify_gathers(proto.graph)
     merge_products(proto.graph)
+    share_transposes(proto.graph)
     _describe(proto.graph.input, inputs)
     _describe(proto.graph.output, outputs)
     proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"

@@ -1,6 +1,8 @@
 """Passes over ONNX graphs that make what tf2onnx writes fit for serving."""
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from keras_transformer.export.onnx_graphs import captured, subgraphs
 
@@ -28,6 +30,28 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
             graph.initializer.extend(moved)
             for tensor in moved:
                 body.initializer.remove(tensor)
+
+
+def share_transposes(graph: onnx.GraphProto) -> None:
+    """Makes a matrix that is another one transposed from that one, so that it need not be stored.
+
+    Outside of loops tf2onnx folds the transpose of an embedding that is the output's matrix too.
+
+    Args:
+        graph: changed in place.
+    """
+    matrices = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) == 2}
+    for tensor in [*graph.initializer]:
+        matrix = matrices.pop(tensor.name, np.zeros(0))
+        twin = next((name for name, other in matrices.items() if _is_transpose(matrix, other)), None)
+        if twin:
+            graph.initializer.remove(tensor)
+            graph.node.insert(0, helper.make_node("Transpose", [twin], [tensor.name], perm=[1, 0]))
+
+
+def _is_transpose(matrix, other):
+    is_like = matrix.shape == other.shape[::-1] and np.array_equal(matrix[:, 0], other[0])  # Spares comparing the rest.
+    return is_like and np.array_equal(matrix, other.T)
 
 
 def _take_invariant_nodes(body):

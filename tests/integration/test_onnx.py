@@ -92,9 +92,12 @@ def test_the_embedding_is_stored_once(exported, quantize):
 
 @pytest.mark.parametrize("quantize", ["int8", "float16"])
 def test_quantised_clients_translate(exported, lines, quantize):
-    expected = OnnxTranslator(exported).translate(lines)
+    """Scores next to those of the float32 export, though not its own."""
     found = OnnxTranslator(exported, quantize=quantize).translate(lines, batch_size=1)
-    assert sum(a.text == b.text for a, b in zip(expected, found, strict=True)) > len(lines) / 2
+    expected = OnnxTranslator(exported).translate(lines)
+    differences = np.array([a.score - b.score for a, b in zip(expected, found, strict=True)])
+    assert np.abs(differences).mean() < 0.3 and differences.any()
+    assert all(translation.text for translation in found)
 
 
 def test_only_standard_operators(proto):
