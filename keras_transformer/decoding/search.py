@@ -40,7 +40,7 @@ class Sentences(NamedTuple):
     """What a search is told of its sentences: tensors of a row a sentence."""
 
     limits: Any  # int32 (batch,): most tokens of each hypothesis, the end counted; at least 1
-    prefix: Any = ()  # int32 (batch, prefix_length): how each hypothesis begins, then padding; shorter than its limit
+    prefix: Any = ()  # int32 (batch, prefix_length): how each hypothesis begins, whatever its limit, then padding
     noise: Any = ()  # float32 (batch, n_samples, max_length or more): uniform in [0, 1), one number a token to draw
 
 

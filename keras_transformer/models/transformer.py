@@ -121,8 +121,6 @@ class Transformer(keras.Model):
         limits = ops.sum(ops.cast(mask, "int32"), axis=-1) + strategy.extra_length
         if prefix is not None:
             max_length = max_length + ops.shape(prefix)[1]
-            is_real = masks.padding_mask(prefix, self.config.pad_id)
-            limits = ops.maximum(limits, ops.sum(ops.cast(is_real, "int32"), axis=-1) + 1)
         limits = ops.clip(limits, 1, self.config.max_length or max_length)
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
         sentences = Sentences(limits, *(() if x is None else x for x in (prefix, noise)))
@@ -141,7 +139,7 @@ class Transformer(keras.Model):
             source: int ids `(batch, source_length)`, padded with `pad_id`; an array or nested lists.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`, the paper's.
             prefix: int ids `(batch, prefix_length)` that every hypothesis of a sentence begins with,
-                padded with `pad_id`. Its log probability counts; a limit is at least its length + 1.
+                padded with `pad_id`. Its log probability counts; of one as long as the limit the end follows.
 
         Returns:
             `Hypotheses` of NumPy arrays: tokens int32 `(batch, n_best, length)`, with the end token and
