@@ -95,7 +95,7 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def score(arguments: list[str]) -> int:
-    """Score given translations, a line each: log probability, subwords with the end, the first over the second."""
+    """Score given translations; tab separated: log probability, subwords with the end, the first over the second."""
     parser = _parser(score)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text, plain or .gz")
