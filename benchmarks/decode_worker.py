@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import sys
 import time
 
@@ -20,9 +19,8 @@ def main():
         started = time.perf_counter()
         texts = [translation.text for translation in translator.translate(lines, batch_size)]
         seconds = time.perf_counter() - started
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         subwords = sum(len(ids) for ids in target_tokenizer(directory).encode(texts))
-        answer(answers, seconds=seconds, memory=memory, subwords=subwords, texts=texts)
+        answer(answers, seconds=seconds, memory=peak_memory(), subwords=subwords, texts=texts)
 
 
 def load(directory, runtime, options):
@@ -39,6 +37,12 @@ def target_tokenizer(directory):
     from keras_transformer.translation import load_tokenizers
 
     return load_tokenizers(ModelDirectory(directory))[1]
+
+
+def peak_memory():
+    """The most MiB that were resident; `resource` would count the parent's, too."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
 
 
 def answer(stream, **values):

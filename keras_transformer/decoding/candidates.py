@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.search import IMPOSSIBLE, is_possible
+from keras_transformer.decoding.top_k import top_k
 
 
 class Candidates:
@@ -60,11 +61,10 @@ class Candidates:
     def _allowed(self, s, log_probs, width):
         """The best continuations, where what is barred is impossible."""
         if self.ngram_size:
-            log_probs = without_repeats(log_probs, s.history[0], s.step, self.ngram_size)
+            log_probs = without_repeats(log_probs, s.history[0], s.step, self.ngram_size, self.ids.pad)
         # As many more than wanted as may be barred.
         wanted = width + (3 if self.min_length else 2)
-        values, tokens = ops.top_k(log_probs, min(wanted, log_probs.shape[-1]))
-        tokens = ops.cast(tokens, "int32")
+        values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1]))
         is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)
@@ -75,7 +75,7 @@ class Candidates:
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x
 
 
-def without_repeats(log_probs, tokens, step, size):
+def without_repeats(log_probs, tokens, step, size, pad):
     """Log probabilities in which no token is possible that would complete an n-gram for the second time.
 
     Args:
@@ -83,6 +83,7 @@ def without_repeats(log_probs, tokens, step, size):
         tokens: int32 `(rows, max_length)`: what was made so far.
         step: int32 scalar: number of those tokens.
         size: n.
+        pad: the id of padding, which is made impossible in any case.
 
     Returns:
         Of the shape of `log_probs`.
@@ -94,7 +95,7 @@ def without_repeats(log_probs, tokens, step, size):
         newest = ops.take(tokens, ops.maximum(step - i, 0), axis=1)
         is_repeated = ops.logical_and(is_repeated, tokens[:, size - 1 - i : -i] == ops.expand_dims(newest, 1))
     rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(last)[0], dtype="int32"), 1), ops.shape(last))
-    barred = ops.where(is_repeated, last, 0)
+    barred = ops.where(is_repeated, last, pad)
     at = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(barred, (-1,))], axis=-1)
     return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], IMPOSSIBLE, log_probs.dtype))
 
