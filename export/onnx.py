@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_transformer.cache import KeyValue
 from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products, simplify_gathers
-from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes, sink_constants
 from keras_transformer.export.onnx_quantization import quantize_matrices
 from keras_transformer.export.onnx_weights import WeightsFile
 from keras_transformer.masks import padding_mask
@@ -47,6 +47,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         proto = _convert(*make(model, strategy))
         if quantize == "int8":
             quantize_matrices(proto.graph)
+        sink_constants(proto.graph)
         onnx.helper.set_model_props(proto, metadata)
         weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")

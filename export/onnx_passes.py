@@ -1,10 +1,12 @@
 """Passes over ONNX graphs that make what tf2onnx writes fit for serving."""
 
+import itertools
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx_graphs import captured, subgraphs
+from keras_transformer.export.onnx_graphs import captured, remove_unused, subgraphs
 
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
@@ -30,6 +32,45 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
             graph.initializer.extend(moved)
             for tensor in moved:
                 body.initializer.remove(tensor)
+
+
+def sink_constants(graph: onnx.GraphProto) -> None:
+    """Gives each subgraph initializers of its own for what it captures, be it transposed.
+
+    Runtimes pre-pack the weights of the graph that a product stands in, and hand every captured tensor to
+    a loop's body anew at each iteration. Equal weights share a place in `onnx_weights.WeightsFile`.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    _sink(graph, {}, {}, itertools.count())
+    remove_unused(graph)
+
+
+def _sink(graph, constants, transposes, numbers):
+    """See `sink_constants`; the dictionaries hold what is outside of `graph`, by name."""
+    names = {name for node in graph.node for name in node.input}
+    moved = {name: f"{name}/{next(numbers)}" for name in sorted(names & {*constants, *transposes})}
+    own = {name: constants[name] for name in moved if name in constants}
+    for name in moved.keys() - own.keys():
+        matrix = transposes[name]
+        own[matrix] = constants[matrix]
+        moved.setdefault(matrix, f"{matrix}/{next(numbers)}")
+        graph.node.insert(0, helper.make_node("Transpose", [moved[matrix]], [moved[name]], perm=[1, 0]))
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = moved.get(name, name)
+    for name, tensor in own.items():
+        graph.initializer.add().CopyFrom(tensor)
+        graph.initializer[-1].name = moved[name]
+    constants = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
+    flips = (node for node in graph.node if node.op_type == "Transpose" and node.input[0] in constants)
+    transposes = {
+        **transposes,
+        **{node.output[0]: node.input[0] for node in flips if len(constants[node.input[0]].dims) == 2},
+    }
+    for subgraph in subgraphs(graph):
+        _sink(subgraph, constants, transposes, numbers)
 
 
 def share_transposes(graph: onnx.GraphProto) -> None:

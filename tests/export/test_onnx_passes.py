@@ -3,8 +3,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_transformer.export.onnx_graphs import remove_unused
-from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes
+from keras_transformer.export.onnx_graphs import remove_unused, scopes
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes, sink_constants
 
 
 def value(name, dtype=TensorProto.FLOAT, shape=()):
@@ -188,3 +188,48 @@ def test_a_transposed_matrix_is_made_from_the_other():
     onnx.checker.check_model(model, full_check=True)
     assert {tensor.name for tensor in model.graph.initializer} == {"table", "other"}
     np.testing.assert_allclose(run(model)[0], table @ table.T @ -table)
+
+
+def looping_twice(table):
+    """A loop in a loop whose innermost body multiplies by a table and by its transpose, both from outside."""
+
+    def loop(nodes, name, trips):
+        counted = [value(f"{name}/i", TensorProto.INT64), value(f"{name}/go", TensorProto.BOOL)]
+        given, made = (value(f"{name}/{end}", shape=(2, 2)) for end in ("in", "out"))
+        keep = helper.make_node("Identity", [f"{name}/go"], [f"{name}/go_on"])
+        body = helper.make_graph(
+            [keep, *nodes], name, [*counted, given], [value(f"{name}/go_on", TensorProto.BOOL), made]
+        )
+        return helper.make_node(
+            "Loop", [trips, "", given.name.replace(name, f"{name}/first")], [f"{name}/last"], body=body
+        )
+
+    products = [
+        helper.make_node("MatMul", ["inner/in", "table"], ["product"]),
+        helper.make_node("MatMul", ["product", "transposed"], ["inner/out"]),
+    ]
+    inner = loop(products, "inner", "trips")
+    inner.input[2] = "outer/in"
+    outer = loop([inner, helper.make_node("Identity", ["inner/last"], ["outer/out"])], "outer", "trips")
+    outer.input[2] = "x"
+    nodes = [
+        helper.make_node("Transpose", ["table"], ["transposed"], perm=[1, 0]),
+        outer,
+        helper.make_node("MatMul", ["outer/last", "table"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(np.array(2), "trips")]
+    graph = helper.make_graph(nodes, "main", [value("x", shape=(2, 2))], [value("y", shape=(2, 2))], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_each_body_has_its_own_constants():
+    table = np.array([[0.5, 1.0], [-1.0, 0.25]], "float32")
+    model, x = looping_twice(table), np.eye(2, dtype="float32")
+    expected = run(model, x=x)[0]
+    np.testing.assert_allclose(expected, np.linalg.matrix_power(table @ table.T, 4) @ table, rtol=1e-5)
+    sink_constants(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    np.testing.assert_allclose(run(model, x=x)[0], expected, rtol=1e-6)
+    inner, outer, main = (graph for graph, _, _ in scopes(model.graph))
+    assert [len(graph.initializer) for graph in (inner, outer, main)] == [1, 1, 2]
+    assert [node.op_type for node in main.node] == ["Loop", "MatMul"]

@@ -1,0 +1,57 @@
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def run(module, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
+def rows(printed):
+    """Cells of the rows of all tables."""
+    return [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in printed.splitlines() if "│" in line]
+
+
+def test_decoding(exported, toy_files):
+    printed = run(
+        "decode",
+        exported,
+        f"--source={toy_files / 'test.en'}",
+        f"--reference={toy_files / 'test.de'}",
+        "--beams=2",
+        "--batches=4",
+        "--steps=16",
+        "--passes=1",
+    )
+    names = ["Keras generate", "SavedModel", "ONNX float32", "ONNX int8", "CTranslate2 float32", "CTranslate2 int8"]
+    table = rows(printed)
+    assert [row[0] for row in table] == 2 * names
+    assert all(float(row[1].replace(",", "")) > 0 for row in table)
+    assert len({row[7] for row in table[:3]}) == 1  # BLEU of one model and one search.
+    assert "beam 2, 16 forced steps, batch 32" in printed
+
+
+def test_a_wrong_length_is_refused(exported):
+    command = [sys.executable, "-m", "benchmarks.decode", exported, "--steps=8"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert completed.returncode == 2 and "--steps must be at least 16" in completed.stderr
+
+
+def test_cold_starts(exported):
+    names = ["keras", "saved_model", "onnx", "onnx_int8", "onnx_float16", "ctranslate2"]
+    assert [row[0] for row in rows(run("cold_start", exported, "--starts=1", "--line=one two"))] == names
+
+
+def test_concurrent_clients(exported, toy_files):
+    arguments = ["--seconds=1", f"--source={toy_files / 'test.en'}", "--runtimes=onnx,ctranslate2"]
+    assert [row[2] for row in rows(run("concurrent_clients", exported, *arguments))] == ["0", "0"]
