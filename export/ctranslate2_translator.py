@@ -77,14 +77,15 @@ class CTranslate2Translator(Translator):
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         s, pieces = self.strategy, self.source_tokenizer.pieces
+        limit = min(source.shape[1] + s.extra_length, self._longest)
         results = self._runtime.translate_batch(
             [[pieces[i] for i in row if i != PAD_ID] for row in source],
             beam_size=s.beam_size,
             num_hypotheses=s.n_best,
             length_penalty=s.length_penalty,
-            min_decoding_length=s.min_length,
+            min_decoding_length=min(s.min_length, limit),
             no_repeat_ngram_size=s.no_repeat_ngram_size,
-            max_decoding_length=min(source.shape[1] + s.extra_length, self._longest),
+            max_decoding_length=limit,
             max_input_length=0,
             return_scores=True,
             return_end_token=True,

@@ -99,6 +99,20 @@ def test_no_hypothesis_is_longer_than_the_exported_positions(export):
     assert len(translation.tokens) <= 513 + 12
 
 
+def test_least_lengths_and_repeated_ngrams_are_the_runtimes(export):
+    model, path = export(norm_first=True)
+    source = sources(model.config.source_vocabulary)
+
+    def found(**options):
+        return CTranslate2Translator(path, BeamSearch(beam_size=1, extra_length=20, **options)).search(source)[0][:, 0]
+
+    lengths = (found(min_length=25) != 0).sum(axis=1)
+    assert lengths.min() >= 25
+    assert found(min_length=1000).shape[1] == 29  # The limit wins.
+    rows = found(no_repeat_ngram_size=1, min_length=10)
+    assert all(len({*row.tolist()} - {0}) == (row != 0).sum() for row in rows)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_are_log_probabilities(export, beam_size):
     model, path = export(norm_first=True)
