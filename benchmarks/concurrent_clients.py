@@ -37,6 +37,8 @@ def main():
     show(f"{options.clients} clients, {options.batch_size} sentences a request, {options.seconds:.0f} s", results)
     if any(load.wrong for load in results.values()):
         sys.exit("There are wrong answers")
+    if any(load.memory_at(float("inf")) > 1.05 * load.memory_at(10) + 16 for load in results.values()):
+        sys.exit("Memory grows")
 
 
 class Load:

@@ -69,6 +69,10 @@ def _export(directory, config):
     model, tokenizers = load_finished(directory)
     batches = made_up_batches(model.config.source_vocabulary, min(30, longest_source(model.config.max_length)))
     texts = tuple(map(read_lines, filter(None, (config.source, config.reference))))
+    if len({len(lines) for lines in texts}) > 1:
+        raise ValueError(
+            f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"
+        )
     for name in config.programs:
         _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
 
@@ -103,7 +107,7 @@ def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
                 entries[f"{program} BLEU"] = _passed(
                     f"{program} BLEU", search, _bleu(directory, client, search, *texts)
                 )
-    _record(directory, entries)
+    _record(directory, name, entries)
 
 
 def _passed(program, search, agreement):
@@ -113,9 +117,10 @@ def _passed(program, search, agreement):
     return {"search": dataclasses.asdict(search), **dataclasses.asdict(agreement)}
 
 
-def _record(directory, new_entries):
+def _record(directory, name, new_entries):
     file = directory.verification_file
     entries = json.loads(file.read_text()) if file.exists() else {}
+    entries = {program: entry for program, entry in entries.items() if not f"{program} ".startswith(f"{name} ")}
     with replacing(file) as temporary:
         temporary.write_text(json.dumps({**entries, **new_entries}, indent=2) + "\n")
 

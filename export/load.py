@@ -27,10 +27,10 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
-        from keras_transformer.export.threads import set_tensorflow_threads
+        from keras_transformer.export.threads import set_keras_threads
         from keras_transformer.translation import KerasTranslator
 
-        set_tensorflow_threads(num_threads)
+        set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
     if runtime.startswith("onnx"):
         from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime

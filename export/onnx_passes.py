@@ -91,8 +91,9 @@ def share_transposes(graph: onnx.GraphProto) -> None:
 
 
 def _is_transpose(matrix, other):
-    is_like = matrix.shape == other.shape[::-1] and np.array_equal(matrix[:, 0], other[0])  # Spares comparing the rest.
-    return is_like and np.array_equal(matrix, other.T)
+    if matrix.dtype != other.dtype or matrix.shape != other.shape[::-1] or not matrix.size:
+        return False
+    return np.array_equal(matrix[:, 0], other[0]) and np.array_equal(matrix, other.T)  # The first spares the second.
 
 
 def _take_invariant_nodes(body):

@@ -26,7 +26,7 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
         for node in scope.node:
             if node.op_type == "MatMul" and (found := matrices.of_product(node, producers, constants)):
                 nodes += _product(node, *found, quantized)
-            elif node.op_type == "Gather" and np.ndim(constants.get(node.input[0])) == 2:
+            elif node.op_type == "Gather" and _is_matrix(constants.get(node.input[0])) and _axis(node) == 0:
                 nodes += _gather(node, *matrices.add(node.input[0], 1, constants))
             else:
                 nodes.append(node)
@@ -63,6 +63,14 @@ def _gather(node, weight, scale):
     ]
 
 
+def _is_matrix(constant):
+    return constant is not None and constant.ndim == 2 and constant.dtype == np.float32
+
+
+def _axis(gather):
+    return next((attribute.i for attribute in gather.attribute if attribute.name == "axis"), 0)
+
+
 class _Matrices:
     """The int8 matrices and their scales. All graphs see those of the outermost."""
 
@@ -73,10 +81,10 @@ class _Matrices:
     def of_product(self, node, producers, constants):
         """The names of a MatMul's int8 matrix and its scales, or `None` if it multiplies by no constant matrix."""
         name = node.input[1]
-        if np.ndim(constants.get(name)) == 2:
+        if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)
         transpose = producers.nodes.get(name)
-        if transpose is None or transpose.op_type != "Transpose" or np.ndim(constants.get(transpose.input[0])) != 2:
+        if transpose is None or transpose.op_type != "Transpose" or not _is_matrix(constants.get(transpose.input[0])):
             return None
         weight, scale = self.add(transpose.input[0], 1, constants)
         if not any(f"{weight}/transposed" in other.output for other in self._nodes):
@@ -85,7 +93,7 @@ class _Matrices:
 
     def add(self, name, axis, constants):
         """Quantises a matrix along the axis that its products sum over; the names of both parts."""
-        weight, scale = f"{name}/int8", f"{name}/scale"
+        weight, scale = f"{name}/int8_{axis}", f"{name}/scale_{axis}"
         if weight not in self._tensors:
             matrix = constants[name]
             scales = np.maximum(np.abs(matrix).max(axis=axis, keepdims=True) / LARGEST, np.finfo("float32").tiny)

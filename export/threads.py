@@ -22,19 +22,13 @@ def set_tensorflow_threads(num_threads: int) -> None:
             unless it has been told otherwise.
 
     Raises:
-        ValueError: if it is negative, TensorFlow has started with another number, or it is not
-            Keras's backend.
+        ValueError: if it is negative, or TensorFlow has started with another number.
     """
     check_threads(num_threads)
     if not num_threads:
         return
-    import keras
     import tensorflow as tf
 
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"`num_threads` must be 0 on the {keras.backend.backend()} backend. Received: num_threads={num_threads}"
-        )
     try:
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)
@@ -43,3 +37,22 @@ def set_tensorflow_threads(num_threads: int) -> None:
             "`num_threads` must be set before TensorFlow has started, since its threads are the whole process's. "
             f"Received: num_threads={num_threads}"
         ) from error
+
+
+def set_keras_threads(num_threads: int) -> None:
+    """`set_tensorflow_threads`, where Keras runs on TensorFlow.
+
+    Args:
+        num_threads: see there.
+
+    Raises:
+        ValueError: see there; and if Keras runs on another backend.
+    """
+    if num_threads > 0:
+        import keras
+
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                f"`num_threads` must be 0 on the {keras.backend.backend()} backend. Received: num_threads={num_threads}"
+            )
+    set_tensorflow_threads(num_threads)

@@ -11,6 +11,8 @@ from keras_transformer.translation import Translation, pad
 
 #: Nats a token that translations may be less likely than the Keras model's own, by its own judgement, on average.
 MOST_LOSS = 0.1
+#: Share of its size by which a score may be wrong, on average.
+MOST_SCORE_ERROR = 0.2
 #: BLEU that may be lost.
 MOST_BLEU_LOSS = 0.3
 
@@ -22,24 +24,28 @@ class Likelihood:
     Attributes:
         sentences: compared.
         equal: of the tokens that the Keras model finds.
-        loss: nats a token that the others are less likely than its own, on average over all sentences.
+        loss: nats a token that the others are less likely than its own, on average over all sentences, of
+            which those that are likelier count 0.
+        score_error: by how much the program's scores differ from the Keras model's of the same tokens, as
+            a share of them, on average.
         passed: whether the export may appear.
     """
 
     sentences: int
     equal: int
     loss: float
+    score_error: float
 
     def __str__(self):
         return (
-            f"approximate: {self.equal} of {self.sentences} sentences equal, "
-            f"{self.loss:.4f} nats a token less likely to the Keras model"
+            f"approximate: {self.equal} of {self.sentences} sentences equal, {self.loss:.4f} nats a token less likely "
+            f"to the Keras model, scores {self.score_error:.1%} off"
         )
 
     @property
     def passed(self) -> bool:
         """Whether the rule holds."""
-        return self.loss < MOST_LOSS
+        return self.loss < MOST_LOSS and self.score_error < MOST_SCORE_ERROR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,15 +84,19 @@ def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Li
     Returns:
         `Likelihood`.
     """
-    plain = dataclasses.replace(strategy, length_penalty=0.0)
-    losses, equal = [], 0
+    plain = dataclasses.replace(strategy, length_penalty=1.0, length_penalty_kind="length")  # A token's share.
+    losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
-        expected = [np.trim_zeros(row, "b") for row in model.generate(source, strategy)[0][:, 0]]
-        found = [np.trim_zeros(program.search(np.trim_zeros(row, "b")[None])[0][0, 0], "b") for row in source]
+        expected = [np.trim_zeros(row, "b") for row in model.generate(source, strategy).tokens[:, 0]]
+        results = [program.search(np.trim_zeros(row, "b")[None]) for row in source]
+        found = [np.trim_zeros(tokens[0, 0], "b") for tokens, _ in results]
         equal += sum(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
-        both = [teacher_forced_scores(model, source, pad(tokens), plain) for tokens in (expected, found)]
-        losses += [*((both[0] - both[1]) / [len(tokens) for tokens in expected])]
-    return Likelihood(len(losses), equal, float(np.mean(losses)))
+        own, other = (teacher_forced_scores(model, source, pad(tokens), plain) for tokens in (expected, found))
+        losses += [*np.maximum(own - other, 0)]
+        scores = teacher_forced_scores(model, source, pad(found), strategy)
+        errors += [*np.abs(scores - [scores[0, 0] for _, scores in results])]
+        sizes += [*np.abs(scores)]
+    return Likelihood(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
 
 
 def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], reference: Sequence[str]) -> BleuLoss:

@@ -73,7 +73,8 @@ class TextLines:
         return self
 
     def __exit__(self, *error):
-        self._raw.close()
+        if self._raw is not sys.stdin.buffer:
+            self._raw.close()
 
     def __iter__(self) -> Iterator[str]:
         with _named_errors(self._name):

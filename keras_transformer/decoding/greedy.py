@@ -72,7 +72,7 @@ class Sampler(Greedy):
         level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
         # The first whose cumulative probability exceeds the noise's share; whatever the rounding, a kept one.
         rank = ops.where(probabilities > 0, 1.0 + ops.cast(cumulative > level, "float32"), 0.0)
-        _, drawn = ops.top_k(rank, 1)
+        drawn = ops.argmax(rank, axis=-1, keepdims=True)  # The first of equals, which `top_k` does not promise.
         return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
 
     def is_unsettled(self, s):

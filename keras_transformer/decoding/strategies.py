@@ -129,7 +129,7 @@ class Sampling(_Strategy):
         top_k: tokens to choose among at most; 0 for all.
         top_p: probability of the tokens to choose among, in (0, 1].
         temperature: at least 0.001; below 1 the likely becomes likelier.
-        seed: a sample of the same seed repeats exactly. Default: another at every call.
+        seed: the samples of the same batch repeat exactly with the same seed. Default: another at every call.
         n_samples: hypotheses to return, each drawn for itself, in the order of their drawing.
         extra_length: a hypothesis has at most this many tokens more than its source, the ends counted;
             at that length the end token is forced.

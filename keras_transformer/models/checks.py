@@ -90,4 +90,4 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
             f"`prefix` must be shorter than `max_length`={config.max_length}, the number of learned positions. "
             f"Received: prefix_length={longest}"
         )
-    return prefix
+    return prefix[:, :longest]

@@ -19,6 +19,11 @@ def test_the_search_is_the_configurations():
     assert type(config.strategy) is BeamSearch
 
 
+def test_quantised_exports_have_folders_of_their_own():
+    assert ExportConfig().programs == ["saved_model", "onnx"]
+    assert ExportConfig(format="onnx", quantize="int8").programs == ["onnx_int8"]
+
+
 def test_spaces_between_formats():
     assert ExportConfig(format=" onnx , saved_model,").formats == ["onnx", "saved_model"]
 
@@ -38,6 +43,11 @@ def test_unknown_format(name):
         ({"length_penalty": -0.5}, "`length_penalty` must be at least 0"),
         ({"extra_length": -1}, "`extra_length` must be at least 0"),
         ({"length_penalty_kind": "none"}, "`length_penalty_kind` must be one of"),
+        ({"format": "onnx", "quantize": "int4"}, "`quantize` must be one of int8, float16. Received: quantize='int4'"),
+        ({"quantize": "int8"}, "`quantize` goes with format onnx alone. Received: format='saved_model,onnx'"),
+        ({"format": "onnx", "quantize": "int8", "source": "s"}, "`source` and `reference` go together"),
+        ({"source": "s", "reference": "r"}, "`source` and `reference` go together, and with `quantize`"),
+        ({"format": "ctranslate2", "token_scores": True}, "`token_scores` does not go with format ctranslate2"),
     ],
 )
 def test_a_search_that_cannot_be(options, message):

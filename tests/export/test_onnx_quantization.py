@@ -41,7 +41,7 @@ def test_each_output_has_its_own_scale():
     x = RNG.normal(size=(5, 13)).astype("float32")
     error = np.abs(run(proto, x) - x @ weight) / np.abs(x @ weight).max(axis=0)
     assert error.max() < 0.03
-    assert matrices(proto) == {"weight/int8": "INT8"}
+    assert matrices(proto) == {"weight/int8_0": "INT8"}
 
 
 def test_a_column_of_zeros_stays_zero():
@@ -64,7 +64,7 @@ def test_an_embedding_that_is_the_outputs_too_is_stored_once():
     quantize_matrices(proto.graph)
     ids = np.array([0, 10, 4], "int32")
     np.testing.assert_allclose(run(proto, ids), table[ids] @ table.T, atol=0.4)
-    assert matrices(proto) == {"table/int8": "INT8"}
+    assert matrices(proto) == {"table/int8_1": "INT8"}
 
 
 def test_embeddings_have_a_scale_a_row():
@@ -114,3 +114,28 @@ def test_what_is_not_constant_is_left_alone():
     proto = model([helper.make_node("MatMul", ["x", "x"], ["y"])], {}, x_shape=(3, 3))
     quantize_matrices(proto.graph)
     assert [node.op_type for node in proto.graph.node] == ["MatMul"]
+
+
+def test_a_square_matrix_used_both_ways_has_scales_for_each():
+    table = (RNG.normal(size=(13, 13)) * 10.0 ** RNG.integers(-2, 2, (13, 1))).astype("float32")
+    nodes = [
+        helper.make_node("MatMul", ["x", "table"], ["product"]),
+        helper.make_node("Transpose", ["table"], ["transposed"], perm=[1, 0]),
+        helper.make_node("MatMul", ["product", "transposed"], ["y"]),
+    ]
+    proto = model(nodes, {"table": table})
+    quantize_matrices(proto.graph)
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    expected = x @ table @ table.T
+    assert np.abs(run(proto, x) - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_gathers_of_columns_and_of_integers_are_left_alone():
+    for table, axis in ((RNG.normal(size=(3, 13)).astype("float32"), 1), (np.arange(39).reshape(13, 3), 0)):
+        nodes = [
+            helper.make_node("Gather", ["table", "x"], ["gathered"], axis=axis),
+            helper.make_node("Cast", ["gathered"], ["y"], to=TensorProto.FLOAT),
+        ]
+        proto = model(nodes, {"table": table}, TensorProto.INT32, ("rows",))
+        quantize_matrices(proto.graph)
+        assert [node.op_type for node in proto.graph.node] == ["Gather", "Cast"]

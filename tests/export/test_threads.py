@@ -2,7 +2,7 @@ import pytest
 
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import RUNTIMES
-from keras_transformer.export.threads import check_threads, set_tensorflow_threads
+from keras_transformer.export.threads import check_threads, set_keras_threads, set_tensorflow_threads
 
 PROGRAM = """
 import sys
@@ -32,11 +32,11 @@ def test_tensorflows_threads_are_set_once(run_python):
 def test_another_backend_has_other_threads(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     with pytest.raises(ValueError, match="`num_threads` must be 0 on the jax backend. Received: num_threads=2"):
-        set_tensorflow_threads(2)
+        set_keras_threads(2)
 
 
 def test_negative():
-    for check in (check_threads, set_tensorflow_threads):
+    for check in (check_threads, set_tensorflow_threads, set_keras_threads):
         with pytest.raises(ValueError, match="`num_threads` must be at least 0. Received: num_threads=-1"):
             check(-1)
 

@@ -89,6 +89,31 @@ def test_exporting_again_replaces(unexported, quick):
     assert sizes == {"onnx": 2, "saved_model": 4, "saved_model text": 4}
 
 
+def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path, monkeypatch, capsys):
+    """The files of an export that lies there already; a later proof without text leaves no BLEU behind."""
+    shutil.copytree(exported, tmp_path / "run")
+    folder = exported / "export" / "onnx_int8"
+    monkeypatch.setitem(exporting.WRITERS, "onnx_int8", lambda *given: shutil.copytree(folder, given[-1]))
+    monkeypatch.setattr(exporting, "made_up_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")])
+    options = {"format": "onnx", "quantize": "int8", "extra_length": 5}
+    texts = {"source": str(toy_files / "test.en"), "reference": str(toy_files / "test.de")}
+    monkeypatch.setattr("keras_transformer.export.verify_quality.MOST_BLEU_LOSS", 100)
+
+    def recorded(**more):
+        exporting.export(str(tmp_path / "run"), ExportConfig(**options, **more))
+        return json.loads((tmp_path / "run" / "export" / "verification.json").read_text())
+
+    assert recorded(**texts)["onnx_int8 BLEU"]["sentences"] == 20
+    assert "onnx_int8 BLEU" not in recorded() and "onnx_int8" in recorded()
+    assert "onnx encoder and decoder" in recorded()
+    (tmp_path / "short.de").write_text("eins\n")
+    with pytest.raises(ValueError, match=r"`reference` must have as many lines as `source`. Received: \[20, 1\]"):
+        recorded(**{**texts, "reference": str(tmp_path / "short.de")})
+    monkeypatch.setattr("keras_transformer.export.verify_quality.MOST_BLEU_LOSS", -100)
+    with pytest.raises(exporting.VerificationError, match="The onnx_int8 BLEU export does not agree"):
+        recorded(**texts)
+
+
 def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypatch):
     """The SavedModel of one model, compared with another."""
     shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))

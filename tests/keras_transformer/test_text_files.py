@@ -60,3 +60,11 @@ def test_files_that_cannot_be_read(tmp_path):
         with pytest.raises(ValueError, match=f"Cannot read {tmp_path / name}: {reason}"):
             with TextLines(tmp_path / name) as lines:
                 list(lines)
+
+
+def test_standard_input_stays_open(monkeypatch):
+    stream = io.BytesIO(TEXT)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+    with TextLines() as lines:
+        assert list(lines) == LINES
+    assert not stream.closed

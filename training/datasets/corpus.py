@@ -52,8 +52,11 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[str, st
         Iterator of lines without their ends.
 
     Raises:
-        ValueError: if a file cannot be read or is empty, or they are of different length; at once.
+        ValueError: if one is no regular file, cannot be read or is empty, or they are of different length; at once.
     """
+    for path in (source, target):
+        if Path(path).exists() and not Path(path).is_file():  # It is read twice.
+            raise ValueError(f"Text to score must be in regular files. Received: {path}")
     _file_pairs([source], [target])
     return zip(_iterate_lines(source), _iterate_lines(target), strict=True)
 

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SpecialIds
+from keras_transformer.decoding.candidates import without_repeats
 
 ops = keras.ops
+to_numpy = ops.convert_to_numpy
 LIMIT, PAD, EOS = 4, 0, 3
 IDS = SpecialIds(pad=PAD, bos=2, eos=EOS)
 EVERYTHING = 40
@@ -167,3 +169,9 @@ def test_a_beam_of_one_reorders_no_caches(scripted, monkeypatch):
 def test_bad_options(strategy, name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 0. Received: {name}=-1"):
         strategy(**{name: -1})
+
+
+def test_of_repeated_ngrams_only_the_last_tokens_and_padding_are_barred():
+    tokens = ops.convert_to_tensor(np.array([[5, 6, 5, 4, 4, 4], [5, 6, 7, 4, 4, 4]], "int32"))
+    allowed = to_numpy(without_repeats(ops.zeros((2, 8)), tokens, 3, 2, pad=4)) > -1
+    assert [np.flatnonzero(~row).tolist() for row in allowed] == [[4, 6], [4]]

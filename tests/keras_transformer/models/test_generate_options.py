@@ -66,6 +66,13 @@ def test_a_prefix_longer_than_the_limit_is_followed_by_the_end(model):
     assert (tokens[:, :9] == 5).all() and (tokens[:, 9] == EOS).all()
 
 
+def test_padding_of_prefixes_may_be_of_any_length(model):
+    strategy = GreedySearch(extra_length=3)
+    padded = np.pad(PREFIX, [(0, 0), (0, 40)])
+    found = model.generate(SOURCE, strategy, padded)
+    np.testing.assert_array_equal(found.tokens, model.generate(SOURCE, strategy, PREFIX).tokens)
+
+
 def test_a_prefix_of_no_columns_is_none(model):
     greedy = GreedySearch(extra_length=3)
     found, expected = model.generate(SOURCE, greedy, np.zeros((4, 0), "int32")), model.generate(SOURCE, greedy)
