@@ -65,7 +65,7 @@ def test_lines_without_text(translator):
 
 def test_odd_lines_leave_the_others_alone(translator, runtime):
     """One sentence a batch for CTranslate2, whose limit is the batch's."""
-    batch_size = 1 if runtime == "ctranslate2" else 32
+    batch_size = 1 if runtime in ("ctranslate2", "onnx_int8") else 32
     alone = {line: texts(translator, [line])[0] for line in (*GOOD, *ODD.values())}
     for name, odd in ODD.items():
         found = texts(translator, [GOOD[0], odd, GOOD[1]], batch_size=batch_size)
@@ -115,7 +115,7 @@ def test_a_beam_that_was_not_exported(exported, runtime, capsys):
         assert main(["translate", str(exported), "/dev/null", "--runtime", runtime, "--beam_size=2"]) == 0
     else:
         message = refused(capsys, exported, "--runtime", runtime, "--beam_size=2")
-        assert f"The search of the {runtime} export is fixed: {{'beam_size': 4" in message
+        assert f"The search of the {runtime} export is fixed: {{" in message and "'beam_size': 4" in message
 
 
 @pytest.fixture(params=["of another size", "of the same size"])
