@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,18 +36,36 @@ def read_lines(path: str | Path) -> list[str]:
         path: the file; UTF-8, where other bytes become replacement characters.
 
     Returns:
-        Lines without their ends.
+        Lines without their ends; see `split_lines`.
 
     Raises:
         ValueError: if the file cannot be read.
     """
     with readable(path) as file:
-        text = file.read().decode("utf-8", errors="replace").replace("\r\n", "\n")
-    return text.removesuffix("\n").split("\n") if text else []
+        return list(split_lines(file))
+
+
+def split_lines(file: Iterable[bytes]) -> Iterator[str]:
+    r"""The lines of a text: one ends at `\n` or `\r\n`, of which nothing stays, and nowhere else.
+
+    Args:
+        file: the text up to each `\n`, as binary files give it; UTF-8, where other bytes become
+            replacement characters.
+
+    Yields:
+        Lines without their ends.
+
+    Example:
+
+    >>> list(split_lines([b"one\r\n", b" two\r \n", b"\n", b"no end"]))
+    ['one', ' two\r ', '', 'no end']
+    """
+    for line in file:
+        yield line.removesuffix(b"\r\n").removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
 class TextLines:
-    """Iterates once over the lines of a text that may be larger than memory.
+    """Iterates once over the lines of a text that may be larger than memory; see `split_lines`.
 
     Args:
         path: the file, plain or `.gz`. Default: standard input. UTF-8, where other bytes become
@@ -78,8 +96,7 @@ class TextLines:
 
     def __iter__(self) -> Iterator[str]:
         with _named_errors(self._name):
-            for line in gzip.GzipFile(fileobj=self._raw) if str(self._name).endswith(".gz") else self._raw:
-                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+            yield from split_lines(gzip.GzipFile(fileobj=self._raw) if str(self._name).endswith(".gz") else self._raw)
 
     @property
     def share(self) -> float | None:

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from keras_transformer.text_files import TextLines, readable
+from keras_transformer.text_files import TextLines, read_lines, readable, split_lines
 
-TEXT = b"one\r\ntwo\n\n\xff\xfe three\x0bfour\rfive\nno end"
-LINES = ["one", "two", "", "\ufffd\ufffd three\x0bfour\rfive", "no end"]
+TEXT = b"one\r\ntwo\n\n\xff\xfe three\x0bfour\rfive\n \r\r\n\r\nno end\r"
+LINES = ["one", "two", "", "\ufffd\ufffd three\x0bfour\rfive", " \r", "", "no end\r"]
 
 
 @pytest.fixture(params=["text", "text.gz"])
@@ -19,9 +19,18 @@ def path(request, tmp_path):
 
 
 def test_lines_of_a_file(path):
+    assert read_lines(path) == LINES
     with TextLines(path) as lines:
         assert list(lines) == LINES
         assert lines.share == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [(b"", []), (b"\n", [""]), (b"\r", ["\r"]), (b"\r\n", [""]), (b"\n\r\n", ["", ""]), (b"a\n\r", ["a", "\r"])],
+)
+def test_what_ends_a_line(text, lines):
+    assert list(split_lines(io.BytesIO(text))) == lines
 
 
 def test_the_share_read_grows(tmp_path):

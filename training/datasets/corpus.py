@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_transformer.text_files import readable
+from keras_transformer.text_files import readable, split_lines
 
 #: Of text files without validation files, each line of this many goes to validation.
 HELD_OUT_EVERY = 100
@@ -63,8 +63,7 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[str, st
 
 def _iterate_lines(path):
     with readable(path) as file:
-        for line in file:
-            yield line.decode("utf-8", errors="replace").removesuffix("\n").removesuffix("\r")
+        yield from split_lines(file)
 
 
 def _from_files(config):
