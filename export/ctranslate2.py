@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 from keras_transformer.export.ctranslate2_translator import library
+from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.translation import longest_source
 
 #: Keras's name of an activation -> CTranslate2's.
 _ACTIVATIONS = {
@@ -38,7 +38,7 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     """
     specs = library().specs
     _require_supported(model.config)
-    longest = longest_source(model.config.max_length) + 1
+    longest = longest_line(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
     _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
     longest = model.config.max_length or longest + strategy.extra_length

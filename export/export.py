@@ -16,10 +16,11 @@ from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
 from keras_transformer.export.verify import VerificationError, check_search, compare, compare_texts, made_up_batches
 from keras_transformer.export.verify_quality import compare_bleu, judge
+from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.saving import load_finished
 from keras_transformer.text_files import read_lines
-from keras_transformer.translation import KerasTranslator, longest_source
+from keras_transformer.translation import KerasTranslator
 
 #: Name of the export, and of its folder -> what writes it.
 WRITERS = {
@@ -67,7 +68,7 @@ def export(path: str, config: ExportConfig) -> None:
 
 def _export(directory, config):
     model, tokenizers = load_finished(directory)
-    batches = made_up_batches(model.config.source_vocabulary, min(30, longest_source(model.config.max_length)))
+    batches = made_up_batches(model.config.source_vocabulary, min(30, longest_line(model.config.max_length)))
     texts = tuple(map(read_lines, filter(None, (config.source, config.reference))))
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(

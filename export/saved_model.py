@@ -8,9 +8,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer.export.warmup import write_warmup
+from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
-from keras_transformer.translation import longest_source
 
 
 class _Server(tf.Module):
@@ -24,7 +24,7 @@ class _Server(tf.Module):
         self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
         self._search = model.search
         self._strategy = strategy
-        self._max_source_length = longest_source(model.config.max_length)
+        self._max_source_length = longest_line(model.config.max_length)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def serving_default(self, text):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.export.threads import set_tensorflow_threads
+from keras_transformer.lines import warn_of_long
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.translation import Translation, Translator
 
@@ -49,11 +50,15 @@ class SavedModelTranslator(Translator):
         return result["tokens"].numpy(), result["scores"].numpy()
 
     def _sentences(self, lines):
+        return lines, self._lengths(lines)  # Empty lines are the SavedModel's own affair.
+
+    def _lengths(self, lines):
+        """Subwords of each line that the SavedModel will take, with the end."""
         import tensorflow as tf
 
         lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
-        self._warn_of_long(lines, lengths, longest)
-        return lines, [min(length, longest) + 1 for length in lengths.tolist()]  # Empty lines are its own affair, too.
+        warn_of_long(lines, lengths, longest)
+        return [min(length, longest) + 1 for length in lengths.tolist()]
 
     def _translate_batch(self, sentences):
         import tensorflow as tf

@@ -100,20 +100,18 @@ def score(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text, plain or .gz")
     parser.add_argument("--target", required=True, help="its translation, as many lines")
-    parser.add_argument("--batch_size", type=int, default=32, help="pairs scored at a time")
+    _add_batching(parser, "pairs scored", "tokens of either side scored")
     options = parser.parse_args(arguments)
 
     from tqdm import tqdm
 
-    from keras_transformer.batching import check_batching, pieces
     from keras_transformer.scoring import Scorer
     from keras_transformer.training.datasets import read_pairs
 
-    check_batching(options.batch_size, 1)
     scorer, pairs = Scorer(options.directory), read_pairs(options.source, options.target)
-    for piece in pieces(tqdm(pairs, unit="line", file=sys.stderr, disable=None), options.batch_size):
-        for pair in scorer.score(*zip(*piece, strict=True), options.batch_size):
-            print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+    scores = scorer.score_stream(pairs, options.batch_size, options.batch_tokens)
+    for pair in tqdm(scores, unit="line", file=sys.stderr, disable=None):
+        print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
     return 0
 
 
@@ -166,16 +164,21 @@ def _dataclass(parser, arguments, dataclass):
 
 
 def _add_runtime(parser):
-    from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import RUNTIMES
 
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="sentences translated at a time, at most")
-    tokens = "source tokens translated at a time, at most, padding counted"
-    parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
+    _add_batching(parser, "sentences translated", "source tokens translated")
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
     parser.add_class_arguments(BeamSearch, skip={"token_scores"})  # What comes out is text.
+
+
+def _add_batching(parser, items, tokens):
+    from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
+
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"{items} at a time, at most")
+    tokens = f"{tokens} at a time, at most, padding counted"
+    parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
 
 
 def _translator(options, arguments):

@@ -1,12 +1,13 @@
 """Pairs of lines in, log probabilities out."""
 
 import dataclasses
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
+from keras_transformer.lines import checked_lines, encode_lines, longest_line
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.translation import longest_source, pad
+from keras_transformer.translation import pad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,50 +50,73 @@ class Scorer:
         from keras_transformer.saving import load_finished
 
         self.model, self.tokenizers = load_finished(ModelDirectory(directory))
-        self.longest = longest_source(self.model.config.max_length)
+        self.longest = longest_line(self.model.config.max_length)
 
-    def score(self, source: Sequence[str], target: Sequence[str], batch_size: int = 32) -> list[PairScore]:
+    def score(
+        self,
+        source: Iterable[str],
+        target: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> list[PairScore]:
         """Scores pairs of lines, sorted by length and batched.
 
         Args:
-            source: text.
+            source: text; an iterable of strings, not one string.
             target: its translation, as many lines.
-            batch_size: pairs scored at a time.
+            batch_size: pairs scored at a time, at most.
+            batch_tokens: tokens of either side scored at a time, at most, padding counted. A longer pair
+                is scored alone.
 
         Returns:
             One `PairScore` a pair, in their order.
 
         Raises:
-            ValueError: if there are not as many source as target lines, or `batch_size` is not positive.
+            ValueError: if a side is a string or holds anything but strings, there are not as many source
+                as target lines, or `batch_size` or `batch_tokens` is not positive.
 
         Warns:
-            UserWarning: for each line of more subwords than the model takes, or than 512, which is cut
-                there.
+            UserWarning: for each line of more subwords than `longest`, which is cut there.
         """
+        check_batching(batch_size, batch_tokens)
+        sources, targets = self._encoded(source, target)
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        scores: dict[int, PairScore] = {}
+        for chosen in batches_by_length(lengths, batch_size, batch_tokens):
+            pairs = (pad([side[i] for i in chosen]) for side in (sources, targets))
+            totals = self.model.token_log_probs(*pairs).sum(axis=1, dtype="float64")
+            scores |= {i: PairScore(float(total), len(targets[i])) for i, total in zip(chosen, totals, strict=True)}
+        return [scores[i] for i in range(len(lengths))]
+
+    def score_stream(
+        self, pairs: Iterable[tuple[str, str]], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[PairScore]:
+        """Scores more pairs than memory holds: in pieces of 64 batches, each of which is sorted by length.
+
+        Args:
+            pairs: of a source and a target line; they are taken one piece at a time.
+            batch_size: see `score`.
+            batch_tokens: see `score`.
+
+        Yields:
+            One `PairScore` a pair, in their order.
+
+        Raises:
+            ValueError: see `score`.
+
+        Warns:
+            UserWarning: see `score`.
+        """
+        check_batching(batch_size, batch_tokens)
+        for piece in pieces(pairs, batch_size):
+            yield from self.score(*zip(*piece, strict=True), batch_size, batch_tokens)
+
+    def _encoded(self, source, target):
+        """The ids of each side's lines."""
+        source, target = checked_lines("source", source), checked_lines("target", target)
         if len(source) != len(target):
             raise ValueError(
                 f"`source` and `target` must have as many lines. Received: {len(source)} and {len(target)}"
             )
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
-        sides = zip(self.tokenizers, (source, target), strict=True)
-        sources, targets = (self._encoded(tokenizer, lines) for tokenizer, lines in sides)
-        order = sorted(range(len(targets)), key=lambda i: (len(targets[i]), len(sources[i])))
-        scores: dict[int, PairScore] = {}
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            pairs = (pad([side[i] for i in chosen]) for side in (sources, targets))
-            totals = self.model.token_log_probs(*pairs).sum(axis=1, dtype="float64")
-            scores |= {i: PairScore(float(total), len(targets[i])) for i, total in zip(chosen, totals, strict=True)}
-        return [scores[i] for i in range(len(order))]
-
-    def _encoded(self, tokenizer, lines):
-        # Lone surrogates are no text; SentencePiece takes valid UTF-8 only.
-        sentences = tokenizer.encode([line.encode("utf-8", errors="replace").decode("utf-8") for line in lines])
-        for line, ids in zip(lines, sentences, strict=True):
-            if len(ids) - 1 > self.longest:
-                warnings.warn(
-                    f"a line of {len(ids) - 1} subwords is scored by its first {self.longest}: {line[:60]}…",
-                    stacklevel=3,
-                )
-        return [ids[:-1][: self.longest] + ids[-1:] for ids in sentences]
+        of_source, of_target = self.tokenizers
+        return encode_lines(of_source, source, self.longest), encode_lines(of_target, target, self.longest)

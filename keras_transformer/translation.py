@@ -1,18 +1,15 @@
 """Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
 
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
+from keras_transformer.lines import check_no_string, checked_lines, encode_lines, longest_line
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID, Tokenizer
-
-#: A longer line is translated from its first so many subwords, with a warning.
-MAX_SOURCE_LENGTH = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Translator:
     def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, num_positions: int | None = None):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.max_source_length = longest_source(num_positions)
+        self.max_source_length = longest_line(num_positions)
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses of one batch.
@@ -80,7 +77,7 @@ class Translator:
             UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
         check_batching(batch_size, batch_tokens)
-        lines = self._checked(lines)
+        lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines)
         translations = [Translation("", 0.0)] * len(lines)
         for chosen in batches_by_length(lengths, batch_size, batch_tokens):
@@ -109,15 +106,13 @@ class Translator:
             UserWarning: see `translate`.
         """
         check_batching(batch_size, batch_tokens)
-        self._check_iterable(lines)
+        check_no_string("lines", lines)
         for piece in pieces(lines, batch_size):
             yield from self.translate(piece, batch_size, batch_tokens)
 
     def _sentences(self, lines):
         """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
-        sentences = self.source_tokenizer.encode(lines)
-        self._warn_of_long(lines, [len(ids) - 1 for ids in sentences], self.max_source_length)
-        sentences = [ids[:-1][: self.max_source_length] + ids[-1:] for ids in sentences]
+        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length)
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batch(self, sentences):
@@ -127,28 +122,6 @@ class Translator:
             Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
             for text, row, score in zip(texts, tokens[:, 0], scores[:, 0], strict=True)
         ]
-
-    @staticmethod
-    def _check_iterable(lines):
-        if isinstance(lines, (str, bytes)):
-            raise ValueError(f"`lines` must be a list of strings. Received: {lines[:80]!r}")
-
-    def _checked(self, lines):
-        self._check_iterable(lines)
-        lines = list(lines)
-        wrong = [line for line in lines if not isinstance(line, str)]
-        if wrong:
-            raise ValueError(f"`lines` must hold strings. Received: {wrong[0]!r}")
-        # Lone surrogates are no text; SentencePiece takes valid UTF-8 only.
-        return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
-
-    @staticmethod
-    def _warn_of_long(lines, lengths, longest):
-        for line, length in zip(lines, lengths, strict=True):
-            if length > longest:
-                warnings.warn(
-                    f"a line of {length} subwords is translated from its first {longest}: {line[:60]}…", stacklevel=4
-                )
 
 
 class KerasTranslator(Translator):
@@ -177,15 +150,6 @@ class KerasTranslator(Translator):
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         return tuple(self.model.generate(source, self.strategy)[:2])
-
-
-def longest_source(num_positions: int | None) -> int:
-    """Subwords of a line that are translated, the end not counted.
-
-    Args:
-        num_positions: the model's learned positions, or `None` where any length will do.
-    """
-    return MAX_SOURCE_LENGTH if num_positions is None else min(MAX_SOURCE_LENGTH, num_positions - 1)
 
 
 def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:

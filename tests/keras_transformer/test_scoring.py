@@ -42,9 +42,9 @@ def files(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 32])
-def test_pairs_are_scored_in_their_order(scorer, batch_size):
-    scores = scorer.score(SOURCE, TARGET, batch_size)
+@pytest.mark.parametrize(("batch_size", "batch_tokens"), [(1, 100), (2, 100), (32, 30), (32, 4096)])
+def test_pairs_are_scored_in_their_order(scorer, batch_size, batch_tokens):
+    scores = scorer.score(SOURCE, TARGET, batch_size, batch_tokens)
     source, target = scorer.tokenizers
     for i, score in enumerate(scores):
         pair = source.encode([SOURCE[i].replace("\ud800", "?")]), target.encode([TARGET[i]])
@@ -56,17 +56,52 @@ def test_pairs_are_scored_in_their_order(scorer, batch_size):
     assert scorer.score([], []) == []
 
 
+@pytest.fixture
+def shapes(scorer, monkeypatch):
+    """The shapes of the batches that are scored."""
+    shapes, score = [], scorer.model.token_log_probs
+
+    def token_log_probs(source, target):
+        shapes.append((source.shape, target.shape))
+        return score(source, target)
+
+    monkeypatch.setattr(scorer.model, "token_log_probs", token_log_probs)
+    return shapes
+
+
+def test_neither_side_of_a_batch_has_more_tokens_padding_counted(scorer, shapes):
+    lengths = [
+        max(len(side.encode([line])[0]) for side, line in zip(scorer.tokenizers, pair, strict=True))
+        for pair in zip(SOURCE, TARGET, strict=True)
+    ]
+    scorer.score(SOURCE, TARGET, batch_tokens=max(lengths) - 1)
+    assert all(len(source) == 1 or max(np.prod(source), np.prod(target)) < max(lengths) for source, target in shapes)
+    assert 1 < len(shapes) < 5 and sum(len(source) for source, _ in shapes) == 5
+
+
+def test_more_pairs_than_memory_holds(scorer, shapes):
+    taken = []
+    pairs = ((taken.append(i) or "one", "eins " * (1 + i % 2)) for i in range(130))
+    stream = scorer.score_stream(pairs, batch_size=1)
+    assert taken == []
+    first = next(stream)
+    assert len(taken) == 64
+    scores = [first, *stream]
+    assert len(scores) == 130 and len(shapes) == 130
+    assert scores == scorer.score(["one"] * 2, ["eins ", "eins eins "], batch_size=1) * 65
+
+
 def test_long_lines_are_cut_with_a_warning(scorer):
     source, target = "one " * 9, "eins " * 9
-    with pytest.warns(UserWarning, match="a line of .* subwords is scored by its first 29: ") as caught:
+    with pytest.warns(UserWarning, match="a line of .* subwords is cut to its first 29: ") as caught:
         (score,) = scorer.score([source], [target])
-    assert len(caught) == 2
+    assert [warning.filename for warning in caught] == [__file__] * 2
     assert score.num_tokens == 30 and np.isfinite(score.log_prob)
 
 
 def test_the_command(path, scorer, files, capsys):
     capsys.readouterr()
-    options = [f"--source={files / 'source'}", f"--target={files / 'target.gz'}", "--batch_size=3"]
+    options = [f"--source={files / 'source'}", f"--target={files / 'target.gz'}", "--batch_size=3", "--batch_tokens=20"]
     assert main(["score", str(path), *options]) == 0
     expected = scorer.score(["one two", "two", "", "three one"], ["eins", "zwei zwei drei", "drei", ""])
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
@@ -80,6 +115,7 @@ def test_the_command(path, scorer, files, capsys):
         (["--source=source", "--target=short"], "Files do not align: source has 4 lines, short has 2"),
         (["--source=source", "--target=none"], "Cannot read none: No such file"),
         (["--source=source", "--target=target.gz", "--batch_size=0"], "`batch_size` must be at least 1"),
+        (["--source=source", "--target=target.gz", "--batch_tokens=0"], "`batch_tokens` must be at least 1"),
         (["--source=source"], "target"),
     ],
 )
@@ -91,8 +127,16 @@ def test_scoring_badly(path, files, options, message, capsys, monkeypatch):
     assert message in captured.err and captured.out == ""
 
 
-def test_unequal_lists(scorer):
-    with pytest.raises(ValueError, match="`source` and `target` must have as many lines. Received: 1 and 2"):
-        scorer.score(["one"], ["eins", "zwei"])
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1. Received: batch_size=0"):
-        scorer.score(["one"], ["eins"], 0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["one"], ["eins", "zwei"]), "`source` and `target` must have as many lines. Received: 1 and 2"),
+        ((["one"], ["eins"], 0), "`batch_size` must be at least 1. Received: batch_size=0"),
+        ((["one"], ["eins"], 1, -1), "`batch_tokens` must be at least 1. Received: batch_tokens=-1"),
+        (("one", ["eins"]), "`source` must be a list of strings. Received: 'one'"),
+        ((["one"], [None]), "`target` must hold strings. Received: None"),
+    ],
+)
+def test_bad_lists(scorer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        scorer.score(*arguments)

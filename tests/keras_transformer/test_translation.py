@@ -3,8 +3,9 @@ import warnings
 import numpy as np
 import pytest
 
+from keras_transformer.lines import MAX_LENGTH
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
-from keras_transformer.translation import MAX_SOURCE_LENGTH, Translation, Translator, pad
+from keras_transformer.translation import Translation, Translator, pad
 
 WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
 
@@ -108,17 +109,20 @@ def test_a_lone_surrogate_becomes_a_question_mark(echo):
 def test_a_long_line_is_cut_with_a_warning(echo):
     long = " ".join(["zwanzig", "vier"] * 400)
     count = len(echo.source_tokenizer.encode([long])[0]) - 1
-    assert count > MAX_SOURCE_LENGTH
-    with pytest.warns(UserWarning, match=f"a line of {count} subwords .* its first {MAX_SOURCE_LENGTH}: zwanzig vier"):
+    assert count > MAX_LENGTH
+    with pytest.warns(
+        UserWarning, match=f"a line of {count} subwords .* its first {MAX_LENGTH}: zwanzig vier"
+    ) as caught:
         translations = echo.translate(["vier", long])
-    assert len(translations[1].tokens) == MAX_SOURCE_LENGTH + 1
+    assert [warning.filename for warning in caught] == [__file__]
+    assert len(translations[1].tokens) == MAX_LENGTH + 1
     assert translations[1].tokens[-1] == 3
     assert long.startswith(translations[1].text)
 
 
 def test_the_longest_line_that_fits_is_not_cut(echo):
     line = "\N{GRINNING FACE}" * 127 + "\N{CJK UNIFIED IDEOGRAPH-6F22}"
-    assert len(echo.source_tokenizer.encode([line])[0]) == 1 + 4 * 127 + 3 + 1 == MAX_SOURCE_LENGTH + 1
+    assert len(echo.source_tokenizer.encode([line])[0]) == 1 + 4 * 127 + 3 + 1 == MAX_LENGTH + 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert echo.translate([line])[0].text == line
