@@ -121,7 +121,7 @@ def exported(directory, copy, search):
     source.export.mkdir()
     for runtime in sorted({runtime for runtime, _ in RUNTIMES.values()} & {*WRITERS}):
         print(f"Exporting {runtime}", file=sys.stderr)
-        WRITERS[runtime](model, source, tokenizers, search, source.export / runtime)
+        WRITERS[runtime](model, source, tokenizers, search, source.exported(runtime))
     return copy
 
 
@@ -171,8 +171,8 @@ class Worker:
     """A process that holds one runtime."""
 
     def __init__(self, directory, search, threads, runtime, translator_options):
-        export = directory / "export" / runtime
-        files = [directory / "model.keras"] if runtime == "keras" else export.rglob("*")
+        places = ModelDirectory(directory)
+        files = [places.model_file] if runtime == "keras" else places.exported(runtime).rglob("*")
         files = [file for file in files if file.is_file() and file.name not in ("encoder.onnx", "decoder.onnx")]
         self.size = sum(file.stat().st_size for file in files) / 2**20
         if runtime == "keras":

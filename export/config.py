@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.model_directory import export_name
 
 FORMATS = ("saved_model", "onnx", "ctranslate2")
 QUANTIZED = ("int8", "float16")
@@ -57,8 +58,8 @@ class ExportConfig(BeamSearch):
 
     @property
     def programs(self) -> list[str]:
-        """What is written, by the names of the folders."""
-        return [f"onnx_{self.quantize}"] if self.quantize else self.formats
+        """What is written, by the names of the exports."""
+        return [export_name(format, self.quantize) for format in self.formats]
 
     @property
     def strategy(self) -> BeamSearch:

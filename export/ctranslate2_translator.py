@@ -57,7 +57,7 @@ class CTranslate2Translator(Translator):
         compute_type: str = "default",
     ):
         check_threads(num_threads)
-        folder = ModelDirectory(directory).ctranslate2
+        folder = ModelDirectory(directory).exported("ctranslate2")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")

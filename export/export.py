@@ -17,16 +17,16 @@ from keras_transformer.export.saved_model_translator import SavedModelTranslator
 from keras_transformer.export.verify import VerificationError, check_search, compare, compare_texts, made_up_batches
 from keras_transformer.export.verify_quality import compare_bleu, judge
 from keras_transformer.lines import longest_line
-from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.model_directory import ModelDirectory, export_name, replacing
 from keras_transformer.saving import load_finished
 from keras_transformer.text_files import read_lines
 from keras_transformer.translation import KerasTranslator
 
-#: Name of the export, and of its folder -> what writes it.
+#: Name of the export -> what writes it.
 WRITERS = {
     "saved_model": write_saved_model,
     "onnx": write_onnx,
-    **{f"onnx_{name}": functools.partial(write_onnx, quantize=name) for name in QUANTIZED},
+    **{export_name("onnx", name): functools.partial(write_onnx, quantize=name) for name in QUANTIZED},
     "ctranslate2": write_ctranslate2,
 }
 
@@ -94,7 +94,7 @@ def _bleu(directory, client, strategy, source, reference):
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
-    place = directory.export / name
+    place = directory.exported(name)
     _say(f"{name}: exporting to {place}")
     with replacing(place) as temporary:
         WRITERS[name](model, directory, tokenizers, strategy, temporary)

@@ -52,5 +52,5 @@ def available_runtimes(directory: str | Path) -> list[str]:
     Returns:
         Some of `RUNTIMES`, in their order.
     """
-    exports = ModelDirectory(directory).export
-    return [runtime for runtime in RUNTIMES if runtime == "keras" or (exports / runtime).is_dir()]
+    exported = ModelDirectory(directory).exported
+    return [runtime for runtime in RUNTIMES if runtime == "keras" or exported(runtime).is_dir()]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.export.threads import check_threads
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
 from keras_transformer.translation import Translator, load_tokenizers
 
 
@@ -37,7 +37,7 @@ class OnnxTranslator(Translator):
         check_threads(num_threads)
         import onnxruntime
 
-        folder = ModelDirectory(directory).export / (f"onnx_{quantize}" if quantize else "onnx")
+        folder = ModelDirectory(directory).exported(export_name("onnx", quantize))
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.onnx").is_file():
             kind = f"ONNX {quantize}" if quantize else "ONNX"

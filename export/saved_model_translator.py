@@ -31,7 +31,7 @@ class SavedModelTranslator(Translator):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
-        folder = ModelDirectory(directory).saved_model
+        folder = ModelDirectory(directory).exported("saved_model")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "saved_model.pb").is_file():
             raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")

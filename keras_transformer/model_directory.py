@@ -38,8 +38,6 @@ class ModelDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.logs = self.path / "logs"
         self.export = self.path / "export"
-        self.saved_model = self.export / "saved_model"
-        self.ctranslate2 = self.export / "ctranslate2"
         self.verification_file = self.export / "verification.json"
 
     @property
@@ -47,6 +45,14 @@ class ModelDirectory:
         """Files of the source's and the target's tokenizer: one and the same where it is shared."""
         shared, source, target = (self.path / name for name in _TOKENIZERS)
         return (source, target) if source.exists() else (shared, shared)
+
+    def exported(self, name: str) -> Path:
+        """The folder of an export, which need not be there.
+
+        Args:
+            name: the export's; see `export_name`.
+        """
+        return self.export / name
 
     def tokenizer_models(self) -> tuple[bytes, ...]:
         """The serialised SentencePiece models, `(shared,)` or `(source, target)`, as `write_tokenizers` takes them."""
@@ -183,6 +189,21 @@ class ModelDirectory:
             with contextlib.suppress(OSError):  # One that is not empty stays, and so do those above it.
                 for folder in made:
                     folder.rmdir()
+
+
+def export_name(format: str, quantize: str | None = None) -> str:
+    """Name of an export, of its folder and of the runtime that runs it.
+
+    Args:
+        format: such as `"onnx"`.
+        quantize: type of its weights where it is not float32, such as `"int8"`.
+
+    Example:
+
+    >>> export_name("onnx"), export_name("onnx", "int8")
+    ('onnx', 'onnx_int8')
+    """
+    return f"{format}_{quantize}" if quantize else format
 
 
 @contextlib.contextmanager

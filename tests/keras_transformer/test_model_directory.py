@@ -159,7 +159,7 @@ def test_a_folder_of_something_else_is_refused(directory, overwrite):
 
 def test_clear_leaves_other_files(directory):
     finish(directory)
-    for folder in (directory.checkpoints, directory.logs, directory.saved_model):
+    for folder in (directory.checkpoints, directory.logs, directory.exported("onnx")):
         folder.mkdir(parents=True)
     (directory.path / "notes.txt").touch()
     directory.clear()
