@@ -42,7 +42,8 @@ class CTranslate2Translator(Translator):
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
 
     Raises:
-        ValueError: if there is no export, its files are broken, or its tokenizer is another model's.
+        ValueError: if there is no export, its files are broken, its tokenizer is another model's,
+            `num_threads` is negative, or CTranslate2 is not installed.
 
     Example:
 

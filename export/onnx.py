@@ -31,6 +31,10 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         strategy: `BeamSearch`.
         path: the folder to make.
         quantize: `"int8"` for int8 weights, `"float16"` for weights and activations of that type.
+
+    Raises:
+        FileExistsError: if there is such a folder.
+        onnx.checker.ValidationError: if a graph is no valid ONNX.
     """
     path.mkdir()
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())

@@ -20,7 +20,8 @@ class OnnxTranslator(Translator):
         quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
 
     Raises:
-        ValueError: if there is no export, its file is broken, or its tokenizer is another model's.
+        ValueError: if there is no export, its file is broken, its tokenizer is another model's, or
+            `num_threads` is negative.
 
     Example:
 

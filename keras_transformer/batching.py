@@ -63,6 +63,14 @@ def pieces(items: Iterable, batch_size: int = BATCH_SIZE) -> Iterator[list]:
     Args:
         items: taken one piece at a time.
         batch_size: items of a batch.
+
+    Yields:
+        Lists of 64 * `batch_size` items, the last of fewer.
+
+    Example:
+
+    >>> [len(piece) for piece in pieces(range(130), batch_size=1)]
+    [64, 64, 2]
     """
     items = iter(items)
     while piece := list(itertools.islice(items, 64 * batch_size)):

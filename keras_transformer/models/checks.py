@@ -1,5 +1,7 @@
 """Checks of the ids that a model is given."""
 
+import reprlib
+
 import numpy as np
 
 
@@ -21,7 +23,9 @@ def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
     try:
         ids = np.asarray(ids)
     except ValueError as error:
-        raise ValueError(f"`{name}` must have rows of one length, padded with `pad_id`.") from error
+        raise ValueError(
+            f"`{name}` must have rows of one length, padded with `pad_id`. Received: {name}={reprlib.repr(ids)}"
+        ) from error
     if ids.ndim != 2 or not (np.issubdtype(ids.dtype, np.integer) or ids.size == 0):
         raise ValueError(
             f"`{name}` must be int ids of shape (batch, {name}_length). Received: shape={ids.shape}, dtype={ids.dtype}"
@@ -79,8 +83,13 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
     if len(prefix) != batch_size:
         raise ValueError(f"`prefix` must have as many rows as `source`. Received: {len(prefix)} and {batch_size} rows")
     is_real = prefix != config.pad_id
-    if (is_real[:, 1:] & ~is_real[:, :-1]).any():
-        raise ValueError("`prefix` must have its padding after each row's ids. Received padding before an id")
+    is_broken = (is_real[:, 1:] & ~is_real[:, :-1]).any(axis=1)
+    if is_broken.any():
+        row = is_broken.argmax()
+        raise ValueError(
+            "`prefix` must have its padding after each row's ids. "
+            f"Received: prefix[{row}]={reprlib.repr(prefix[row].tolist())}"
+        )
     for name in ("bos_id", "eos_id"):
         if (prefix == getattr(config, name)).any():
             raise ValueError(f"`prefix` must not hold `{name}`. Received: {getattr(config, name)}")

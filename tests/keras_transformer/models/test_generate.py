@@ -205,7 +205,7 @@ def test_lists_and_any_integer_type_are_taken(model):
         ([[[4, 5]]], r"Received: shape=\(1, 1, 2\)"),
         ([["a", "b"]], r"must be int ids"),
         ([[True, False]], r"must be int ids.*dtype=bool"),
-        ([[4, 5], [6]], "`source` must have rows of one length, padded with `pad_id`."),
+        ([[4, 5], [6]], r"must have rows of one length, padded with `pad_id`. Received: source=\[\[4, 5\], \[6\]\]"),
         ([], r"Received: shape=\(0,\)"),
     ],
 )

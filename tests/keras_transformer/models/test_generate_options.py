@@ -83,12 +83,12 @@ def test_a_prefix_of_no_columns_is_none(model):
     ("prefix", "message"),
     [
         (PREFIX[:3], "`prefix` must have as many rows as `source`. Received: 3 and 4 rows"),
-        ([[0, 5]] * 4, "`prefix` must have its padding after each row's ids"),
+        (PREFIX[:, ::-1], r"`prefix` must have its padding after each row's ids. Received: prefix\[1\]=\[0, 9\]"),
         ([[2, 5]] * 4, "`prefix` must not hold `bos_id`. Received: 2"),
         ([[5, 3]] * 4, "`prefix` must not hold `eos_id`. Received: 3"),
         ([[VOCAB]] * 4, r"`prefix` must hold ids in \[0, 11\). Received: 11"),
         ([5, 6, 7, 8], r"`prefix` must be int ids of shape \(batch, prefix_length\). Received: shape=\(4,\)"),
-        ([[5], [6, 7], [8], [9]], "`prefix` must have rows of one length"),
+        ([[5], [6, 7], [8], [9]], r"`prefix` must have rows of one length.* Received: prefix=\[\[5\], \[6, 7\]"),
     ],
 )
 def test_bad_prefixes(model, prefix, message):
