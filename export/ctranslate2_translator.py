@@ -32,7 +32,8 @@ class CTranslate2Translator(Translator):
     It differs from this package's: finished hypotheses leave the beam; scores are divided by n^α for
     n tokens, the end counted, which is the kind `"length"` whatever kind was exported; at the limit,
     which is the batch's longest source + `extra_length`, no end is forced; padding and the start token
-    are not barred (a trained model does not choose them).
+    are not barred (a trained model does not choose them); probabilities, and so scores, are of what
+    `min_length` and `no_repeat_ngram_size` leave to choose from.
 
     Args:
         directory: a model directory with a CTranslate2 export, or the export's own folder.

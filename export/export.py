@@ -14,8 +14,9 @@ from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
-from keras_transformer.export.verify import VerificationError, check_search, compare, compare_texts, made_up_batches
+from keras_transformer.export.verify import VerificationError, compare, compare_texts, made_up_batches
 from keras_transformer.export.verify_quality import compare_bleu, judge
+from keras_transformer.export.verify_search import check_search
 from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import ModelDirectory, export_name, replacing
 from keras_transformer.saving import load_finished
@@ -35,14 +36,14 @@ def _programs(name, path, strategy):
     """What an export holds: client, search, and what proves it."""
     if name == "saved_model":
         return {"saved_model": (SavedModelTranslator(path), strategy, compare)}
-    greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     if name == "ctranslate2":
-        plain_beam = dataclasses.replace(greedy, beam_size=strategy.beam_size)
-        searches = {"ctranslate2 greedy": greedy, "ctranslate2 beam": plain_beam}
+        beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
+        searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}
         return {
             program: (CTranslate2Translator(path, search), search, check_search) for program, search in searches.items()
         }
     prove = compare if name == "onnx" else judge
+    greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     return {
         name: (OnnxTranslator(path), strategy, prove),
         f"{name} encoder and decoder": (OnnxGreedySearch(path, strategy.extra_length), greedy, prove),

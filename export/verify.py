@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch, length_penalty
-from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.tokenization import EOS_ID, PAD_ID
 from keras_transformer.translation import Translation, pad
 
 #: Scores closer than this are a tie that rounding may decide either way.
@@ -97,65 +97,6 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
     lengths = (tokens != PAD_ID).sum(axis=1)
     penalty = length_penalty(lengths, strategy.length_penalty, strategy.length_penalty_kind)
     return model.token_log_probs(source, tokens).sum(axis=1) / np.array(penalty)
-
-
-def _are_likeliest(model, source, tokens):
-    """Of each hypothesis, whether each token is the likeliest after those before it, within `TIE`."""
-    target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
-    logits = np.array(model({"source": source, "target": target}, training=False))
-    chosen = np.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-    return ((logits.max(axis=-1) - chosen < TIE) | (tokens == PAD_ID)).all(axis=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Soundness:
-    """How a runtime with a search of its own stands to the Keras model.
-
-    Attributes:
-        sentences: compared.
-        equal: of the tokens that this package's search finds.
-        sound: scored as the Keras model scores the same tokens, to within `TIE`; of a greedy search
-            besides: each token is the model's likeliest after those before it, to within `TIE`.
-        passed: whether the export may appear.
-    """
-
-    sentences: int
-    equal: int
-    sound: int
-
-    def __str__(self):
-        return f"{self.sound} of {self.sentences} hypotheses sound, {self.equal} equal to this package's search"
-
-    @property
-    def passed(self) -> bool:
-        """Whether the rule holds."""
-        return self.sound == self.sentences
-
-
-def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
-    """Checks what a runtime with a search of its own finds.
-
-    Args:
-        model: the Keras `Transformer`.
-        strategy: the options of the search, without length penalty.
-        program: the runtime's client, with `search` as in `Translator.search`.
-        batches: int32 matrices of source ids.
-
-    Returns:
-        `Soundness`.
-    """
-    equal = sound = 0
-    for source in batches:
-        expected = model.generate(source, strategy).tokens[:, 0]
-        tokens, scores = program.search(source)
-        tokens, scores = tokens[:, 0], scores[:, 0]
-        is_sound = np.abs(teacher_forced_scores(model, source, tokens, strategy) - scores) < TIE
-        if strategy.beam_size == 1:
-            is_sound &= _are_likeliest(model, source, tokens)
-        sound += int(is_sound.sum())
-        for ours, theirs in zip(expected, tokens, strict=True):
-            equal += np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b"))
-    return Soundness(sum(map(len, batches)), equal, sound)
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:

@@ -10,7 +10,8 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.ctranslate2 import write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
-from keras_transformer.export.verify import check_search, teacher_forced_scores
+from keras_transformer.export.verify import teacher_forced_scores
+from keras_transformer.export.verify_search import check_search
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -93,6 +94,28 @@ def test_the_length_penalty_is_of_the_kind_length(export):
     )
 
 
+OPTIONS = {
+    "least length": {"min_length": 15},
+    "least length beyond the limit": {"min_length": 1000},
+    "no token twice": {"no_repeat_ngram_size": 1},
+    "no three tokens twice": {"no_repeat_ngram_size": 3},
+    "both": {"min_length": 5, "no_repeat_ngram_size": 2},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_options_of_the_search_are_sound(likelier_end, options, beam_size):
+    model, path = likelier_end
+    search = dataclasses.replace(GREEDY, beam_size=beam_size, **options)
+    without = dataclasses.replace(GREEDY, beam_size=beam_size)
+    translator, source = CTranslate2Translator(path, search), sources(270)
+    agreement = check_search(model, search, translator, [source])
+    assert agreement.passed and agreement.equal > 8
+    assert not check_search(model, without, translator, [source]).passed
+    assert not check_search(model, search, CTranslate2Translator(path, without), [source]).passed
+
+
 def test_no_hypothesis_is_longer_than_the_exported_positions(export):
     _, path = export(norm_first=True)
     (translation,) = CTranslate2Translator(path, BeamSearch(extra_length=2000)).translate(["abc"])
@@ -113,20 +136,26 @@ def test_least_lengths_and_repeated_ngrams_are_the_runtimes(export):
     assert all(len({*row.tolist()} - {0}) == (row != 0).sum() for row in rows)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_scores_are_log_probabilities(export, beam_size):
+@pytest.fixture
+def likelier_end(export):
+    """A model whose hypotheses end before the limit, and the folder."""
     model, path = export(norm_first=True)
-    likelier_end = 4.0 * model.logits.embedding.embeddings[EOS_ID]
-    model.decoder.norm.beta.assign_add(likelier_end)
-    search = BeamSearch(beam_size=beam_size, n_best=beam_size, length_penalty=0.0, extra_length=12)
+    model.decoder.norm.beta.assign_add(4.0 * model.logits.embedding.embeddings[EOS_ID])
     shutil.rmtree(path)
-    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, search, path)
+    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    return model, path
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_are_log_probabilities(likelier_end, beam_size):
+    model, path = likelier_end
+    search = BeamSearch(beam_size=beam_size, n_best=beam_size, length_penalty=0.0, extra_length=12)
     source = sources(270)
-    tokens, scores = CTranslate2Translator(path).search(source)
+    tokens, scores = CTranslate2Translator(path, search).search(source)
     assert tokens.shape[:2] == scores.shape == (24, beam_size)
     has_ended = (tokens == EOS_ID).any(axis=2)
     assert 0.3 < has_ended.mean()
-    agreement = check_search(model, search, CTranslate2Translator(path), [source])
+    agreement = check_search(model, search, CTranslate2Translator(path, search), [source])
     assert agreement.passed and agreement.equal > 12
     for rank in range(beam_size):
         forced = teacher_forced_scores(model, source, tokens[:, rank], search)
