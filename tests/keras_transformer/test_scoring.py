@@ -70,13 +70,12 @@ def shapes(scorer, monkeypatch):
 
 
 def test_neither_side_of_a_batch_has_more_tokens_padding_counted(scorer, shapes):
-    lengths = [
-        max(len(side.encode([line])[0]) for side, line in zip(scorer.tokenizers, pair, strict=True))
-        for pair in zip(SOURCE, TARGET, strict=True)
-    ]
-    scorer.score(SOURCE, TARGET, batch_tokens=max(lengths) - 1)
-    assert all(len(source) == 1 or max(np.prod(source), np.prod(target)) < max(lengths) for source, target in shapes)
-    assert 1 < len(shapes) < 5 and sum(len(source) for source, _ in shapes) == 5
+    scorer.score(SOURCE, TARGET)
+    ((_, source_length), (_, target_length)) = shapes.pop()
+    most = 2 * max(source_length, target_length) - 1
+    scorer.score(SOURCE, TARGET, batch_tokens=most)
+    assert len(shapes) > 1 and sum(rows for (rows, _), _ in shapes) == 5
+    assert all(np.prod(side) <= most for pair in shapes for side in pair)
 
 
 def test_more_pairs_than_memory_holds(scorer, shapes):
