@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.saving import load_model
 from keras_transformer.training.callbacks import Progress
+from keras_transformer.translation import KerasTranslator
 
 FOLDER = pathlib.Path(__file__).parent
 ENGLISH = "zero one two three four five six seven eight nine".split()
@@ -96,17 +98,33 @@ def model_directory(runs):
 
 
 @pytest.fixture(scope="session")
-def exported(model_directory, tmp_path_factory):
-    """A copy of the run with all exports; its weights are random, so that its translations are unlike. Read only."""
+def unlike(model_directory, tmp_path_factory):
+    """A copy of the run with random weights, so that its translations are unlike, and without exports."""
     path = tmp_path_factory.mktemp("exports") / "toy"
     shutil.copytree(model_directory, path)
     model, rng = load_model(path / "model.keras"), np.random.default_rng(4)
     model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
     model.save(path / "model.keras")
-    assert main(["export", str(path), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
-    for quantize in ("int8", "float16"):
-        assert main(["export", str(path), "--format=onnx", f"--quantize={quantize}", "--extra_length=5"]) == 0
     return path
+
+
+@pytest.fixture(scope="session")
+def keras_translator(unlike):
+    """Of the model and the search that are exported; one for all tests, since to compile the search takes seconds."""
+    return KerasTranslator(unlike, BeamSearch(extra_length=5))
+
+
+@pytest.fixture(scope="session")
+def exported(unlike, keras_translator):
+    """The folder of `keras_translator`'s model, with all exports. Read only."""
+    loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("saving", "export.export"):
+            patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
+        assert main(["export", str(unlike), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
+        for quantize in ("int8", "float16"):
+            assert main(["export", str(unlike), "--format=onnx", f"--quantize={quantize}", "--extra_length=5"]) == 0
+    return unlike
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,13 @@ from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import CTranslate2Translator
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.translation import KerasTranslator
 
 SEARCH = ["--extra_length=5"]
 
 
-@pytest.fixture
-def expected(exported, lines):
-    return [t.text for t in KerasTranslator(exported, BeamSearch(extra_length=5)).translate([*lines, ""])]
+@pytest.fixture(scope="module")
+def expected(keras_translator, lines):
+    return [translation.text for translation in keras_translator.translate([*lines, ""])]
 
 
 @pytest.mark.parametrize("runtime", ["keras", "saved_model", "onnx"])
@@ -75,11 +74,11 @@ def test_no_lines_give_no_lines(exported, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_evaluate(exported, toy_files, lines, capsys):
+def test_evaluate(exported, keras_translator, toy_files, lines, capsys):
     files = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
     assert main(["evaluate", str(exported), *files, *SEARCH]) == 0
     reference = (toy_files / "test.de").read_text(encoding="utf-8").splitlines()
-    scores = evaluate(KerasTranslator(exported, BeamSearch(extra_length=5)), lines, reference)
+    scores = evaluate(keras_translator, lines, reference)
     assert capsys.readouterr().out == f"{scores}\n"
 
 

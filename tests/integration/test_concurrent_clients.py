@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.export import load_translator
 
-CLIENTS, ROUNDS = 4, 6
+CLIENTS, ROUNDS = 4, 4
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
@@ -15,7 +15,7 @@ def test_threads_share_a_translator(exported, lines, runtime):
     def translate(batch):
         return [translation.text for translation in translator.translate(batch)]
 
-    batches = [lines[start : start + 1 + start % 3] for start in range(len(lines))]
+    batches = [lines[start : start + 1 + start % 3] for start in range(0, len(lines), 2)]
     expected = [translate(batch) for batch in batches]
     assert len({text for texts in expected for text in texts}) > 3
     answers, barrier = [], threading.Barrier(CLIENTS, timeout=60)

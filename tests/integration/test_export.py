@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.export import OnnxTranslator
 from keras_transformer.export import export as exporting
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.verify import Agreement
@@ -94,7 +95,11 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
     shutil.copytree(exported, tmp_path / "run")
     folder = exported / "export" / "onnx_int8"
     monkeypatch.setitem(exporting.WRITERS, "onnx_int8", lambda *given: shutil.copytree(folder, given[-1]))
-    monkeypatch.setattr(exporting, "made_up_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")])
+    monkeypatch.setattr(
+        exporting,
+        "_programs",
+        lambda name, path, strategy: {name: (OnnxTranslator(path), strategy, lambda *args: AGREEING)},
+    )
     options = {"format": "onnx", "quantize": "int8", "extra_length": 5}
     texts = {"source": str(toy_files / "test.en"), "reference": str(toy_files / "test.de")}
     monkeypatch.setattr("keras_transformer.export.verify_quality.MOST_BLEU_LOSS", 100)

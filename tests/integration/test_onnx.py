@@ -7,13 +7,13 @@ import onnx
 import onnxruntime
 import pytest
 
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.verify import made_up_batches
-from keras_transformer.saving import load_model
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 NAMES = ["model", "encoder", "decoder"]
+GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=5)
 PROGRAM = """
 import json, sys
 from keras_transformer.export import OnnxTranslator
@@ -30,8 +30,8 @@ def folder(exported):
 
 
 @pytest.fixture(scope="module")
-def model(exported):
-    return load_model(exported / "model.keras", compile=False)
+def model(keras_translator):
+    return keras_translator.model
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -193,7 +193,7 @@ def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model):
         ended = np.array([3 in row for row in np.stack(found, axis=1)]) if found else np.zeros(7, bool)
         found.append(np.where(ended, 0, token))
         newest = found[-1][:, None].astype("int32")
-    expected = model.generate(source, GreedySearch(extra_length=5)).tokens[:, 0]
+    expected = model.generate(source, GREEDY).tokens[:, 0]
     found = np.stack(found, axis=1)
     np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
     assert not found[:, expected.shape[1] :].any()

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
-from keras_transformer.translation import KerasTranslator, pad
+from keras_transformer.translation import pad
 
 #: A server without this package: TensorFlow and tensorflow-text load the folder and run what it holds.
 PROGRAM = """
@@ -55,13 +55,11 @@ def test_signatures(loaded):
     }
 
 
-def test_it_runs_where_this_package_is_not(exported, run_python, lines):
+def test_it_runs_where_this_package_is_not(exported, keras_translator, run_python, lines):
     texts = [*lines[:3], "", "drei \N{GRINNING FACE}"]
     printed = json.loads(run_python(PROGRAM, exported / "export" / "saved_model", json.dumps(texts)).splitlines()[-1])
     assert printed["ours"] == []
-    from keras_transformer.decoding import BeamSearch
-
-    expected = KerasTranslator(exported, BeamSearch(extra_length=5)).translate(texts)
+    expected = keras_translator.translate(texts)
     assert printed["texts"] == [translation.text for translation in expected]
     np.testing.assert_allclose(printed["scores"], [translation.score for translation in expected], atol=1e-4)
     assert printed["texts"][3] == "" and printed["scores"][3] == 0
@@ -77,16 +75,15 @@ def test_n_best(loaded, lines):
     assert not any(text for text in result["translations"].numpy()[3])
 
 
-def test_tokens(loaded, exported, lines):
-    translator = KerasTranslator(exported)
-    source = pad(translator.source_tokenizer.encode(lines[:5]))
+def test_tokens(loaded, keras_translator, lines):
+    source = pad(keras_translator.source_tokenizer.encode(lines[:5]))
     result = loaded.signatures["tokens"](source=tf.constant(source))
     assert result["tokens"].shape[:2] == result["scores"].shape == (5, 4)
     texts = [
         text.decode()
         for text in loaded.signatures["serving_default"](text=tf.constant(lines[:5]))["translation"].numpy()
     ]
-    assert translator.target_tokenizer.decode(result["tokens"].numpy()[:, 0]) == texts
+    assert keras_translator.target_tokenizer.decode(result["tokens"].numpy()[:, 0]) == texts
 
 
 def test_empty_batch(loaded):
