@@ -17,7 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: of the command line. Default: the process's.
 
     Returns:
-        Exit status: 0; 1 where an export disagreed with its model; 2 for what the user can mend.
+        Exit status: 0; 1 where an export disagreed with its model or a training's loss ran away; 2 for what the
+        user can mend; 143 or 130 of a training that SIGTERM or SIGINT has stopped, and that can be resumed.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else "--help"
@@ -56,9 +57,32 @@ def train(arguments: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
     config = _dataclass(parser, arguments, TrainConfig)
 
+    from keras_transformer.training.stopping import Diverged, Interrupted
     from keras_transformer.training.train import train as run
 
-    print(f"The model is in {run(config).path}", file=sys.stderr)
+    try:
+        print(f"The model is in {run(config).path}", file=sys.stderr)
+    except (Diverged, Interrupted) as error:
+        print(f"keras-transformer train: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def average(arguments: list[str]) -> int:
+    """Make a finished run's model anew, of the mean weights of its last checkpoints."""
+    parser = _parser(average)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("--last", type=int, help="how many checkpoints; default: all that are kept")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.training.averaging import average as run
+
+    directory = ModelDirectory(options.directory)
+    steps = run(directory, options.last)
+    print(f"{directory.model_file} is the mean of steps {', '.join(map(str, steps))}", file=sys.stderr)
+    if directory.export.exists():
+        print(f"{directory.export} is of the weights before; export again", file=sys.stderr)
     return 0
 
 
@@ -139,6 +163,7 @@ def export(arguments: list[str]) -> int:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "average": average,
     "translate": translate,
     "evaluate": evaluate,
     "score": score,

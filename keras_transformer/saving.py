@@ -9,6 +9,7 @@ import keras_transformer.layers
 import keras_transformer.losses
 import keras_transformer.metrics
 import keras_transformer.models
+import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import Tokenizer

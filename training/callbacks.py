@@ -1,17 +1,16 @@
-"""What happens during `fit` besides the steps: progress, checkpoints, validation history, stopping."""
+"""What happens during `fit` besides the steps: progress, checkpoints, stopping."""
 
 import json
 import math
 import time
-import zipfile
 
 import keras
+import numpy as np
 from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory, replacing
-
-#: The file within a checkpoint that says where the training stood.
-_STATE = "training_state.json"
+from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
+from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
 
 class Progress(keras.callbacks.Callback):
@@ -44,83 +43,132 @@ class Progress(keras.callbacks.Callback):
         )
 
 
-class Checkpoints(keras.callbacks.Callback):
-    """Keeps the last whole state and the best weights, and the record of validations that decides them.
+class Divergence(keras.callbacks.Callback):
+    """Ends a run whose loss is no number or has run away, before that is saved.
 
-    The number of batches seen lies in the checkpoint file itself (the optimizer's count leaves out
-    updates that overflowed); validations after it are forgotten on resuming, so no second file has to
-    agree with it.
+    What a batch has cost is taken from the mean that Keras keeps over an epoch.
+
+    Args:
+        files: where the last good checkpoint is looked for.
+        state: where the training stands; held up to date by `Checkpoints`, which comes after.
+        steps_per_epoch: batches of a pass over the data, to name the one at fault.
+        limit: nats a token above which a batch's loss has run away.
+    """
+
+    def __init__(self, files: CheckpointFiles, state: TrainingState, steps_per_epoch: int, limit: float):
+        super().__init__()
+        self.files = files
+        self.state = state
+        self.steps_per_epoch = steps_per_epoch
+        self.limit = limit
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.count, self.sum = 0, 0.0
+
+    def on_train_batch_end(self, batch, logs=None):
+        before, self.count = self.sum, self.count + 1
+        self.sum = float(logs["loss"]) * self.count
+        loss = self.sum - before
+        if not loss <= self.limit:
+            self.fail(f"The loss is {loss:.4g}", self.state.step + 1)
+
+    def require_finite_weights(self) -> None:
+        """Of weights that are to be saved: the loss shows only in the next step what an update has done to them.
+
+        Raises:
+            Diverged: if one is no number.
+        """
+        if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
+            self.fail("Weights are no numbers", self.state.step)
+
+    def fail(self, what: str, step: int) -> None:
+        """Ends the run.
+
+        Raises:
+            Diverged: always.
+        """
+        epoch, batch = divmod(step - 1, self.steps_per_epoch)
+        raise Diverged(
+            f"{what} at step {step}, batch {batch + 1} of epoch {epoch + 1}. {self.files.describe_last()}. "
+            "A lower `recipe.peak_learning_rate` or more `recipe.warmup_steps` may help"
+        )
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Writes checkpoints, keeps the record of validations, and ends the run when it is time.
+
+    At a validation the checkpoint comes after it and holds its result, so that no validation is lost or
+    made twice.
 
     Args:
         directory: the model directory.
-        every: steps between checkpoints, besides one at each validation.
-        patience: validations without a better loss before stopping; `None` for never.
+        files: where they go.
+        recipe: the `RecipeConfig`.
+        validate_every: steps between validations.
+        total: steps of the whole training.
+        divergence: what looks at the weights before they are saved.
+        request: whether the run was told to stop.
     """
 
-    def __init__(self, directory: ModelDirectory, every: int, patience: int | None):
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        files: CheckpointFiles,
+        recipe,
+        validate_every: int,
+        total: int,
+        divergence: Divergence,
+        request: StopRequest,
+    ):
         super().__init__()
-        self.last = directory.checkpoints / "last.keras"
-        self.best = directory.checkpoints / "best.weights.h5"
         self.history_file = directory.checkpoints / "validations.json"
-        self.every = every
-        self.patience = patience
-        self.history: list[dict[str, float]] = []
-        self.step = 0
-        self.saved_step = 0
-
-    def resume(self) -> int:
-        """Takes up the record where the checkpoint stands.
-
-        Returns:
-            Batches seen; 0 without a checkpoint.
-
-        Raises:
-            ValueError: if the checkpoint is not whole.
-        """
-        if self.last.exists():
-            try:
-                with zipfile.ZipFile(self.last) as archive:
-                    self.step = self.saved_step = json.loads(archive.read(_STATE))["step"]
-            except (zipfile.BadZipFile, KeyError, ValueError) as error:
-                raise ValueError(f"Not a whole checkpoint: {self.last} ({error})") from error
-        if self.history_file.exists():
-            validations = json.loads(self.history_file.read_text())
-            self.history = [entry for entry in validations if entry["step"] <= self.step]
-        return self.step
+        self.files = files
+        self.recipe = recipe
+        self.validate_every = validate_every
+        self.total = total
+        self.divergence = divergence
+        self.state = divergence.state
+        self.request = request
+        self.begun = time.monotonic() - self.state.seconds
 
     @property
     def should_stop(self) -> bool:
-        """Whether patience has run out."""
-        losses = self._losses()
-        if self.patience is None or not losses:
-            return False
-        return len(losses) - losses.index(min(losses)) > self.patience
+        """Whether patience or time has run out."""
+        return self._is_out_of_patience() or self._is_out_of_time()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        if self.step % self.every == 0:
-            self._save_last()
+        self.state.step += 1
+        if self._is_out_of_time():
+            self.model.stop_training = True
+        step = self.state.step
+        if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
+            return  # The validation comes, and the checkpoint after it.
+        if step % self.files.every == 0 or self.request.number:
+            self._save()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.history.append({"step": self.step, "loss": float(logs["val_loss"]), "time": time.time()})
-        *before, loss = self._losses()
-        if not before or loss < min(before):
-            with replacing(self.best) as temporary:
-                self.model.save_weights(temporary)
-        with replacing(self.history_file) as temporary:
-            temporary.write_text(json.dumps(self.history, indent=1))
-        self._save_last()
+        found = {"step": self.state.step, "loss": float(logs["val_loss"]), "time": time.time()}
+        if "val_bleu" in logs:
+            found["bleu"] = float(logs["val_bleu"])
+        self.state.validations.append(found)
+        with replacing(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
+            temporary.write_text(json.dumps(self.state.validations, indent=1))
+        self._save()
         self.model.stop_training = self.model.stop_training or self.should_stop
 
-    def _losses(self):
-        """Of all validations; what is no number counts as infinite."""
-        return [math.inf if math.isnan(entry["loss"]) else entry["loss"] for entry in self.history]
+    def _is_out_of_patience(self):
+        best = self.state.best_step(self.recipe.best_by)
+        if self.recipe.patience is None or best is None:
+            return False
+        return sum(v["step"] > best for v in self.state.validations) >= self.recipe.patience
 
-    def _save_last(self):
-        if self.step == self.saved_step:
-            return
-        with replacing(self.last) as temporary:
-            self.model.save(temporary)
-            with zipfile.ZipFile(temporary, "a") as archive:
-                archive.writestr(_STATE, json.dumps({"step": self.step}))
-        self.saved_step = self.step
+    def _is_out_of_time(self):
+        limit = math.inf if self.recipe.max_time is None else 60.0 * self.recipe.max_time
+        return time.monotonic() - self.begun >= limit
+
+    def _save(self):
+        self.divergence.require_finite_weights()
+        self.state.seconds = time.monotonic() - self.begun
+        self.files.write(self.model, self.state)
+        if self.request.number:
+            raise Interrupted(self.request.number, self.files.describe_last())

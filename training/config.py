@@ -29,7 +29,7 @@ class DataConfig:
         max_length: pairs with more subwords than this on a side, the end counted, are left out.
         max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
             by more than 10, are left out.
-        tokens_per_batch: size of a training batch in subwords a side, padding counted.
+        tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
         num_buckets: lengths that batches are padded to; each is one shape to compile.
 
     Raises:
@@ -112,14 +112,25 @@ class RecipeConfig:
     Args:
         epochs: passes over the training pairs.
         max_steps: updates at most. Default: no limit but `epochs`.
+        max_time: minutes of training at most, those before a resumption counted; the run then ends as at `max_steps`.
+            Default: no limit.
+        schedule: how the learning rate falls after its linear rise: with the inverse square root of the step, as
+            the paper's, or as a cosine to zero at the last step that `epochs` and `max_steps` allow.
         warmup_steps: updates until the learning rate's peak.
         peak_learning_rate: learning rate at the peak. Default: the paper's, from `d_model`.
         label_smoothing: ε of label smoothing.
         precision: dtype policy of the training.
         validate_every: updates between validations. Default: an epoch.
         checkpoint_every: updates between checkpoints, besides one at each validation.
-        patience: stop after so many validations without a better loss. Default: never.
-        weights: which weights the finished model has: those of the best validation, or the last.
+        keep: checkpoints that are kept, the last ones, with the best besides. Each is three times the model.
+        patience: stop after so many validations without a better one. Default: never.
+        best_by: what a better validation is, for `patience` and `weights`: a lower loss, or a higher BLEU.
+        bleu_sentences: validation pairs, the first ones, that are translated at each validation, greedily, and
+            scored with sacreBLEU. 0: none.
+        weights: which weights the finished model has: those of the best validation, the last, or the mean
+            of the kept checkpoints (the paper's: of 5, big 20).
+        moving_average: momentum, such as 0.999, of an exponential moving average of the weights, which is then
+            what is validated and what the finished model has. Default: none.
         seed: of weights, dropout and the order of the data.
         xla: compile with XLA. Default: on one device yes, under a strategy of several no.
 
@@ -129,23 +140,36 @@ class RecipeConfig:
 
     epochs: int = 10
     max_steps: int | None = None
+    max_time: float | None = None
+    schedule: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
     warmup_steps: int = 4000
     peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     validate_every: int | None = None
     checkpoint_every: int = 1000
+    keep: int = 5
     patience: int | None = None
-    weights: Literal["best", "last"] = "best"
+    best_by: Literal["loss", "bleu"] = "loss"
+    bleu_sentences: int = 0
+    weights: Literal["best", "last", "average"] = "best"
+    moving_average: float | None = None
     seed: int = 1
     xla: bool | None = None
 
     def __post_init__(self):
         _at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        if self.peak_learning_rate is not None and self.peak_learning_rate <= 0:
-            raise ValueError(f"`peak_learning_rate` must be positive. Received: {self.peak_learning_rate}")
+        _at_least(self, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        for name in ("max_time", "peak_learning_rate"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {self.label_smoothing}")
+        if self.moving_average is not None and not 0 < self.moving_average < 1:
+            raise ValueError(f"`moving_average` must be in (0, 1). Received: moving_average={self.moving_average}")
+        if self.moving_average is not None and self.weights == "average":
+            raise ValueError("`weights` must not be 'average' with `moving_average`: one average is enough")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,21 +182,29 @@ class TrainConfig(DataConfig):
         init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
             that directory's, and `model` and `tokenizer` are not to be given.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
+        tokens_per_device: subwords a side that a device takes at once, a row more or less; what is beyond
+            it of a batch is done in several passes before the weights are updated. It changes the memory that is
+            needed and not the result but for rounding and dropout. Default: all at once.
         tokenizer: the subwords.
         model: the model.
         recipe: the training.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
     """
 
     output: str
     overwrite: bool = False
     init_from: str | None = None
     devices: str | None = None
+    tokens_per_device: int | None = None
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
 
     def __post_init__(self):
         super().__post_init__()
+        _at_least(self, tokens_per_device=self.max_length)
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError("`init_from` brings its own model and tokenizer; leave `model` and `tokenizer` out")
 
@@ -181,8 +213,17 @@ class TrainConfig(DataConfig):
         return {
             name: value
             for name, value in dataclasses.asdict(self).items()
-            if name not in ("output", "overwrite", "devices")
+            if name not in ("output", "overwrite", "devices", "tokens_per_device")
         }
+
+    def parts(self, replicas: int) -> int:
+        """Passes that a device makes over its share of a batch.
+
+        Args:
+            replicas: number of devices.
+        """
+        at_once = replicas * (self.tokens_per_device or self.tokens_per_batch)
+        return -(-self.tokens_per_batch // at_once)
 
 
 def _as_list(paths):

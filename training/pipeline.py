@@ -85,21 +85,19 @@ class Buckets:
     rows: tuple[int, ...]
 
     @classmethod
-    def fit(cls, histogram: np.ndarray, num_buckets: int, tokens_per_batch: int, replicas: int = 1):
+    def fit(cls, histogram: np.ndarray, num_buckets: int, tokens_per_batch: int):
         """The lengths that pad a corpus least, found by dynamic programming.
 
         Args:
             histogram: pairs by length, `(longest + 1,)`.
             num_buckets: how many lengths at most.
-            tokens_per_batch: rows x length of a batch at most; a batch has at least a row a replica.
-            replicas: the rows are a multiple of this.
+            tokens_per_batch: rows x length of a batch at most; a batch has at least a row.
 
         Returns:
             `Buckets`.
         """
         lengths = _least_padding(histogram, num_buckets)
-        rows = tuple(max(tokens_per_batch // length // replicas, 1) * replicas for length in lengths)
-        return cls(lengths, rows)
+        return cls(lengths, tuple(max(tokens_per_batch // length, 1) for length in lengths))
 
     def record(self) -> dict[str, list[int]]:
         """The shapes as plain data."""
@@ -137,7 +135,9 @@ def _least_padding(histogram, num_buckets):
     return tuple(reversed(lengths))
 
 
-def training_batches(pairs: tf.data.Dataset, buckets: Buckets, seed: int, first_epoch: int = 0) -> tf.data.Dataset:
+def training_batches(
+    pairs: tf.data.Dataset, buckets: Buckets, seed: int, first_epoch: int = 0, multiple: int = 1
+) -> tf.data.Dataset:
     """Batches without end, each epoch in an order of its own that the seed decides.
 
     The sample weights are `mask * slots / real tokens` of the whole batch, so that a loss averaged
@@ -148,6 +148,8 @@ def training_batches(pairs: tf.data.Dataset, buckets: Buckets, seed: int, first_
         buckets: the shapes.
         seed: of the order.
         first_epoch: the epoch to begin with.
+        multiple: rows without weight fill each batch up to a multiple of this, the number of parts that are
+            computed apart. So a batch holds the same pairs on any number of devices.
 
     Returns:
         Dataset of `({"source", "target"}, labels, weights)`, each `(rows, length)`.
@@ -156,34 +158,35 @@ def training_batches(pairs: tf.data.Dataset, buckets: Buckets, seed: int, first_
 
     def epoch(number):
         shuffled = pairs.shuffle(_SHUFFLE_BUFFER, seed=tf.cast(seed, tf.int64) * 100_003 + number)
-        return _bucketed(shuffled, buckets)
+        return _bucketed(shuffled, buckets, multiple)
 
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo("int64").max)
     return epochs.flat_map(epoch).map(_reweighted, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def validation_batches(pairs: tf.data.Dataset, buckets: Buckets) -> tf.data.Dataset:
+def validation_batches(pairs: tf.data.Dataset, buckets: Buckets, multiple: int = 1) -> tf.data.Dataset:
     """Batches of one pass; the weights are 1 for real tokens, so that metrics are means over the corpus.
 
     Args:
         pairs: dataset of `(source, target)` int32 vectors with the end id.
         buckets: the shapes.
+        multiple: of `training_batches`.
 
     Returns:
         Dataset of `({"source", "target"}, labels, weights)`, each `(rows, length)`.
     """
-    return _bucketed(pairs, buckets).cache().prefetch(tf.data.AUTOTUNE)
+    return _bucketed(pairs, buckets, multiple).cache().prefetch(tf.data.AUTOTUNE)
 
 
-def _bucketed(pairs, buckets):
-    rows_of_length = tf.constant(buckets.rows)
+def _bucketed(pairs, buckets, multiple):
+    rows_of_length = tf.constant([-(-rows // multiple) * multiple for rows in buckets.rows])
     lengths = tf.constant(buckets.lengths)
 
     def shifted(source, target):
         return source, tf.concat([[BOS_ID], target[:-1]], 0), target
 
     def filled(*batch):
-        """The batch with rows of padding up to its bucket's size."""
+        """The batch with rows of padding up to its bucket's size, rounded up."""
         bucket = tf.searchsorted(lengths, tf.shape(batch[0])[1:2])[0]
         missing = rows_of_length[bucket] - tf.shape(batch[0])[0]
         source, target, labels = (tf.pad(x, [[0, missing], [0, 0]], constant_values=PAD_ID) for x in batch)

@@ -86,7 +86,7 @@ def runs(arguments, tmp_path_factory):
                 shutil.copytree(folder / "toy", folder / "killed")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_transformer.training.train.Progress", Spy)
+        patch.setattr("keras_transformer.training.fit.Progress", Spy)
         assert main(arguments(folder / "toy")) == 0
     return folder
 

@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.saving import load_model
 from keras_transformer.training.callbacks import Progress
+from keras_transformer.training.checkpoints import CheckpointFiles
 
 
 @pytest.fixture
@@ -20,6 +23,20 @@ def contents(path):
     return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
+def assert_equal_ends(path, other):
+    """Bit for bit: the model, the last checkpoint with its optimizer and dropout, and the validations."""
+    files = (folder / "checkpoints" / "validations.json" for folder in (path, other))
+    ours, theirs = ([(entry["step"], entry["loss"]) for entry in json.loads(file.read_text())] for file in files)
+    assert ours == theirs
+    models = [load_model(folder / "model.keras") for folder in (path, other)]
+    last = [load_model(folder / "checkpoints" / "step-00000024.keras") for folder in (path, other)]
+    for one, two in (models, last, [model.optimizer for model in last]):
+        for a, b in zip(one.variables, two.variables, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy(), err_msg=a.path)
+    states = [CheckpointFiles(folder / "checkpoints").read(24) for folder in (path, other)]
+    assert states[0].random == states[1].random and states[0].random[0][1] == 24
+
+
 def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments, monkeypatch):
     steps = []
 
@@ -28,17 +45,11 @@ def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments
             super().on_train_batch_end(batch, logs)
             steps.append(self.bar.n)
 
-    monkeypatch.setattr("keras_transformer.training.train.Progress", Spy)
+    monkeypatch.setattr("keras_transformer.training.fit.Progress", Spy)
     assert not (killed / "model.keras").exists()
     assert main(arguments(killed)) == 0
     assert steps == list(range(13, 25))
-    assert int(load_model(killed / "checkpoints" / "last.keras").optimizer.iterations.numpy()) == 24
-    files = (path / "checkpoints" / "validations.json" for path in (killed, model_directory))
-    resumed, unbroken = ([(entry["step"], entry["loss"]) for entry in json.loads(file.read_text())] for file in files)
-    np.testing.assert_allclose(resumed, unbroken, rtol=1e-5)
-    models = (load_model(path / "model.keras") for path in (killed, model_directory))
-    for ours, theirs in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_equal_ends(killed, model_directory)
 
 
 def test_another_configuration_is_refused(killed, arguments, capsys):
@@ -68,11 +79,58 @@ def test_faulty_data_leave_what_is_to_be_overwritten(runs, tmp_path, arguments, 
     assert contents(tmp_path / "run") == before
 
 
-def test_a_checkpoint_that_is_broken_is_named(killed, arguments, capsys):
-    last = killed / "checkpoints" / "last.keras"
-    last.write_bytes(last.read_bytes()[:1000])
+def cut(file):
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory, arguments, capsys):
+    newest = killed / "checkpoints" / "step-00000012.keras"
+    cut(newest)
+    assert main(arguments(killed)) == 0
+    message = capsys.readouterr().err
+    assert f"Not a whole checkpoint: {newest}" in message and "; going on from that of step 10" in message
+    assert_equal_ends(killed, model_directory)
+
+
+def test_no_whole_checkpoint(killed, arguments, capsys):
+    for file in (killed / "checkpoints").glob("*.keras"):
+        cut(file)
+    before = contents(killed)
     assert main(arguments(killed)) == 2
-    assert f"train: error: Not a whole checkpoint: {last}" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "train: error: Not a whole checkpoint: " in message
+    assert "and there is no other; --overwrite begins anew" in message
+    assert contents(killed) == before
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("step", [6, 10])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
+):
+    """Step 10 ends in a validation, which is finished and saved first."""
+
+    class Killer(Progress):
+        def on_train_batch_begin(self, batch, logs=None):
+            if self.bar.n == step - 1:
+                os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", Killer)
+        assert main(arguments(tmp_path / "run")) == status
+    saved = tmp_path / "run" / "checkpoints" / f"step-{step:08d}.keras"
+    message = capsys.readouterr().err
+    assert f"stopped by {number.name}; the same command goes on. The last good checkpoint is {saved}" in message
+    assert "Traceback" not in message and not (tmp_path / "run" / "model.keras").exists()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if number == signal.SIGTERM:
+        assert main(arguments(tmp_path / "run")) == 0
+        assert_equal_ends(tmp_path / "run", model_directory)
+
+
+def test_a_run_repeats_bit_for_bit(model_directory, arguments, tmp_path):
+    assert main(arguments(tmp_path / "run")) == 0
+    assert_equal_ends(tmp_path / "run", model_directory)
 
 
 @pytest.mark.slow

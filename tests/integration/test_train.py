@@ -19,11 +19,16 @@ def validations_of(path):
     return json.loads((path / "checkpoints" / "validations.json").read_text())
 
 
+def best_step(path):
+    return min(validations_of(path), key=lambda validation: validation["loss"])["step"]
+
+
 def test_the_directory_holds_what_is_promised(model_directory):
     names = {path.name for path in model_directory.iterdir()}
     assert names == {"config.yaml", "model.keras", "tokenizer.model", "checkpoints", "logs"}
     checkpoints = {path.name for path in (model_directory / "checkpoints").iterdir()}
-    assert checkpoints == {"last.keras", "best.weights.h5", "validations.json"}
+    best = best_step(model_directory)
+    assert checkpoints == {*(f"step-{step:08d}.keras" for step in (20, 24, best)), "validations.json"}
     assert list((model_directory / "logs").rglob("events.out.tfevents.*"))
 
 
@@ -47,14 +52,12 @@ def test_every_step_was_done_and_validated(model_directory):
     validations = validations_of(model_directory)
     assert [entry["step"] for entry in validations] == [10, 20, 24]
     assert validations[-1]["loss"] < validations[0]["loss"] - 0.05
-    assert int(load_model(model_directory / "checkpoints" / "last.keras").optimizer.iterations.numpy()) == 24
+    assert int(load_model(model_directory / "checkpoints" / "step-00000024.keras").optimizer.iterations.numpy()) == 24
 
 
 def test_the_model_has_the_best_weights(model_directory):
     model = load_model(model_directory / "model.keras")
-    best = load_model(model_directory / "model.keras")
-    best.set_weights([np.zeros_like(weight) for weight in best.get_weights()])
-    best.load_weights(model_directory / "checkpoints" / "best.weights.h5")
+    best = load_model(model_directory / "checkpoints" / f"step-{best_step(model_directory):08d}.keras")
     for ours, theirs in zip(model.get_weights(), best.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -74,7 +77,7 @@ def test_fine_tuning_without_progress_in_mixed_precision(model_directory, argume
     assert (path / "tokenizer.model").read_bytes() == (model_directory / "tokenizer.model").read_bytes()
     assert record(path)["model_as_built"] == record(model_directory)["model_as_built"]
     assert [entry["step"] for entry in validations_of(path)] == [1, 2, 3]
-    last = load_model(path / "checkpoints" / "last.keras")
+    last = load_model(path / "checkpoints" / "step-00000003.keras")
     assert (last.dtype_policy.name, tuned.dtype_policy.name) == ("mixed_bfloat16", "float32")
 
 

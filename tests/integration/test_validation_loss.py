@@ -18,7 +18,7 @@ SMOOTHING = 0.1
 @pytest.fixture(scope="module")
 def checkpoint(model_directory):
     """The compiled model of the run, as `fit` validates it."""
-    return load_model(model_directory / "checkpoints" / "last.keras")
+    return load_model(model_directory / "checkpoints" / "step-00000024.keras")
 
 
 @pytest.fixture(scope="module")

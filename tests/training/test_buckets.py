@@ -35,16 +35,14 @@ def test_one_length_is_one_bucket():
     assert Buckets.fit(np.array([0, 0, 0, 9]), 4, 12) == Buckets((3,), (4,))
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_rows_fill_the_batch_and_divide_among_replicas(replicas):
-    buckets = Buckets.fit(np.array([0, 0, 5, 5, 0, 5, 5, 50]), 3, 40, replicas)
+def test_rows_fill_the_batch():
+    buckets = Buckets.fit(np.array([0, 0, 5, 5, 0, 5, 5, 50]), 3, 40)
     for length, rows in zip(buckets.lengths, buckets.rows, strict=True):
-        assert rows % replicas == 0
-        assert rows * length <= 40 < (rows + replicas) * length
+        assert rows * length <= 40 < (rows + 1) * length
 
 
-def test_a_row_a_replica_at_least():
-    assert Buckets.fit(np.array([0, 0, 0, 0, 1]), 1, 4, replicas=2).rows == (2,)
+def test_a_row_at_least():
+    assert Buckets.fit(np.array([0, 0, 0, 0, 5]), 1, 3).rows == (1,)
 
 
 @pytest.mark.parametrize(("count", "steps"), [(0, 0), (1, 1), (8, 1), (9, 2), (16, 2)])

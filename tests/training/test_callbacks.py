@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.training.callbacks import Checkpoints, Progress
+from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
+from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
+from keras_transformer.training.config import RecipeConfig
+from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
 
@@ -16,75 +19,78 @@ def directory(tmp_path):
 
 
 @pytest.fixture
-def checkpoints(directory):
-    """A callback with a model of one weight."""
-    callback = Checkpoints(directory, every=3, patience=None)
+def model():
+    """A model of one weight."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.compile("sgd", "mse")
-    callback.set_model(model)
-    return callback
+    model.stop_training = False
+    return model
+
+
+@pytest.fixture
+def make(directory, model):
+    """Makes the callbacks of a run of 100 steps with a validation every 10 and a checkpoint every 3."""
+
+    def make(state=None, request=None, **recipe):
+        files = CheckpointFiles(directory.checkpoints, every=3, best_by=RecipeConfig(**recipe).best_by)
+        divergence = Divergence(files, state or TrainingState(), steps_per_epoch=7, limit=50.0)
+        callback = Checkpoints(directory, files, RecipeConfig(**recipe), 10, 100, divergence, request or StopRequest())
+        for one in (divergence, callback):
+            one.set_model(model)
+            one.on_epoch_begin(0)
+        return callback
+
+    return make
+
+
+def step(callback, loss=1.0):
+    callback.divergence.on_train_batch_end(0, {"loss": loss})
+    callback.on_train_batch_end(0, {"loss": loss})
 
 
 def validate(callback, loss, weight=0.0):
-    """A step that leads to this weight, and a validation with this loss."""
+    """Steps that lead to a validation with this loss at this weight."""
     callback.model.set_weights([np.array([[weight]])])
-    callback.on_train_batch_end(0)
+    step(callback)
+    while callback.state.step % 10:
+        step(callback)
     callback.on_epoch_end(0, {"val_loss": loss})
 
 
-def best_weight(callback):
-    callback.model.load_weights(callback.best)
-    return float(callback.model.get_weights()[0][0, 0])
+def weight_at(callback, number):
+    return float(keras.saving.load_model(callback.files.path(number)).get_weights()[0][0, 0])
 
 
-def test_checkpoints_every_so_many_steps(checkpoints):
-    existed = []
-    for step in range(7):
-        checkpoints.on_train_batch_end(step)
-        existed.append(checkpoints.last.exists())
-        checkpoints.last.unlink(missing_ok=True)
-    assert existed == [False, False, True, False, False, True, False]
+def test_checkpoints_every_so_many_steps_and_after_validations(make):
+    callback, written = make(), []
+    for number in range(1, 13):
+        before = callback.files.steps()
+        step(callback)
+        written += sorted(set(callback.files.steps()) - set(before))
+        if number == 10:
+            assert written == [3, 6, 9]
+            callback.on_epoch_end(0, {"val_loss": 1.0})
+            assert callback.files.steps()[-1] == 10
+    assert written == [3, 6, 9, 12]
 
 
-def test_the_best_weights_are_those_of_the_least_loss(checkpoints):
-    for loss, weight in ((3.0, 1.0), (1.0, 2.0), (2.0, 3.0)):
-        checkpoints.on_train_batch_end(0)
-        validate(checkpoints, loss, weight)
-    assert best_weight(checkpoints) == 2.0
-    assert keras.saving.load_model(checkpoints.last).get_weights()[0] == 3.0
+def test_the_best_is_kept_among_the_last(make):
+    callback = make()
+    for loss, weight in ((3.0, 1.0), (1.0, 2.0), (2.0, 3.0), (4.0, 4.0)):
+        validate(callback, loss, weight)
+    assert callback.state.best_step() == 20
+    assert callback.files.steps() == [20, 39, 40]
+    assert weight_at(callback, 20) == 2.0 and weight_at(callback, 40) == 4.0
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-@pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_a_loss_that_is_no_number_is_not_the_best(checkpoints, loss, place):
-    validations = [(3.0, 1.0), (1.0, 3.0), (2.0, 4.0)]
-    validations.insert(place, (loss, 2.0))
-    for value, weight in validations:
-        validate(checkpoints, value, weight)
-    assert best_weight(checkpoints) == 3.0
-
-
-def test_there_are_best_weights_even_of_a_run_that_diverged(checkpoints):
-    validate(checkpoints, float("nan"), 5.0)
-    assert best_weight(checkpoints) == 5.0
-
-
-def test_the_record_of_validations(checkpoints):
+def test_the_record_of_validations(make):
+    callback = make()
     for loss in (3.0, 2.0):
-        validate(checkpoints, loss)
-    entries = json.loads(checkpoints.history_file.read_text())
-    assert [(entry["step"], entry["loss"]) for entry in entries] == [(1, 3.0), (2, 2.0)]
-
-
-def test_resuming_forgets_validations_after_the_checkpoint(checkpoints, directory):
-    for loss in (3.0, 1.0, 2.0):
-        validate(checkpoints, loss)
-        if loss == 1.0:
-            kept = checkpoints.last.read_bytes()
-    checkpoints.last.write_bytes(kept)  # Killed before the third checkpoint was whole.
-    resumed = Checkpoints(directory, every=3, patience=None)
-    assert resumed.resume() == resumed.step == 2
-    assert [entry["loss"] for entry in resumed.history] == [3.0, 1.0]
+        validate(callback, loss)
+    entries = json.loads(callback.history_file.read_text())
+    assert [(entry["step"], entry["loss"]) for entry in entries] == [(10, 3.0), (20, 2.0)]
+    assert callback.files.read(20).validations == entries
+    assert [entry["step"] for entry in callback.files.read(18).validations] == [10]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +108,87 @@ def test_resuming_forgets_validations_after_the_checkpoint(checkpoints, director
         (1, [float("nan"), float("nan")], True),
     ],
 )
-def test_patience(directory, patience, losses, stops):
-    callback = Checkpoints(directory, every=1, patience=patience)
-    callback.history = [{"step": i, "loss": loss} for i, loss in enumerate(losses)]
-    assert callback.should_stop == stops
+def test_patience(make, patience, losses, stops):
+    validations = [{"step": i, "loss": loss} for i, loss in enumerate(losses)]
+    assert make(TrainingState(validations=validations), patience=patience).should_stop == stops
+
+
+def test_time_runs_out_and_earlier_time_counts(make, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    callback = make(TrainingState(step=4, seconds=60.0), max_time=2.0)
+    now[0] += 59.0
+    step(callback)
+    assert not callback.model.stop_training and not callback.should_stop
+    now[0] += 1.0
+    step(callback)
+    assert callback.model.stop_training and callback.should_stop
+    assert callback.files.steps() == []  # It comes with the validation, and holds the time.
+    callback.on_epoch_end(0, {"val_loss": 1.0})
+    assert callback.files.read(6).seconds == 120.0
+
+
+def test_a_request_to_stop_saves_at_once(make):
+    request = StopRequest()
+    callback = make(request=request)
+    step(callback)
+    request.number = 15
+    with pytest.raises(
+        Interrupted, match="stopped by SIGTERM; .* The last good checkpoint is .*step-00000002"
+    ) as caught:
+        step(callback)
+    assert caught.value.status == 143
+    assert callback.files.steps() == [2]
+
+
+def test_a_request_to_stop_waits_for_the_validation(make):
+    request = StopRequest()
+    callback = make(TrainingState(step=9), request=request)
+    request.number = 2
+    step(callback)
+    assert callback.files.steps() == []
+    with pytest.raises(Interrupted):
+        callback.on_epoch_end(0, {"val_loss": 1.0})
+    assert callback.files.read(10).validations[0]["step"] == 10
+
+
+def test_what_a_request_to_stop_has_saved_goes_with_the_next(make):
+    callback = make()
+    for number in range(1, 10):
+        callback.request.number = 15 if number == 8 else None
+        try:
+            step(callback)
+        except Interrupted:
+            assert callback.files.steps() == [3, 6, 8]
+    assert callback.files.steps() == [6, 9]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 50.5])
+def test_a_loss_that_runs_away_ends_the_run(make, loss):
+    callback = make(TrainingState(step=5))
+    step(callback)
+    with pytest.raises(Diverged) as caught:
+        step(callback, (1.0 + loss) / 2)  # Keras gives the mean of the epoch.
+    message = str(caught.value)
+    assert message.startswith(f"The loss is {loss:.4g} at step 7, batch 7 of epoch 1. The last good checkpoint is ")
+    assert str(callback.files.path(6)) in message
+    assert callback.files.steps() == [6]
+
+
+def test_a_high_loss_is_not_one_that_runs_away(make):
+    callback = make()
+    step(callback, 49.0)
+    step(callback, 49.5)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(make):
+    callback = make()
+    callback.model.set_weights([np.array([[np.nan]])])
+    step(callback)
+    step(callback)
+    with pytest.raises(Diverged, match="Weights are no numbers at step 3, batch 3 of epoch 1. There is no good"):
+        step(callback)
+    assert callback.files.steps() == []
 
 
 def test_progress_goes_to_standard_error(capsys):

@@ -36,7 +36,8 @@ def test_recipe_counts(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive"),
+        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive. Received: peak_learning_rate=0.0"),
+        ({"max_time": -1.0}, "`max_time` must be positive. Received: max_time=-1.0"),
         ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: 1.0"),
     ],
 )
@@ -82,7 +83,21 @@ def test_fine_tuning_brings_its_own_model(options):
 
 
 def test_the_record_leaves_out_where_it_runs():
-    one = TrainConfig(output="a", overwrite=True, devices="CPU:0")
+    one = TrainConfig(output="a", overwrite=True, devices="CPU:0", tokens_per_device=300)
     assert one.record() == TrainConfig(output="b").record()
     assert one.record() != TrainConfig(output="a", reverse=True).record()
     assert one.record()["recipe"]["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_device", "replicas", "parts"),
+    [(None, 1, 1), (None, 4, 1), (1000, 1, 1), (999, 1, 2), (300, 1, 4), (300, 2, 2), (300, 4, 1)],
+)
+def test_passes_over_a_batch(tokens_per_device, replicas, parts):
+    config = TrainConfig(output="a", tokens_per_batch=1000, tokens_per_device=tokens_per_device)
+    assert config.parts(replicas) == parts
+
+
+def test_a_device_takes_a_pair_at_least():
+    with pytest.raises(ValueError, match="`tokens_per_device` must be at least 256. Received: tokens_per_device=255"):
+        TrainConfig(output="a", tokens_per_device=255)

@@ -9,11 +9,11 @@ from keras_transformer.training.pipeline import Buckets, filtered, training_batc
 CONFIG = DataConfig(max_length=20, tokens_per_batch=60, num_buckets=3)
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def data(request, pairs_of, random_lengths):
-    """Pairs, their buckets for one or two replicas, and the batches of an epoch."""
+@pytest.fixture(scope="module")
+def data(pairs_of, random_lengths):
+    """Pairs, their buckets, and the batches of an epoch."""
     pairs, statistics = filtered(pairs_of(random_lengths), CONFIG)
-    buckets = Buckets.fit(statistics.histogram, CONFIG.num_buckets, CONFIG.tokens_per_batch, request.param)
+    buckets = Buckets.fit(statistics.histogram, CONFIG.num_buckets, CONFIG.tokens_per_batch)
     return pairs, buckets, buckets.steps(statistics.histogram)
 
 
@@ -81,6 +81,21 @@ def test_the_last_batches_are_filled_with_rows_of_no_weight(data):
         assert not inputs["source"][empty].any() and not inputs["target"][empty].any()
         assert not labels[empty].any() and not weights[empty].any()
     assert 0 < filled <= len(buckets.lengths)
+
+
+@pytest.mark.parametrize("multiple", [2, 4, 7])
+def test_batches_that_are_computed_in_parts_hold_the_same_pairs(data, multiple):
+    """Rows without weight make them divisible, and the weights still sum to the slots."""
+    pairs, buckets, steps = data
+    whole = batches_of(training_batches(pairs, buckets, seed=1), steps)
+    filled = batches_of(training_batches(pairs, buckets, seed=1, multiple=multiple), steps)
+    for (inputs, labels, weights), (one_inputs, one_labels, _) in zip(filled, whole, strict=True):
+        rows = len(one_labels)
+        assert len(labels) == -(-rows // multiple) * multiple
+        np.testing.assert_array_equal(labels[:rows], one_labels)
+        np.testing.assert_array_equal(inputs["source"][:rows], one_inputs["source"])
+        assert not labels[rows:].any() and not weights[rows:].any()
+        assert weights.sum() == pytest.approx(weights.size, rel=1e-5)
 
 
 def test_target_is_the_labels_shifted_right(data):

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.training.train import _parts
+from keras_transformer.training.fit import _parts
 
 
 def covered(parts):

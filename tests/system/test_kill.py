@@ -1,0 +1,107 @@
+"""`kill -9` at random moments, in checkpoints too: the run ends, bit for bit, as one that nobody disturbed."""
+
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.saving import load_model
+from keras_transformer.training.checkpoints import CheckpointFiles
+
+KILLS = 20
+STEPS = 600
+OPTIONS = {
+    "max_length": 40,
+    "tokens_per_batch": 400,
+    "num_buckets": 2,
+    "tokenizer.vocab_size": 300,
+    "model.num_layers": 1,
+    "model.d_model": 16,
+    "model.num_heads": 2,
+    "model.d_ff": 32,
+    "recipe.epochs": 100,
+    "recipe.max_steps": STEPS,
+    "recipe.validate_every": 50,
+    "recipe.checkpoint_every": 4,
+    "recipe.keep": 2,
+    "recipe.weights": "average",
+    "recipe.warmup_steps": 100,
+    "recipe.peak_learning_rate": 0.01,
+    "recipe.xla": "false",
+}
+ENGLISH = "zero one two three four five six seven eight nine".split()
+GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the command in a process of its own."""
+    draw = random.Random(1)
+    rows = [[draw.randrange(10) for _ in range(draw.randint(1, 7))] for _ in range(300)]
+    for name, words in (("en", ENGLISH), ("de", GERMAN)):
+        text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    def start(output, log):
+        options = {"output": output, "source": tmp_path / "en", "target": tmp_path / "de", **OPTIONS}
+        program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        return subprocess.Popen([sys.executable, "-c", program, "train", *arguments], stdout=log, stderr=log)
+
+    return start
+
+
+def wait_for(process, condition):
+    """Until it is so or the process has ended."""
+    while process.poll() is None and not condition():
+        time.sleep(0.001)
+
+
+def kill_somewhere(process, checkpoints: pathlib.Path, draw: random.Random) -> str:
+    """Kills the process at its start, in its steps or in the writing of a checkpoint; says which."""
+    moment = draw.choice(["start", "steps", "steps", "checkpoint", "checkpoint"])
+    before = set(checkpoints.glob("step-*"))
+    if moment == "start":
+        time.sleep(draw.uniform(0.0, 10.0))
+    else:
+        wait_for(process, lambda: set(checkpoints.glob("step-*")) - before)
+        time.sleep(draw.uniform(0.0, 2.0))
+    if moment == "checkpoint":
+        wait_for(process, lambda: any(checkpoints.glob(".tmp-*")))
+        time.sleep(draw.uniform(0.0, 0.1))
+    process.send_signal(signal.SIGKILL)
+    return moment if process.wait() == -signal.SIGKILL else "ended"
+
+
+def final(path):
+    """What a run leaves: weights, and of its last checkpoint all variables, the optimizer's too, and the draws."""
+    last = load_model(path / "checkpoints" / f"step-{STEPS:08d}.keras")
+    variables = [*load_model(path / "model.keras").variables, *last.variables, *last.optimizer.variables]
+    return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(STEPS).random
+
+
+def test_twenty_kills(start, tmp_path):
+    draw = random.Random(3)
+    moments = []
+    with open(tmp_path / "log", "wb") as log:
+        assert start(tmp_path / "unbroken", log).wait() == 0
+        while len(moments) < KILLS:
+            moments.append(kill_somewhere(start(tmp_path / "killed", log), tmp_path / "killed" / "checkpoints", draw))
+            print(len(moments), moments[-1], CheckpointFiles(tmp_path / "killed" / "checkpoints").steps(), flush=True)
+        assert start(tmp_path / "killed", log).wait() == 0
+    assert "ended" not in moments and {"start", "steps", "checkpoint"} == set(moments)
+    (ours, our_draws), (theirs, their_draws) = final(tmp_path / "killed"), final(tmp_path / "unbroken")
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert our_draws == their_draws
+    assert not list((tmp_path / "killed").rglob(".tmp-*"))

@@ -1,0 +1,168 @@
+"""The checkpoints of a run: each is one file that holds all that resuming needs."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import re
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_transformer.model_directory import replacing
+
+#: The file within a checkpoint that says where the training stood.
+_STATE = "training_state.json"
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """Where a training stands, besides weights and optimizer.
+
+    Attributes:
+        step: updates made, and so batches seen.
+        seconds: spent in training, earlier processes' time counted.
+        validations: one record each, `step`, `loss`, `bleu` (where it is decoded) and `time`.
+        random: states of the model's seed generators, which Keras does not save.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    validations: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    random: list[list[int]] = dataclasses.field(default_factory=list)
+
+    def best_step(self, by: str = "loss", until: float = math.inf) -> int | None:
+        """The step of the best validation, the first of equals; `None` without validations.
+
+        Args:
+            by: `"loss"`, the least, or `"bleu"`, the greatest. What is no number is the worst.
+            until: the last step to look at.
+        """
+        scores = {v["step"]: _badness(v, by) for v in self.validations if v["step"] <= until}
+        return min(scores, key=scores.get, default=None)
+
+
+def _badness(validation, by):
+    value = validation[by] if by == "loss" else -validation[by]
+    return math.inf if math.isnan(value) else value
+
+
+class CheckpointFiles:
+    """The checkpoints of one run, `step-00001000.keras` for that of step 1,000.
+
+    A checkpoint takes its place when it is whole. Those that are regular, at every so many steps and at
+    validations, are kept as long as they are among the last; one that was written because the run was
+    told to stop goes with the next. So what is kept does not depend on interruptions.
+
+    Args:
+        folder: where they lie.
+        every: steps between checkpoints, besides those at validations.
+        keep: how many regular ones are kept, at least 2: the newest may turn out broken.
+        best_by: of which validations the best is kept besides; of `TrainingState.best_step`.
+    """
+
+    def __init__(self, folder: Path, every: int = 1, keep: int = 2, best_by: str = "loss"):
+        self.folder = folder
+        self.every = every
+        self.keep = max(keep, 2)
+        self.best_by = best_by
+
+    def path(self, step: int) -> Path:
+        """The file of a step's checkpoint."""
+        return self.folder / f"step-{step:08d}.keras"
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that lie there, in order."""
+        found = (re.fullmatch(r"step-(\d+)\.keras", path.name) for path in self.folder.glob("step-*.keras"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def write(self, model: keras.Model, state: TrainingState) -> None:
+        """Writes a checkpoint, and deletes those that are needed no longer.
+
+        Args:
+            model: the compiled model.
+            state: where the training stands; the random state is taken from the model.
+
+        Raises:
+            OSError: if it cannot be written; those before it are as they were.
+        """
+        state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
+        try:
+            with replacing(self.path(state.step)) as temporary:
+                model.save(temporary)
+                with zipfile.ZipFile(temporary, "a") as archive:
+                    archive.writestr(_STATE, json.dumps(dataclasses.asdict(state)))
+        except OSError as error:
+            raise OSError(
+                f"The checkpoint of step {state.step} cannot be written: {error}. {self.describe_last()}"
+            ) from error
+        for step in set(self.steps()) - self._needed(state):
+            self.path(step).unlink(missing_ok=True)
+
+    def last_whole(self) -> TrainingState:
+        """The state of the newest checkpoint that is whole, the start's without any; says so when it passes one by.
+
+        Raises:
+            ValueError: if there are checkpoints and none is whole.
+        """
+        faults = []
+        for step in reversed(self.steps()):
+            try:
+                state = self.read(step)
+            except ValueError as error:
+                faults.append(error)
+                continue
+            for fault in faults:
+                print(f"{fault}; going on from that of step {step}", file=sys.stderr)
+            return state
+        if faults:
+            raise ValueError(f"{faults[0]}, and there is no other; --overwrite begins anew")
+        return TrainingState()
+
+    def read(self, step: int) -> TrainingState:
+        """The state that a checkpoint holds; the whole file is checked.
+
+        Raises:
+            ValueError: if it is not whole.
+        """
+        try:
+            with zipfile.ZipFile(self.path(step)) as archive:
+                if (broken := archive.testzip()) is not None:
+                    raise ValueError(f"{broken} is broken")
+                return TrainingState(**json.loads(archive.read(_STATE)))
+        except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+            raise ValueError(f"Not a whole checkpoint: {self.path(step)} ({error})") from error
+
+    def describe_last(self) -> str:
+        """Which checkpoint there is to go back to, in words."""
+        for step in reversed(self.steps()):
+            with contextlib.suppress(ValueError):
+                self.read(step)
+                return f"The last good checkpoint is {self.path(step)}"
+        return "There is no good checkpoint yet"
+
+    def _needed(self, state):
+        validated = {validation["step"] for validation in state.validations}
+        regular = [s for s in self.steps() if s <= state.step and (s % self.every == 0 or s in validated)]
+        kept = {state.step, *regular[-self.keep :]}
+        return kept | {state.best_step(self.best_by, until=step) for step in kept}
+
+
+def seed_generators(model: keras.Model) -> list[Any]:
+    """The variables that hold the states of the model's random draws, each a seed and a count."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
+
+
+def restore_random(model: keras.Model, states: Iterable[Iterable[int]]) -> None:
+    """Puts the model's random draws where they were.
+
+    Args:
+        model: the model.
+        states: as many as it has seed generators, in their order.
+    """
+    for variable, state in zip(seed_generators(model), states, strict=True):
+        variable.assign(state)

@@ -1,0 +1,37 @@
+"""The end of a run: from checkpoints to the model that translates."""
+
+import dataclasses
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.training.averaging import write_model
+from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
+from keras_transformer.translation import load_tokenizers
+
+
+def finish(
+    config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
+) -> None:
+    """Writes the model that translates and marks the directory as finished.
+
+    Args:
+        config: the `TrainConfig`.
+        directory: the model directory.
+        built: configuration of the model.
+        files: the run's checkpoints.
+        state: where the training stands.
+    """
+    recipe = config.recipe
+    steps = {
+        "best": [state.best_step(recipe.best_by)],
+        "last": [state.step],
+        "average": files.steps()[-recipe.keep :],
+    }[recipe.weights]
+    write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
+    record = {
+        **config.record(),
+        "model_as_built": dataclasses.asdict(built),
+        "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(directory)],
+        "weights_of_steps": steps,
+    }
+    directory.write_record(record, finished=True)

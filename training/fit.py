@@ -1,0 +1,164 @@
+"""The run of `fit`: compiled, in parts that end in validations, from where the last checkpoint stands."""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.models import Transformer
+from keras_transformer.optimizers import AveragingAdam
+from keras_transformer.saving import load_model
+from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.training.accumulation import accumulate
+from keras_transformer.training.averaging import AverageInValidations
+from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
+from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
+from keras_transformer.training.finish import finish
+from keras_transformer.training.pipeline import Buckets, Statistics, training_batches
+from keras_transformer.training.stopping import StopRequest
+from keras_transformer.training.tokenizer import PairTokenizer
+from keras_transformer.training.validation_bleu import ValidationBleu
+
+#: A batch whose loss is so many times that of guessing, log(vocabulary), has run away.
+_RUNAWAY = 10.0
+
+
+class Run(NamedTuple):
+    """The data of a run, ready for `fit`."""
+
+    tokenizer: PairTokenizer  # Held because the datasets need it alive.
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    statistics: Statistics
+    buckets: Buckets
+    steps_per_epoch: int
+    total: int  # steps of the whole training
+    bleu: ValidationBleu | None
+    replicas: int
+    parts: int  # passes of a device over its share of a batch
+
+
+def learning_rate(recipe, d_model: int, total: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """The schedule that a recipe names.
+
+    Args:
+        recipe: the `RecipeConfig`.
+        d_model: width of the model; decides the peak where the recipe does not.
+        total: steps of the whole training.
+
+    Raises:
+        ValueError: if a cosine would have to fall before its rise is over.
+    """
+    warmup = recipe.warmup_steps
+    if recipe.schedule == "inverse_sqrt":
+        return WarmupInverseSqrt(d_model, warmup, recipe.peak_learning_rate)
+    if warmup >= total:
+        raise ValueError(
+            f"`warmup_steps` must be less than the {total} steps of the run with the cosine schedule. "
+            f"Received: warmup_steps={warmup}"
+        )
+    peak = recipe.peak_learning_rate or (d_model * warmup) ** -0.5
+    return keras.optimizers.schedules.CosineDecay(
+        peak / warmup, total - warmup, warmup_target=peak, warmup_steps=warmup
+    )
+
+
+def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, strategy: tf.distribute.Strategy):
+    """Trains from the last whole checkpoint, or from the start, to the finished model.
+
+    Args:
+        config: the `TrainConfig`.
+        directory: where checkpoints and model go.
+        run: the data.
+        built: configuration of the model.
+        strategy: the devices.
+
+    Raises:
+        Interrupted: if the process was told to stop; a checkpoint is saved.
+        Diverged: if the loss is no number or has run away.
+        OSError: if a file cannot be written.
+        ValueError: if there are checkpoints and none is whole.
+    """
+    recipe = config.recipe
+    files = CheckpointFiles(directory.checkpoints, recipe.checkpoint_every, recipe.keep, recipe.best_by)
+    state = files.last_whole()
+    with strategy.scope():
+        model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)
+    accumulate(model, run.parts)
+    model.jit_compile = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
+    restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
+    every = recipe.validate_every or run.steps_per_epoch
+    progress = Progress(run.total, state.step, run.statistics.target_tokens / run.steps_per_epoch)
+    divergence = Divergence(files, state, run.steps_per_epoch, _RUNAWAY * math.log(built.vocab_size))
+    with StopRequest() as request:
+        checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
+        validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
+        validating += [AverageInValidations()] if recipe.moving_average else []
+        tensorboard = keras.callbacks.TensorBoard(directory.logs, write_graph=False)
+        callbacks = [*validating, divergence, checkpoints, progress, tensorboard]
+        for part in _parts(state.step, run.total, every):
+            if checkpoints.should_stop:
+                break
+            _fit_part(model, part, run, recipe.seed, callbacks)
+    progress.bar.close()
+    finish(config, directory, built, files, state)
+
+
+def _fit_part(model, part, run, seed, callbacks):
+    epoch, done = divmod(part.start, run.steps_per_epoch)
+    model.fit(
+        training_batches(run.train, run.buckets, seed, epoch, run.replicas * run.parts).skip(done),
+        initial_epoch=part.first,
+        epochs=part.last,
+        steps_per_epoch=part.steps,
+        validation_data=run.validation,
+        callbacks=callbacks,
+        shuffle=False,
+        verbose=0,
+    )
+
+
+def _compiled(config, built, total):
+    recipe = config.recipe
+    model = Transformer(built, dtype=recipe.precision)
+    if config.init_from:
+        model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
+    adam = functools.partial(keras.optimizers.Adam, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    if recipe.moving_average:
+        adam = functools.partial(AveragingAdam, ema_momentum=recipe.moving_average, **adam.keywords)
+    model.compile(
+        adam(learning_rate(recipe, built.d_model, total)),
+        loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
+        weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
+    )
+    return model
+
+
+class _Part(NamedTuple):
+    """One call of `fit`: its first step, and its Keras epochs of `steps` steps, each ending in a validation."""
+
+    start: int
+    first: int
+    last: int
+    steps: int
+
+
+def _parts(step: int, total: int, every: int) -> Iterator[_Part]:
+    """The calls of `fit` from `step` to `total`: what is left of an interval, whole intervals, the rest."""
+    if step % every and step < total:
+        end = min(step - step % every + every, total)
+        yield _Part(step, step // every, step // every + 1, end - step)
+        step = end
+    whole = (total - step) // every
+    if whole > 0:
+        yield _Part(step, step // every, step // every + whole, every)
+        step += whole * every
+    if step < total:
+        yield _Part(step, step // every, step // every + 1, total - step)
