@@ -18,6 +18,7 @@ class Statistics:
     empty: int
     too_long: int
     ratio: int
+    alike: int  # kept pairs whose sides are the same subwords: copied, or one file given twice
     histogram: np.ndarray  # (max_length + 1,): kept pairs by the longer side's length
     target_tokens: int  # of the kept pairs, the end counted
 
@@ -30,6 +31,7 @@ class Statistics:
         return (
             f"{self.kept:,} of {self.pairs:,} pairs used; left out: {self.empty:,} with an empty side, "
             f"{self.too_long:,} too long, {self.ratio:,} of too unlike lengths"
+            + (f"; used, but alike on both sides: {self.alike:,}" if self.alike else "")
         )
 
 
@@ -46,16 +48,19 @@ def filtered(pairs: tf.data.Dataset, config) -> tuple[tf.data.Dataset, Statistic
     Raises:
         ValueError: if nothing is left.
     """
-    batches = pairs.map(lambda s, t: tf.stack([tf.size(s), tf.size(t)])).batch(4096)
-    lengths = np.concatenate([np.zeros((0, 2), "int32"), *batches.as_numpy_iterator()])
+    batches = pairs.map(lambda s, t: tf.stack([tf.size(s), tf.size(t), _is_alike(s, t)])).batch(4096)
+    found = np.concatenate([np.zeros((0, 3), "int32"), *batches.as_numpy_iterator()])
+    lengths, alike = found[:, :2], found[:, 2]
     empty, too_long, ratio = (fault.numpy() for fault in _faults(lengths, config))
-    kept = lengths[~(empty | too_long | ratio)]
+    is_used = ~(empty | too_long | ratio)
+    kept = lengths[is_used]
     histogram = np.bincount(kept.max(axis=1, initial=0), minlength=config.max_length + 1)
     statistics = Statistics(
         pairs=len(lengths),
         empty=int(empty.sum()),
         too_long=int((too_long & ~empty).sum()),
         ratio=int((ratio & ~empty & ~too_long).sum()),
+        alike=int(alike[is_used].sum()),
         histogram=histogram,
         target_tokens=int(kept[:, 1].sum()),
     )
@@ -67,6 +72,12 @@ def filtered(pairs: tf.data.Dataset, config) -> tuple[tf.data.Dataset, Statistic
         return ~tf.reduce_any(tf.stack(faults))
 
     return pairs.filter(is_kept), statistics
+
+
+def _is_alike(source, target):
+    shorter = tf.minimum(tf.size(source), tf.size(target))
+    is_alike = (tf.size(source) == tf.size(target)) & tf.reduce_all(source[:shorter] == target[:shorter])
+    return tf.cast(is_alike, tf.int32)
 
 
 def _faults(lengths, config):

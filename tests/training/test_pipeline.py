@@ -43,6 +43,7 @@ def test_statistics_count_each_reason(pairs_of):
     assert [len(source) for source, _ in kept.as_numpy_iterator()] == [5, 20, 2, 4]
     assert str(statistics) == (
         "4 of 13 pairs used; left out: 4 with an empty side, 2 too long, 3 of too unlike lengths"
+        "; used, but alike on both sides: 1"
     )
 
 

@@ -1,0 +1,53 @@
+"""Corpora as they are found: what cannot be learnt from is left out and counted, and the run goes through."""
+
+import random
+
+import pytest
+
+from keras_transformer.cli import main
+
+BRIEF = {"recipe.max_steps": 2, "recipe.validate_every": 2, "model.dropout": 0.0}
+
+#: Lines of source and target, as bytes, each of which stands for a trouble.
+TROUBLES = {
+    "NUL": (b"one\x00two", b"eins\x00zwei"),
+    "invalid UTF-8": (b"one \xff\xfe two", b"eins \xc3 zwei"),
+    "empty source": (b"", b"eins"),
+    "empty target": (b"one", b" \t"),
+    "both empty": (b"", b""),
+    "a megabyte": (b"one " * 262_144, b"eins"),
+    "a megabyte without a space": (b"one", b"x" * (1 << 20)),
+    "a byte order mark": (b"\xef\xbb\xbfone", b"eins"),
+    "a carriage return": (b"one\r", b"eins\r"),
+}
+
+
+@pytest.fixture
+def corpus(toy_files, tmp_path):
+    """The training files with all troubles and ten identical pairs mixed in."""
+    sides = [(toy_files / f"train.{language}").read_bytes().splitlines() for language in ("en", "de")]
+    pairs = [*zip(*sides, strict=True), *TROUBLES.values(), *[(b"same", b"same")] * 10]
+    random.Random(1).shuffle(pairs)
+    for side, language in enumerate(("en", "de")):
+        (tmp_path / language).write_bytes(b"".join(pair[side] + b"\n" for pair in pairs))
+    return {
+        **{"source": tmp_path / "en", "target": tmp_path / "de"},
+        **{"validation_source": toy_files / "test.en", "validation_target": toy_files / "test.de"},
+    }
+
+
+def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
+    assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
+    said = capsys.readouterr().err
+    assert (
+        "training: 314 of 319 pairs used; left out: 3 with an empty side, 2 too long, 0 of too unlike lengths" in said
+    )
+    assert "; used, but alike on both sides: 10\n" in said
+    assert "validation: 20 of 20 pairs used" in said
+
+
+def test_crossed_files_show_in_the_counts(corpus, arguments, tmp_path, capsys):
+    """A source that is its own target trains a copier, and is said to be one."""
+    corpus["target"] = corpus["source"]
+    assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
+    assert "; used, but alike on both sides: 316\n" in capsys.readouterr().err

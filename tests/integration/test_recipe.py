@@ -1,0 +1,151 @@
+"""Runs with the recipe's options, from the command line to the finished model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from keras_transformer.cli import main
+from keras_transformer.saving import load_model
+from keras_transformer.training.averaging import copy_moving_average
+from keras_transformer.training.callbacks import Progress
+from keras_transformer.training.checkpoints import CheckpointFiles
+
+BRIEF = {"recipe.max_steps": 8, "recipe.validate_every": 4, "recipe.checkpoint_every": 2, "model.dropout": 0.0}
+
+
+def weights_at(path, *steps):
+    """The mean weights of these checkpoints."""
+    files = CheckpointFiles(path / "checkpoints")
+    weights = [load_model(files.path(step), compile=False).get_weights() for step in steps]
+    return [np.mean(group, axis=0) for group in zip(*weights, strict=True)]
+
+
+def assert_has_weights(path, expected, **tolerance):
+    for ours, theirs in zip(load_model(path / "model.keras").get_weights(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, **(tolerance or {"atol": 1e-7}))
+
+
+def validations_of(path):
+    return json.loads((path / "checkpoints" / "validations.json").read_text())
+
+
+def test_average_of_checkpoints(arguments, tmp_path, capsys):
+    options = {"recipe.weights": "average", "recipe.keep": 3, "recipe.schedule": "cosine", "recipe.warmup_steps": 2}
+    assert main(arguments(tmp_path / "run", **BRIEF, **options)) == 0
+    assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 4, 6, 8))
+
+    assert main(["average", str(tmp_path / "run"), "--last=2"]) == 0
+    assert "is the mean of steps 6, 8" in capsys.readouterr().err
+    assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 6, 8))
+    record = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert record["weights_of_steps"] == [6, 8] and record["finished"]
+
+    for last in (0, 4):
+        assert main(["average", str(tmp_path / "run"), f"--last={last}"]) == 2
+        assert f"`last` must be in [1, 3], the checkpoints kept. Received: last={last}" in capsys.readouterr().err
+    assert main(["average", str(tmp_path / "none")]) == 2
+    assert "Not a model directory" in capsys.readouterr().err
+
+
+def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkeypatch):
+    class Killer(Progress):
+        def on_train_batch_begin(self, batch, logs=None):
+            if self.bar.n == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    options = {**BRIEF, "recipe.moving_average": 0.8, "recipe.validate_every": 3, "recipe.weights": "last"}
+    assert main(arguments(tmp_path / "unbroken", **options)) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", Killer)
+        assert main(arguments(tmp_path / "run", **options)) == 143
+    assert main(arguments(tmp_path / "run", **options)) == 0
+    assert_has_weights(tmp_path / "run", load_model(tmp_path / "unbroken" / "model.keras").get_weights(), atol=0)
+    last = load_model(tmp_path / "run" / "checkpoints" / "step-00000008.keras")
+    raw = last.get_weights()
+    copy_moving_average(last)
+    assert_has_weights(tmp_path / "run", last.get_weights())
+    assert max(abs(a - b).max() for a, b in zip(raw, last.get_weights(), strict=True)) > 1e-3
+    # What the validation saw.
+    assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
+
+
+def test_best_by_bleu(arguments, tmp_path, monkeypatch):
+    scores = iter([20.0, 30.0, 10.0])
+    seen = []
+
+    def evaluate(translator, source, target, **options):
+        seen.append([len(line.split()) for line in (*source, *target)])
+        assert len(translator.translate(source[:2])) == 2
+        return type("Scores", (), {"bleu": next(scores)})
+
+    monkeypatch.setattr("keras_transformer.training.validation_bleu.evaluate", evaluate)
+    options = {"recipe.best_by": "bleu", "recipe.bleu_sentences": 3, "recipe.validate_every": 3}
+    assert main(arguments(tmp_path / "run", **{**BRIEF, **options})) == 0
+    assert [(v["step"], v["bleu"]) for v in validations_of(tmp_path / "run")] == [(3, 20.0), (6, 30.0), (8, 10.0)]
+    assert all(len(lines) == 6 for lines in seen)
+    assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 6))
+
+
+def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
+    assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
+    assert "passes" not in capsys.readouterr().err
+    assert main(arguments(tmp_path / "parts", **BRIEF, tokens_per_device=100)) == 0
+    assert "each in 4 passes on 1 device" in capsys.readouterr().err
+    ours, theirs = ([v["loss"] for v in validations_of(tmp_path / name)] for name in ("parts", "whole"))
+    assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_time_runs_out(arguments, tmp_path):
+    assert main(arguments(tmp_path / "run", **{**BRIEF, "recipe.max_time": 1e-6})) == 0
+    assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [1]
+    assert (tmp_path / "run" / "model.keras").exists()
+
+
+def test_a_cosine_needs_steps_after_its_rise(arguments, tmp_path, capsys):
+    assert main(arguments(tmp_path / "run", **{**BRIEF, "recipe.schedule": "cosine"})) == 2
+    assert "`warmup_steps` must be less than the 8 steps of the run" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_runs_away(arguments, tmp_path, capsys):
+    options = {**BRIEF, "recipe.peak_learning_rate": 1e30, "recipe.warmup_steps": 1}
+    assert main(arguments(tmp_path / "run", **options)) == 1
+    message = capsys.readouterr().err
+    assert "at step 2, batch 2 of epoch 1. " in message or "Weights are no numbers at step" in message
+    assert "There is no good checkpoint yet" in message and "Traceback" not in message
+    assert not (tmp_path / "run" / "model.keras").exists()
+
+
+FULL_DISK = """
+import resource, sys
+from keras_transformer.cli import main
+from keras_transformer.training import checkpoints
+write = checkpoints.CheckpointFiles.write
+
+def limited(self, model, state):
+    if state.step > 4:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    write(self, model, state)
+
+checkpoints.CheckpointFiles.write = limited
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_no_space_for_a_checkpoint(arguments, tmp_path):
+    """A limit on the size of files stands for the full disk."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments(tmp_path / "run", **BRIEF)], capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    files = CheckpointFiles(tmp_path / "run" / "checkpoints")
+    assert "The checkpoint of step 6 cannot be written: " in done.stderr and "Traceback" not in done.stderr
+    assert f"The last good checkpoint is {files.path(4)}" in done.stderr
+    assert files.steps() == [2, 4] and files.last_whole().step == 4
+    assert not list((tmp_path / "run").rglob(".tmp-*"))
