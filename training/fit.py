@@ -22,12 +22,15 @@ from keras_transformer.training.callbacks import Checkpoints, Divergence, Progre
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
 from keras_transformer.training.pipeline import Buckets, Statistics, training_batches
+from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
 from keras_transformer.training.tokenizer import PairTokenizer
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 #: A batch whose loss is so many times that of guessing, log(vocabulary), has run away.
 _RUNAWAY = 10.0
+#: Updates between values in TensorBoard.
+_SCALARS_EVERY = 10
 
 
 class Run(NamedTuple):
@@ -95,14 +98,15 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
     model.jit_compile = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
     every = recipe.validate_every or run.steps_per_epoch
-    progress = Progress(run.total, state.step, run.statistics.target_tokens / run.steps_per_epoch)
+    tokens_per_step = run.statistics.target_tokens / run.steps_per_epoch
+    progress = Progress(run.total, state.step, tokens_per_step)
     divergence = Divergence(files, state, run.steps_per_epoch, _RUNAWAY * math.log(built.vocab_size))
     with StopRequest() as request:
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
         validating += [AverageInValidations()] if recipe.moving_average else []
-        tensorboard = keras.callbacks.TensorBoard(directory.logs, write_graph=False)
-        callbacks = [*validating, divergence, checkpoints, progress, tensorboard]
+        scalars = Scalars(directory.logs, state, _SCALARS_EVERY, tokens_per_step)
+        callbacks = [*validating, divergence, checkpoints, progress, scalars]
         for part in _parts(state.step, run.total, every):
             if checkpoints.should_stop:
                 break

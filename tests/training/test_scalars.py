@@ -1,0 +1,38 @@
+import keras
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
+
+from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.scalars import Scalars
+
+
+def scalars_of(folder):
+    """Name -> step -> value."""
+    events = EventAccumulator(str(folder)).Reload()
+    return {
+        name: {event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(name)}
+        for name in events.Tags()["tensors"]
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorBoard.
+def test_scalars_over_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
+    state = TrainingState(step=3)
+    callback = Scalars(tmp_path, state, every=2, tokens_per_step=50.0)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.25), "mse")
+    callback.set_model(model)
+    callback.on_epoch_begin(0)
+    for _ in range(4):
+        state.step += 1
+        callback.on_train_batch_end(0, {"loss": state.step / 2})
+    callback.on_epoch_end(0, {"loss": 1.0, "val_loss": 2.0, "val_bleu": 30.0})
+    callback.training.flush()
+    assert scalars_of(tmp_path / "train") == {
+        "loss": {4: 2.0, 6: 3.0},
+        "learning_rate": {4: 0.25, 6: 0.25},
+        "tokens_per_second": {4: 50.0, 6: 100.0},
+    }
+    assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}

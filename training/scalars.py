@@ -1,0 +1,57 @@
+"""What TensorBoard shows of a run."""
+
+import time
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.training.checkpoints import TrainingState
+
+
+class Scalars(keras.callbacks.Callback):
+    """Writes scalars over updates: those of training in `train`, those of validations in `validation`.
+
+    Loss, perplexity and token accuracy of training are means since the last validation. A resumed run
+    writes on from its checkpoint's update.
+
+    Args:
+        folder: of the logs.
+        state: where the training stands; held up to date by `Checkpoints`, which comes before.
+        every: updates between values.
+        tokens_per_step: real target tokens of a batch on average.
+    """
+
+    def __init__(self, folder: Path, state: TrainingState, every: int, tokens_per_step: float):
+        super().__init__()
+        self.training, self.validation = (
+            tf.summary.create_file_writer(str(folder / name)) for name in ("train", "validation")
+        )
+        self.state = state
+        self.every = every
+        self.tokens_per_step = tokens_per_step
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.since = self.state.step, time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.state.step % self.every == 0:
+            self._write_training(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        with self.validation.as_default(step=self.state.step):
+            for name, value in logs.items():
+                if name.startswith("val_"):
+                    tf.summary.scalar(name.removeprefix("val_"), value)
+        self.training.flush()
+        self.validation.flush()
+
+    def _write_training(self, logs):
+        (step, begun), now = self.since, time.perf_counter()
+        self.since = self.state.step, now
+        values = {**logs, "learning_rate": self.model.optimizer.learning_rate}
+        if self.state.step > step:
+            values["tokens_per_second"] = (self.state.step - step) * self.tokens_per_step / (now - begun)
+        with self.training.as_default(step=self.state.step):
+            for name, value in values.items():
+                tf.summary.scalar(name, float(value))
