@@ -86,7 +86,7 @@ def kill_somewhere(process, checkpoints: pathlib.Path, draw: random.Random) -> s
 def final(path):
     """What a run leaves: weights, and of its last checkpoint all variables, the optimizer's too, and the draws."""
     last = load_model(path / "checkpoints" / f"step-{STEPS:08d}.keras")
-    variables = [*load_model(path / "model.keras").variables, *last.variables, *last.optimizer.variables]
+    variables = [*load_model(path / "model.keras").weights, *last.weights, *last.optimizer.variables]
     return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(STEPS).random
 
 
