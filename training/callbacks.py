@@ -36,9 +36,10 @@ class Progress(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.validation = {"val_loss": f"{logs['val_loss']:.3f}"}
+        bleu = f", BLEU {logs['val_bleu']:.2f}" if "val_bleu" in logs else ""
         self.bar.write(
             f"step {self.bar.n}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
-            f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}",
+            f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}{bleu}",
             file=self.bar.fp,
         )
 

@@ -101,17 +101,16 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
     tokens_per_step = run.statistics.target_tokens / run.steps_per_epoch
     progress = Progress(run.total, state.step, tokens_per_step)
     divergence = Divergence(files, state, run.steps_per_epoch, _RUNAWAY * math.log(built.vocab_size))
-    with StopRequest() as request:
+    with progress.bar, StopRequest() as request:
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
         validating += [AverageInValidations()] if recipe.moving_average else []
         scalars = Scalars(directory.logs, state, _SCALARS_EVERY, tokens_per_step)
         callbacks = [*validating, divergence, checkpoints, progress, scalars]
         for part in _parts(state.step, run.total, every):
-            if checkpoints.should_stop:
+            if state.validations and checkpoints.should_stop:
                 break
             _fit_part(model, part, run, recipe.seed, callbacks)
-    progress.bar.close()
     finish(config, directory, built, files, state)
 
 

@@ -120,9 +120,21 @@ class Buckets:
         Args:
             histogram: pairs by length, `(longest + 1,)`.
         """
+        return sum(self._steps_each(histogram))
+
+    def slots(self, histogram: np.ndarray) -> int:
+        """Places for subwords, a side, of the batches of a pass over the corpus.
+
+        Args:
+            histogram: pairs by length, `(longest + 1,)`.
+        """
+        steps = self._steps_each(histogram)
+        return sum(n * rows * length for n, rows, length in zip(steps, self.rows, self.lengths, strict=True))
+
+    def _steps_each(self, histogram):
         bounds = np.concatenate([[0], np.asarray(self.lengths) + 1])
         counts = [histogram[low:high].sum() for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
-        return sum(-(-int(count) // rows) for count, rows in zip(counts, self.rows, strict=True))
+        return [-(-int(count) // rows) for count, rows in zip(counts, self.rows, strict=True)]
 
 
 def _least_padding(histogram, num_buckets):

@@ -29,6 +29,8 @@ def train(config: TrainConfig) -> ModelDirectory:
 
     Raises:
         ValueError: if the data, the directory or the options cannot be used; nothing is left behind.
+        Interrupted: if the process was told to stop; a checkpoint is saved.
+        Diverged: if the loss is no number or has run away.
     """
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
@@ -74,7 +76,8 @@ def _prepare(config, corpus, models, replicas) -> Run:
     validation_buckets = Buckets.fit(validation_statistics.histogram, *sizes)
     shapes = ", ".join(f"{rows} x {length}" for rows, length in zip(buckets.rows, buckets.lengths, strict=True))
     passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
-    _say(f"batches: {shapes}{passes}")
+    padding = 1 - statistics.target_tokens / buckets.slots(statistics.histogram)
+    _say(f"batches: {shapes}{passes}; {padding:.0%} of the target is padding")
     steps, sentences = buckets.steps(statistics.histogram), config.recipe.bleu_sentences
     return Run(
         tokenizer,

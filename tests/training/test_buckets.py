@@ -52,3 +52,4 @@ def test_steps_count_the_filled_batch(count, steps):
     histogram[3:6] = [count // 2, 0, count - count // 2]
     histogram[9] = 4
     assert buckets.steps(histogram) == steps + 1
+    assert buckets.slots(histogram) == steps * 8 * 5 + 4 * 9

@@ -194,10 +194,13 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
 def test_progress_goes_to_standard_error(capsys):
     bar = Progress(total=4, start=2, tokens_per_step=100)
     bar.on_train_batch_end(0, {"loss": 1.5})
-    logs = {"loss": 1.5, "val_loss": 1.25, "val_perplexity": 3.5, "val_token_accuracy": 0.5}
+    logs = {"loss": 1.5, "val_loss": 1.25, "val_perplexity": 3.5, "val_token_accuracy": 0.5, "val_bleu": 31.25}
     bar.on_epoch_end(0, logs)
     bar.bar.close()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000" in captured.err
+    assert (
+        "step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25"
+        in captured.err
+    )
     assert "3/4" in captured.err and "tokens/s" in captured.err
