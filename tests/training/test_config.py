@@ -38,6 +38,10 @@ def test_recipe_counts(name):
     [
         ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive. Received: peak_learning_rate=0.0"),
         ({"max_time": -1.0}, "`max_time` must be positive. Received: max_time=-1.0"),
+        ({"keep": 1}, "`keep` must be at least 2. Received: keep=1"),
+        ({"best_by": "bleu"}, "`bleu_sentences` must be at least 1. Received: bleu_sentences=0"),
+        ({"moving_average": 1.0}, r"`moving_average` must be in \(0, 1\). Received: moving_average=1.0"),
+        ({"moving_average": 0.9, "weights": "average"}, "`weights` must not be 'average' with `moving_average`"),
         ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: 1.0"),
     ],
 )
