@@ -1,4 +1,4 @@
-"""Metrics over tokens. Each is a weighted mean over everything seen since the last reset."""
+"""Metrics over tokens. Each is a mean over all real tokens, those of positive weight, since the last reset."""
 
 import functools
 
@@ -10,7 +10,11 @@ from keras_transformer.losses import token_cross_entropy
 
 
 class _TokenMean(keras.metrics.Mean):
-    """Every token counts by its weight: Keras's mean averages each row first, so that short batches weigh more."""
+    """Every real token counts alike.
+
+    Keras's mean averages each row first, so that short batches weigh more; and weights that make up for padding, as
+    those of a training batch do, would have a batch count by its padding.
+    """
 
     def __init__(self, of_token, **kwargs):
         super().__init__(**kwargs)
@@ -18,7 +22,7 @@ class _TokenMean(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         values = self._of_token(y_true, y_pred)
-        weights = ops.ones_like(values) if sample_weight is None else ops.cast(sample_weight, values.dtype)
+        weights = ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
         mask = masks.resolve(None, y_pred)
         if mask is not None:
             weights = weights * ops.cast(mask, values.dtype)
@@ -32,7 +36,7 @@ class TokenAccuracy(_TokenMean):
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; padding has weight 0.
+        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
 
     Returns:
         Float32 scalar in [0, 1].
@@ -65,7 +69,7 @@ class TokenLoss(_TokenMean):
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; padding has weight 0.
+        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
 
     Returns:
         Float32 scalar, in nats.
@@ -93,7 +97,7 @@ class Perplexity(TokenLoss):
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; padding has weight 0.
+        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
 
     Returns:
         Float32 scalar, at least 1.

@@ -49,6 +49,18 @@ def test_perplexity_is_the_exponential_of_the_corpus_mean(batches, reference):
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_real_token_counts_alike(metric, batches):
+    """Whatever the scale of a batch's weights."""
+    results = []
+    for scale in (1.0, 0.25):
+        metric.reset_state()
+        for (labels, logits, weights), factor in zip(batches, (1.0, scale), strict=True):
+            metric.update_state(labels, logits, factor * weights)
+        results.append(float(metric.result()))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_reset_forgets(metric, batches):
     metric.reset_state()
     metric.update_state(*batches[1])
