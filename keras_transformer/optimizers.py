@@ -1,33 +1,59 @@
 """Optimizers."""
 
 import keras
+from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class AveragingAdam(keras.optimizers.Adam):
-    """Adam that keeps a moving average of the weights beside them: a ← m · a + (1 - m) · w after each update.
+class Adam(keras.optimizers.Adam):
+    """Adam that knows the norm of the last gradient, and keeps a moving average of the weights beside them.
 
-    With `use_ema` Keras copies the average over the weights whenever `fit` ends, which ends the training;
-    here that is done when asked for, so that training in several calls of `fit` is training in one.
+    An embedding that is not tied learns as it would from the dense gradient, on any number of replicas.
+
+    The norm is the global one, √Σ g², of the gradient that the update is made from: after accumulation, after the sum
+    over replicas, and without the scale of a scaled loss.
+
+    The average, where `use_ema` asks for it, is that of the weights after each update, a ← m · a + (1 - m) · w, and
+    begins with the first. Keras copies it over the weights whenever `fit` ends, which ends the training; here that is
+    done when asked for, so that training in several calls of `fit` is training in one.
 
     Args:
         learning_rate: a number or a schedule.
-        ema_momentum: m, in [0, 1].
         **kwargs: of `keras.optimizers.Adam`.
 
     Example:
 
-    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> model.compile(AveragingAdam(0.1, ema_momentum=0.9), loss="mse")
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    >>> model.compile(Adam(0.1, use_ema=True, ema_momentum=0.9), loss="mse")
     >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
+    >>> round(model.optimizer.gradient_norm, 3)  # d/dw and d/db of (w + b - 1)² are -2.
+    2.828
     >>> model.optimizer.copy_average(model.trainable_variables)
 
     Reference:
-        Polyak and Juditsky 1992, in the exponential form of `keras.optimizers.Optimizer`.
+        Kingma and Ba 2015; Polyak and Juditsky 1992, in the exponential form of `keras.optimizers.Optimizer`.
     """
 
-    def __init__(self, learning_rate=0.001, ema_momentum=0.999, use_ema=True, **kwargs):
-        super().__init__(learning_rate, ema_momentum=ema_momentum, use_ema=use_ema, **kwargs)
+    @property
+    def gradient_norm(self) -> float:
+        """Global norm of the gradient of the last update."""
+        return float(ops.sqrt(self._squared_norm))
+
+    def build(self, variables):
+        if not self.built:
+            self._squared_norm = self.add_variable((), name="squared_norm", aggregation="only_first_replica")
+        super().build(variables)
+
+    def apply(self, grads, trainable_variables=None):
+        if self.built:
+            self._squared_norm.assign(0.0)
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        # Dense: TensorFlow gives an embedding's in slices that overlap, of which Keras squares each apart.
+        gradient = ops.reshape(gradient, variable.shape)
+        self.assign_add(self._squared_norm, ops.sum(ops.square(ops.cast(gradient, "float32"))))
+        super().update_step(gradient, variable, learning_rate)
 
     def finalize_variable_values(self, var_list):
         """Leaves the weights as they are, where Keras puts the average in their place."""
@@ -39,3 +65,12 @@ class AveragingAdam(keras.optimizers.Adam):
             var_list: the model's trainable variables.
         """
         super().finalize_variable_values(var_list)
+
+
+def adam_of(model: keras.Model) -> Adam:
+    """The `Adam` that a model is compiled with, which may stand in a loss-scaling optimizer.
+
+    Args:
+        model: the model.
+    """
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)

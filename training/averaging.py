@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.models import Transformer
+from keras_transformer.optimizers import adam_of
 from keras_transformer.saving import load_model
 from keras_transformer.training.checkpoints import CheckpointFiles
 
@@ -28,10 +29,9 @@ def copy_moving_average(model: keras.Model) -> None:
     """Puts the optimizer's moving average in the place of the weights.
 
     Args:
-        model: compiled with an `AveragingAdam`.
+        model: compiled with an `Adam` of this package that keeps one.
     """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # Of a loss-scaling one.
-    optimizer.copy_average(model.trainable_variables)
+    adam_of(model).copy_average(model.trainable_variables)
 
 
 def average(directory: ModelDirectory, last: int | None = None) -> list[int]:

@@ -1,6 +1,5 @@
 """The run of `fit`: compiled, in parts that end in validations, from where the last checkpoint stands."""
 
-import functools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
-from keras_transformer.optimizers import AveragingAdam
+from keras_transformer.optimizers import Adam
 from keras_transformer.saving import load_model
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.training.accumulation import accumulate
@@ -99,7 +98,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
     every = recipe.validate_every or run.steps_per_epoch
     tokens_per_step = run.statistics.target_tokens / run.steps_per_epoch
-    progress = Progress(run.total, state.step, tokens_per_step)
+    progress = Progress(run.total, state.step, tokens_per_step, recipe.seconds - state.seconds)
     divergence = Divergence(files, state, run.steps_per_epoch, _RUNAWAY * math.log(built.vocab_size))
     with progress.bar, StopRequest() as request:
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
@@ -133,11 +132,9 @@ def _compiled(config, built, total):
     model = Transformer(built, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
-    adam = functools.partial(keras.optimizers.Adam, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-    if recipe.moving_average:
-        adam = functools.partial(AveragingAdam, ema_momentum=recipe.moving_average, **adam.keywords)
+    average = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
     model.compile(
-        adam(learning_rate(recipe, built.d_model, total)),
+        Adam(learning_rate(recipe, built.d_model, total), beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
     )

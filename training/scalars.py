@@ -6,14 +6,15 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from keras_transformer.optimizers import adam_of
 from keras_transformer.training.checkpoints import TrainingState
 
 
 class Scalars(keras.callbacks.Callback):
     """Writes scalars over updates: those of training in `train`, those of validations in `validation`.
 
-    Loss, perplexity and token accuracy of training are means since the last validation. A resumed run
-    writes on from its checkpoint's update.
+    Loss, perplexity and token accuracy of training are means since the last validation; the gradient's norm is the
+    last update's. A resumed run writes on from its checkpoint's update.
 
     Args:
         folder: of the logs.
@@ -49,7 +50,8 @@ class Scalars(keras.callbacks.Callback):
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
         self.since = self.state.step, now
-        values = {**logs, "learning_rate": self.model.optimizer.learning_rate}
+        adam = adam_of(self.model)
+        values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.state.step > step:
             values["tokens_per_second"] = (self.state.step - step) * self.tokens_per_step / (now - begun)
         with self.training.as_default(step=self.state.step):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
+from keras_transformer.optimizers import Adam
 from keras_transformer.training.accumulation import accumulate
 from keras_transformer.training.config import DataConfig
 from keras_transformer.training.devices import make_strategy
@@ -42,7 +43,7 @@ for parts in numbers_of_parts:
         model = Transformer(config)
         model.set_weights(initial)
         model.compile(
-            keras.optimizers.SGD(0.3, momentum=0.9), loss=LabelSmoothedCrossEntropy(0.1),
+            Adam(0.02, epsilon=1e-3), loss=LabelSmoothedCrossEntropy(0.1),
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=False,
         )
     accumulate(model, parts)
@@ -53,7 +54,8 @@ for parts in numbers_of_parts:
     np.savez(f"{folder}/{replicas}-{parts}.npz", *model.get_weights())
     moved = max(float(abs(a - b).max()) for a, b in zip(initial, model.get_weights()))
     losses = history["loss"] + history["val_loss"]
-    print(json.dumps({"steps": steps, "rows": buckets.rows, "losses": losses, "moved": moved}))
+    norm = model.optimizer.gradient_norm
+    print(json.dumps({"steps": steps, "rows": buckets.rows, "losses": losses, "moved": moved, "norm": norm}))
 """
 
 
@@ -82,6 +84,7 @@ def test_replicas_and_accumulation_learn_what_one_device_does(trained, replicas)
     assert any(rows % 8 for rows in one["rows"])  # So that some batches must be filled to be divided.
     for other in others + more:
         assert other["losses"] == pytest.approx(one["losses"], abs=1e-5)
+        assert other["norm"] == pytest.approx(one["norm"], rel=1e-3)
     for other in other_weights + more_weights:
         for ours, theirs in zip(other, weights, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -3,6 +3,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
+from keras_transformer.optimizers import Adam
 from keras_transformer.training.checkpoints import TrainingState
 from keras_transformer.training.scalars import Scalars
 
@@ -17,12 +18,15 @@ def scalars_of(folder):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorBoard.
-def test_scalars_over_updates(tmp_path, monkeypatch):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
+    monkeypatch.setattr(Adam, "gradient_norm", 1.5)
+    optimizer = keras.optimizers.LossScaleOptimizer(Adam(0.25)) if scaled else Adam(0.25)
     monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
     state = TrainingState(step=3)
     callback = Scalars(tmp_path, state, every=2, tokens_per_step=50.0)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.25), "mse")
+    model.compile(optimizer, "mse")
     callback.set_model(model)
     callback.on_epoch_begin(0)
     for _ in range(4):
@@ -33,6 +37,7 @@ def test_scalars_over_updates(tmp_path, monkeypatch):
     assert scalars_of(tmp_path / "train") == {
         "loss": {4: 2.0, 6: 3.0},
         "learning_rate": {4: 0.25, 6: 0.25},
+        "gradient_norm": {4: 1.5, 6: 1.5},
         "tokens_per_second": {4: 50.0, 6: 100.0},
     }
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
