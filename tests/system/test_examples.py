@@ -4,10 +4,14 @@ import pathlib
 import re
 
 import pytest
+import yaml
 
 from keras_transformer.cli import main
+from keras_transformer.config import TransformerConfig
+from keras_transformer.training.config import ModelConfig, RecipeConfig
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+CONFIGURATIONS = sorted(EXAMPLES.glob("*.yaml"))
 RUN = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
@@ -17,9 +21,41 @@ def test_one_layer_learns(run_python):
     assert float(accuracies[-1]) > 0.95
 
 
-@pytest.mark.parametrize("configuration", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_configurations_are_found():
+    assert {path.stem for path in CONFIGURATIONS} == {"multi30k", "iwslt", "wmt14-base", "wmt14-big"}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_a_configuration_is_printed_whole(configuration, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", f"--config={configuration}", "--print_config"])
+    printed, given = yaml.safe_load(capsys.readouterr().out), yaml.safe_load(configuration.read_text())
+    assert {"recipe", "tokenizer", "model"} <= given.keys() <= printed.keys()
+    for name, value in given.items():
+        assert printed[name].items() >= value.items() if isinstance(value, dict) else printed[name] == value
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatch, capsys):
+    def download_and_prepare(self, **kwargs):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", download_and_prepare)
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"--config={configuration}", "--output=run"]) == 2
-    assert "Cannot read train.en.gz: No such file or directory" in capsys.readouterr().err
+    lacking = r"Cannot read train.\w\w(.gz)?: No such file|The data of 'wmt14_translate/de-en' cannot be had: no route"
+    assert re.search(lacking, capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "dropout", "updates", "averaged"), [("base", 0.1, 100_000, 5), ("big", 0.3, 300_000, 20)]
+)
+def test_the_settings_of_the_paper(name, dropout, updates, averaged):
+    given = yaml.safe_load((EXAMPLES / f"wmt14-{name}.yaml").read_text())
+    built = ModelConfig(**given["model"]).transformer(vocab_size=given["tokenizer"]["vocab_size"])
+    assert built == TransformerConfig.preset(name, vocab_size=37_000) and built.dropout == dropout
+    recipe = RecipeConfig(**given["recipe"])
+    assert (recipe.max_steps, recipe.keep, recipe.weights) == (updates, averaged, "average")
+    assert (recipe.warmup_steps, recipe.label_smoothing, recipe.peak_learning_rate) == (4000, 0.1, None)
