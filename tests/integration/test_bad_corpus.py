@@ -46,8 +46,21 @@ def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
     assert "validation: 20 of 20 pairs used" in said
 
 
-def test_crossed_files_show_in_the_counts(corpus, arguments, tmp_path, capsys):
-    """A source that is its own target trains a copier, and is said to be one."""
+def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, capsys):
+    """All pairs behind it are crossed: short lines stand beside long ones."""
+    lines = [" ".join(["one", "two"] * (8 if i % 2 else 1)) for i in range(200)]
+    (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "de").write_text("".join(f"{line}\n" for line in lines[:100] + lines[101:] + lines[:1]))
+    corpus = {"source": tmp_path / "en", "target": tmp_path / "de", "tokenizer.vocab_size": 270}
+    assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
+    said = capsys.readouterr().err
+    assert (
+        "training: 99 of 198 pairs used; left out: 0 with an empty side, 0 too long, 99 of too unlike lengths" in said
+    )
+
+
+def test_a_source_that_is_its_own_target_shows_in_the_counts(corpus, arguments, tmp_path, capsys):
+    """It trains a copier, and is said to be one."""
     corpus["target"] = corpus["source"]
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     assert "; used, but alike on both sides: 316\n" in capsys.readouterr().err
