@@ -37,6 +37,7 @@ class ModelDirectory:
         self.model_file = self.path / "model.keras"
         self.checkpoints = self.path / "checkpoints"
         self.logs = self.path / "logs"
+        self.curve_file = self.logs / "training_curve.png"
         self.export = self.path / "export"
         self.verification_file = self.export / "verification.json"
 

@@ -1,7 +1,6 @@
 """What happens during `fit` besides the steps: progress, checkpoints, stopping."""
 
 import json
-import math
 import time
 
 import keras
@@ -14,24 +13,34 @@ from keras_transformer.training.stopping import Diverged, Interrupted, StopReque
 
 
 class Progress(keras.callbacks.Callback):
-    """A progress bar on standard error with loss and rate.
+    """A progress bar on standard error with loss, rate and the time that is left.
 
     Args:
         total: steps of the whole training.
         start: steps done before.
         tokens_per_step: real target tokens of a batch on average.
+        limit: seconds until time runs out.
     """
 
-    def __init__(self, total: int, start: int, tokens_per_step: float):
+    def __init__(self, total: int, start: int, tokens_per_step: float, limit: float):
         super().__init__()
-        self.bar = tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, mininterval=1.0)
+        layout = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+        self.bar = tqdm(total=total, initial=start, dynamic_ncols=True, mininterval=1.0, bar_format=layout)
         self.tokens_per_step = tokens_per_step
+        self.limit = limit
         self.validation = {}
+
+    @property
+    def left(self) -> str:
+        """The time until the last step, at the mean rate since the start, validations counted, or until the limit."""
+        elapsed = self.bar.format_dict["elapsed"]
+        rate = (self.bar.n - self.bar.initial) / elapsed
+        return tqdm.format_interval(max(min((self.bar.total - self.bar.n) / rate, self.limit - elapsed), 0.0))
 
     def on_train_batch_end(self, batch, logs=None):
         self.bar.update()
         rate = self.bar.format_dict["rate"] or (self.bar.n - self.bar.initial) / self.bar.format_dict["elapsed"]
-        shown = {"loss": f"{logs['loss']:.3f}", "tokens/s": f"{rate * self.tokens_per_step:,.0f}"}
+        shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": f"{rate * self.tokens_per_step:,.0f}"}
         self.bar.set_postfix(shown | self.validation, refresh=False)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -39,7 +48,8 @@ class Progress(keras.callbacks.Callback):
         bleu = f", BLEU {logs['val_bleu']:.2f}" if "val_bleu" in logs else ""
         self.bar.write(
             f"step {self.bar.n}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
-            f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}{bleu}",
+            f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}{bleu}; "
+            f"{self.left} left",
             file=self.bar.fp,
         )
 
@@ -148,7 +158,8 @@ class Checkpoints(keras.callbacks.Callback):
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):
-        found = {"step": self.state.step, "loss": float(logs["val_loss"]), "time": time.time()}
+        losses = {"loss": float(logs["val_loss"]), "training_loss": float(logs["loss"])}
+        found = {"step": self.state.step, **losses, "time": time.time()}
         if "val_bleu" in logs:
             found["bleu"] = float(logs["val_bleu"])
         self.state.validations.append(found)
@@ -164,8 +175,7 @@ class Checkpoints(keras.callbacks.Callback):
         return sum(v["step"] > best for v in self.state.validations) >= self.recipe.patience
 
     def _is_out_of_time(self):
-        limit = math.inf if self.recipe.max_time is None else 60.0 * self.recipe.max_time
-        return time.monotonic() - self.begun >= limit
+        return time.monotonic() - self.begun >= self.recipe.seconds
 
     def _save(self):
         self.divergence.require_finite_weights()

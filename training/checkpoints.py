@@ -26,7 +26,8 @@ class TrainingState:
     Attributes:
         step: updates made, and so batches seen.
         seconds: spent in training, earlier processes' time counted.
-        validations: one record each, `step`, `loss`, `bleu` (where it is decoded) and `time`.
+        validations: one record each: `step`, `loss`, `training_loss` (the mean since the one before, or since a
+            resumption), `bleu` (where it is decoded) and `time`.
         random: states of the model's seed generators, which Keras does not save.
     """
 

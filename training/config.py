@@ -1,6 +1,7 @@
 """What a training run can be told. Each default stands here and nowhere else."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
@@ -156,6 +157,11 @@ class RecipeConfig:
     moving_average: float | None = None
     seed: int = 1
     xla: bool | None = None
+
+    @property
+    def seconds(self) -> float:
+        """`max_time` in seconds."""
+        return math.inf if self.max_time is None else 60.0 * self.max_time
 
     def __post_init__(self):
         _at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)

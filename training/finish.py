@@ -1,18 +1,21 @@
 """The end of a run: from checkpoints to the model that translates."""
 
 import dataclasses
+import importlib.util
+import sys
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.averaging import write_model
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
+from keras_transformer.training.curve import write_curve
 from keras_transformer.translation import load_tokenizers
 
 
 def finish(
     config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
 ) -> None:
-    """Writes the model that translates and marks the directory as finished.
+    """Writes the model that translates, and the training's curve where matplotlib is installed; marks it as finished.
 
     Args:
         config: the `TrainConfig`.
@@ -27,6 +30,9 @@ def finish(
         "last": [state.step],
         "average": files.steps()[-recipe.keep :],
     }[recipe.weights]
+    if importlib.util.find_spec("matplotlib"):
+        write_curve(state.validations, directory.curve_file)
+        print(f"The training curve is {directory.curve_file}", file=sys.stderr)
     write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
     record = {
         **config.record(),

@@ -1,4 +1,5 @@
 import json
+import math
 
 import keras
 import numpy as np
@@ -54,7 +55,7 @@ def validate(callback, loss, weight=0.0):
     step(callback)
     while callback.state.step % 10:
         step(callback)
-    callback.on_epoch_end(0, {"val_loss": loss})
+    callback.on_epoch_end(0, {"loss": 5.0, "val_loss": loss})
 
 
 def weight_at(callback, number):
@@ -69,7 +70,7 @@ def test_checkpoints_every_so_many_steps_and_after_validations(make):
         written += sorted(set(callback.files.steps()) - set(before))
         if number == 10:
             assert written == [3, 6, 9]
-            callback.on_epoch_end(0, {"val_loss": 1.0})
+            callback.on_epoch_end(0, {"loss": 5.0, "val_loss": 1.0})
             assert callback.files.steps()[-1] == 10
     assert written == [3, 6, 9, 12]
 
@@ -88,7 +89,8 @@ def test_the_record_of_validations(make):
     for loss in (3.0, 2.0):
         validate(callback, loss)
     entries = json.loads(callback.history_file.read_text())
-    assert [(entry["step"], entry["loss"]) for entry in entries] == [(10, 3.0), (20, 2.0)]
+    found = [(entry["step"], entry["loss"], entry["training_loss"]) for entry in entries]
+    assert found == [(10, 3.0, 5.0), (20, 2.0, 5.0)]
     assert callback.files.read(20).validations == entries
     assert [entry["step"] for entry in callback.files.read(18).validations] == [10]
 
@@ -124,7 +126,7 @@ def test_time_runs_out_and_earlier_time_counts(make, monkeypatch):
     step(callback)
     assert callback.model.stop_training and callback.should_stop
     assert callback.files.steps() == []  # It comes with the validation, and holds the time.
-    callback.on_epoch_end(0, {"val_loss": 1.0})
+    callback.on_epoch_end(0, {"loss": 5.0, "val_loss": 1.0})
     assert callback.files.read(6).seconds == 120.0
 
 
@@ -148,7 +150,7 @@ def test_a_request_to_stop_waits_for_the_validation(make):
     step(callback)
     assert callback.files.steps() == []
     with pytest.raises(Interrupted):
-        callback.on_epoch_end(0, {"val_loss": 1.0})
+        callback.on_epoch_end(0, {"loss": 5.0, "val_loss": 1.0})
     assert callback.files.read(10).validations[0]["step"] == 10
 
 
@@ -192,7 +194,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
 
 
 def test_progress_goes_to_standard_error(capsys):
-    bar = Progress(total=4, start=2, tokens_per_step=100)
+    bar = Progress(total=4, start=2, tokens_per_step=100, limit=math.inf)
     bar.on_train_batch_end(0, {"loss": 1.5})
     logs = {"loss": 1.5, "val_loss": 1.25, "val_perplexity": 3.5, "val_token_accuracy": 0.5, "val_bleu": 31.25}
     bar.on_epoch_end(0, logs)
@@ -200,7 +202,17 @@ def test_progress_goes_to_standard_error(capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert (
-        "step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25"
+        "step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25; 00:00 left"
         in captured.err
     )
-    assert "3/4" in captured.err and "tokens/s" in captured.err
+    assert "3/4" in captured.err and "tokens/s" in captured.err and "left=00:00" in captured.err
+
+
+@pytest.mark.parametrize(("limit", "left"), [(math.inf, "01:15"), (90.0, "01:05"), (10.0, "00:00")])
+def test_the_time_left(limit, left, monkeypatch):
+    """5 of 20 steps took 25 seconds."""
+    progress = Progress(total=25, start=5, tokens_per_step=100, limit=limit)
+    monkeypatch.setattr(type(progress.bar), "format_dict", {"elapsed": 25.0})
+    progress.bar.n = 10
+    assert progress.left == left
+    progress.bar.disable = True
