@@ -40,12 +40,7 @@ class Scalars(keras.callbacks.Callback):
             self._write_training(logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        with self.validation.as_default(step=self.state.step):
-            for name, value in logs.items():
-                if name.startswith("val_"):
-                    tf.summary.scalar(name.removeprefix("val_"), value)
-        self.training.flush()
-        self.validation.flush()
+        self._write(self.validation, {name[4:]: value for name, value in logs.items() if name.startswith("val_")})
 
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
@@ -54,6 +49,13 @@ class Scalars(keras.callbacks.Callback):
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.state.step > step:
             values["tokens_per_second"] = (self.state.step - step) * self.tokens_per_step / (now - begun)
-        with self.training.as_default(step=self.state.step):
-            for name, value in values.items():
-                tf.summary.scalar(name, float(value))
+        self._write(self.training, values)
+
+    def _write(self, writer, values):
+        try:
+            with writer.as_default(step=self.state.step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, float(value))
+            writer.flush()
+        except tf.errors.OpError as error:  # That there is no space, among others.
+            raise OSError(f"The logs for TensorBoard cannot be written: {error.message}") from error

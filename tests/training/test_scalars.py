@@ -1,5 +1,6 @@
 import keras
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
@@ -33,7 +34,6 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
         state.step += 1
         callback.on_train_batch_end(0, {"loss": state.step / 2})
     callback.on_epoch_end(0, {"loss": 1.0, "val_loss": 2.0, "val_bleu": 30.0})
-    callback.training.flush()
     assert scalars_of(tmp_path / "train") == {
         "loss": {4: 2.0, 6: 3.0},
         "learning_rate": {4: 0.25, 6: 0.25},
@@ -41,3 +41,13 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
         "tokens_per_second": {4: 50.0, 6: 100.0},
     }
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
+
+
+def test_a_full_disk_is_told(tmp_path, monkeypatch):
+    def scalar(name, value):
+        raise tf.errors.OutOfRangeError(None, None, "events.v2; No space left on device")
+
+    monkeypatch.setattr(tf.summary, "scalar", scalar)
+    callback = Scalars(tmp_path, TrainingState(step=3), every=2, tokens_per_step=50.0)
+    with pytest.raises(OSError, match="The logs for TensorBoard cannot be written: events.v2; No space left on device"):
+        callback.on_epoch_end(0, {"val_loss": 2.0})
