@@ -22,7 +22,9 @@ class _TokenMean(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         values = self._of_token(y_true, y_pred)
-        weights = ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
+        weights = (
+            ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
+        )
         mask = masks.resolve(None, y_pred)
         if mask is not None:
             weights = weights * ops.cast(mask, values.dtype)

@@ -36,7 +36,7 @@ class Statistics:
 
 
 def filtered(pairs: tf.data.Dataset, config) -> tuple[tf.data.Dataset, Statistics]:
-    """Leaves out what cannot be learnt from, and counts it.
+    """Leaves out what cannot be learnt from, and counts it. The pairs stay in memory from then on.
 
     Args:
         pairs: dataset of `(source, target)` int32 vectors with the end id.
@@ -48,6 +48,7 @@ def filtered(pairs: tf.data.Dataset, config) -> tuple[tf.data.Dataset, Statistic
     Raises:
         ValueError: if nothing is left.
     """
+    pairs = pairs.cache()
     batches = pairs.map(lambda s, t: tf.stack([tf.size(s), tf.size(t), _is_alike(s, t)])).batch(4096)
     found = np.concatenate([np.zeros((0, 3), "int32"), *batches.as_numpy_iterator()])
     lengths, alike = found[:, :2], found[:, 2]
@@ -177,7 +178,6 @@ def training_batches(
     Returns:
         Dataset of `({"source", "target"}, labels, weights)`, each `(rows, length)`.
     """
-    pairs = pairs.cache()
 
     def epoch(number):
         shuffled = pairs.shuffle(_SHUFFLE_BUFFER, seed=tf.cast(seed, tf.int64) * 100_003 + number)
