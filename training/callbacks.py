@@ -31,16 +31,21 @@ class Progress(keras.callbacks.Callback):
         self.validation = {}
 
     @property
+    def rate(self) -> float:
+        """Steps per second of late."""
+        shown = self.bar.format_dict
+        return shown["rate"] or (self.bar.n - self.bar.initial) / shown["elapsed"]
+
+    @property
     def left(self) -> str:
-        """The time until the last step, at the mean rate since the start, validations counted, or until the limit."""
-        elapsed = self.bar.format_dict["elapsed"]
-        rate = (self.bar.n - self.bar.initial) / elapsed
-        return tqdm.format_interval(max(min((self.bar.total - self.bar.n) / rate, self.limit - elapsed), 0.0))
+        """The time until the last step, validations not counted, or until the limit."""
+        until_limit = max(self.limit - self.bar.format_dict["elapsed"], 0.0)
+        return tqdm.format_interval(min((self.bar.total - self.bar.n) / self.rate, until_limit))
 
     def on_train_batch_end(self, batch, logs=None):
         self.bar.update()
-        rate = self.bar.format_dict["rate"] or (self.bar.n - self.bar.initial) / self.bar.format_dict["elapsed"]
-        shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": f"{rate * self.tokens_per_step:,.0f}"}
+        tokens = f"{self.rate * self.tokens_per_step:,.0f}"
+        shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}
         self.bar.set_postfix(shown | self.validation, refresh=False)
 
     def on_epoch_end(self, epoch, logs=None):

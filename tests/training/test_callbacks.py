@@ -208,11 +208,12 @@ def test_progress_goes_to_standard_error(capsys):
     assert "3/4" in captured.err and "tokens/s" in captured.err and "left=00:00" in captured.err
 
 
+@pytest.mark.parametrize("rate", [0.2, None])
 @pytest.mark.parametrize(("limit", "left"), [(math.inf, "01:15"), (90.0, "01:05"), (10.0, "00:00")])
-def test_the_time_left(limit, left, monkeypatch):
-    """5 of 20 steps took 25 seconds."""
+def test_the_time_left(limit, left, rate, monkeypatch):
+    """5 of 20 steps took 25 seconds; the bar tells the rate, or does not yet."""
     progress = Progress(total=25, start=5, tokens_per_step=100, limit=limit)
-    monkeypatch.setattr(type(progress.bar), "format_dict", {"elapsed": 25.0})
+    monkeypatch.setattr(type(progress.bar), "format_dict", {"elapsed": 25.0, "rate": rate})
     progress.bar.n = 10
     assert progress.left == left
     progress.bar.disable = True
