@@ -1,3 +1,4 @@
+import importlib.util
 import json
 
 import keras
@@ -30,6 +31,8 @@ def test_the_directory_holds_what_is_promised(model_directory):
     best = best_step(model_directory)
     assert checkpoints == {*(f"step-{step:08d}.keras" for step in (10, 12, 16, 20, 24, best)), "validations.json"}
     assert list((model_directory / "logs").rglob("events.out.tfevents.*"))
+    has_curve = (model_directory / "logs" / "training_curve.png").exists()
+    assert has_curve == (importlib.util.find_spec("matplotlib") is not None)
 
 
 def test_the_record(model_directory):
