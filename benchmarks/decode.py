@@ -65,7 +65,8 @@ def parsed():
     parser.add_argument("--batches", type=numbers, default="32,8,1", help="batch sizes")
     parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text, of which the median counts")
-    parser.add_argument("--threads", type=int, default=0, help="of each runtime; 0: one a core")
+    parser.add_argument("--threads", type=int, default=0, help="of each batch; 0: one a core")
+    parser.add_argument("--parallel_batches", type=int, default=1, help="batches at a time, in all runtimes but Keras")
     options = parser.parse_args()
     if options.reference and not options.source:
         parser.error("--reference goes with --source")
@@ -106,7 +107,7 @@ def workers(options, search):
     """The processes, by the names of `RUNTIMES`, with exports of one search."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         directory = exported(options.directory, Path(folder) / "model", search)
-        make = functools.partial(Worker, directory, search, options.threads)
+        make = functools.partial(Worker, directory, search, options)
         yield {name: stack.enter_context(make(*RUNTIMES[name])) for name in RUNTIMES}
 
 
@@ -170,14 +171,16 @@ def bleu(texts, reference):
 class Worker:
     """A process that holds one runtime."""
 
-    def __init__(self, directory, search, threads, runtime, translator_options):
+    def __init__(self, directory, search, options, runtime, translator_options):
         places = ModelDirectory(directory)
         files = [places.model_file] if runtime == "keras" else places.exported(runtime).rglob("*")
         files = [file for file in files if file.is_file() and file.name not in ("encoder.onnx", "decoder.onnx")]
         self.size = sum(file.stat().st_size for file in files) / 2**20
         if runtime == "keras":
             translator_options = {"search": vars(search)}
-        arguments = json.dumps([str(directory), runtime, {"num_threads": threads, **translator_options}])
+        else:
+            translator_options = {"parallel_batches": options.parallel_batches, **translator_options}
+        arguments = json.dumps([str(directory), runtime, {"num_threads": options.threads, **translator_options}])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.decode_worker", arguments],
             stdin=subprocess.PIPE,

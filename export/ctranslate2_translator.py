@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.threads import check_threads
+from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import Translator, load_tokenizers, pad
@@ -39,12 +39,13 @@ class CTranslate2Translator(Translator):
         directory: a model directory with a CTranslate2 export, or the export's own folder.
         strategy: `BeamSearch`. Default: the one recorded at the export. No hypothesis is longer than
             the table of positions that was exported.
-        num_threads: threads. Default: 0, one a core.
+        num_threads: threads of each batch. Default: 0, one a core.
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
+        parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
         ValueError: if there is no export, its files are broken, its tokenizer is another model's,
-            `num_threads` is negative, or CTranslate2 is not installed.
+            a number of threads or batches is out of range, or CTranslate2 is not installed.
 
     Example:
 
@@ -57,22 +58,24 @@ class CTranslate2Translator(Translator):
         strategy: BeamSearch | None = None,
         num_threads: int = 0,
         compute_type: str = "default",
+        parallel_batches: int = 1,
     ):
-        check_threads(num_threads)
+        num_threads = threads_of_a_batch(num_threads, parallel_batches) or os.cpu_count()
         folder = ModelDirectory(directory).exported("ctranslate2")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
-        num_threads = num_threads or os.cpu_count()
         ctranslate2 = library()
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             self.exported_search, hashes = config["search"], config["tokenizers_sha256"]
             num_positions, self._longest = config["max_length"], config["target_positions"]
-            self._runtime = ctranslate2.Translator(str(folder), intra_threads=num_threads, compute_type=compute_type)
+            self._runtime = ctranslate2.Translator(
+                str(folder), inter_threads=parallel_batches, intra_threads=num_threads, compute_type=compute_type
+            )
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             raise ModelDirectoryError(f"Not a whole CTranslate2 model: {folder} ({error})") from error
-        super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions)
+        super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions, parallel_batches)
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
 

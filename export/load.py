@@ -13,7 +13,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
     Args:
         directory: the model directory.
         runtime: one of `RUNTIMES`; all but `"keras"` need their export.
-        num_threads: threads; 0 is one a core. TensorFlow's, which run `"keras"` and `"saved_model"`,
+        num_threads: threads of a batch; 0 is one a core. TensorFlow's, which run `"keras"` and `"saved_model"`,
             are the whole process's, and can be set only before it has run anything.
         **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 

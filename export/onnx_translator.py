@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.export.threads import check_threads
+from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
 from keras_transformer.translation import Translator, load_tokenizers
 
@@ -15,13 +15,15 @@ class OnnxTranslator(Translator):
 
     Args:
         directory: a model directory with an ONNX export, or the export's own folder.
-        num_threads: threads of onnxruntime. Default: 0, one a core.
+        num_threads: threads of each batch. Default: 0, one a core.
         providers: onnxruntime's execution providers. Default: the CPU's.
         quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
+        parallel_batches: batches translated at a time. Much text is translated fastest by as many as
+            there are cores; default: 1, which answers a single batch fastest.
 
     Raises:
         ValueError: if there is no export, its file is broken, its tokenizer is another model's, or
-            `num_threads` is negative.
+            a number of threads or batches is out of range.
 
     Example:
 
@@ -34,8 +36,9 @@ class OnnxTranslator(Translator):
         num_threads: int = 0,
         providers: list[str] | None = None,
         quantize: str | None = None,
+        parallel_batches: int = 1,
     ):
-        check_threads(num_threads)
+        num_threads = threads_of_a_batch(num_threads, parallel_batches)
         import onnxruntime
 
         folder = ModelDirectory(directory).exported(export_name("onnx", quantize))
@@ -55,7 +58,7 @@ class OnnxTranslator(Translator):
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
-        super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"])
+        super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"], parallel_batches)
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""

@@ -17,17 +17,20 @@ class SavedModelTranslator(Translator):
     Args:
         directory: a model directory with a SavedModel export, or the export's own folder.
         num_threads: TensorFlow's threads; see `keras_transformer.export.threads.set_tensorflow_threads`.
+        parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
-        ValueError: if there is no export, it cannot be read, or it is too late to set `num_threads`.
+        ValueError: if there is no export, it cannot be read, a number of threads or batches is out of
+            range, or it is too late to set it.
 
     Example:
 
         SavedModelTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path, num_threads: int = 0):
-        set_tensorflow_threads(num_threads)
+    def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1):
+        set_tensorflow_threads(num_threads, parallel_batches)
+        self.parallel_batches = parallel_batches
         import tensorflow as tf
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 

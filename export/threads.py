@@ -1,38 +1,52 @@
-"""How many threads a runtime uses."""
+"""How many threads a runtime uses, in a batch and for batches side by side."""
+
+import os
 
 
-def check_threads(num_threads: int) -> None:
-    """Checks a number of threads.
+def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
+    """How many threads each batch has.
 
     Args:
-        num_threads: 0 is one a core.
+        num_threads: what was asked for; 0 shares the cores out among the batches.
+        parallel_batches: batches translated at a time.
+
+    Returns:
+        A number; 0 where the one batch has all cores.
 
     Raises:
-        ValueError: if it is negative.
+        ValueError: if `num_threads` is negative, or `parallel_batches` is not positive.
     """
     if num_threads < 0:
         raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
+    if parallel_batches < 1:
+        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
+    if num_threads or parallel_batches == 1:
+        return num_threads
+    return max(os.cpu_count() // parallel_batches, 1)
 
 
-def set_tensorflow_threads(num_threads: int) -> None:
+def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
     """Sets TensorFlow's threads, which are the whole process's and cannot be changed once it has run anything.
 
     Args:
-        num_threads: threads within and between operations. 0 leaves TensorFlow as it is: one a core,
-            unless it has been told otherwise.
+        num_threads: threads within operations. 0 shares the cores out among the batches, unless TensorFlow
+            has started; and leaves it as it is for one batch.
+        parallel_batches: batches translated at a time: so many threads between operations, at least.
 
     Raises:
-        ValueError: if it is negative, or TensorFlow has started with another number.
+        ValueError: if a number is out of range, or TensorFlow has started with another.
     """
-    check_threads(num_threads)
-    if not num_threads:
+    threads = threads_of_a_batch(num_threads, parallel_batches)
+    if not threads:
         return
     import tensorflow as tf
 
     try:
-        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-        tf.config.threading.set_inter_op_parallelism_threads(num_threads)
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(threads, parallel_batches))
     except RuntimeError as error:
+        if not num_threads:
+            return
         raise ValueError(
             "`num_threads` must be set before TensorFlow has started, since its threads are the whole process's. "
             f"Received: num_threads={num_threads}"

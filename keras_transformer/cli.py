@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 
 from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse.typing import NonNegativeInt
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -194,7 +195,8 @@ def _add_runtime(parser):
 
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
     _add_batching(parser, "sentences translated", "source tokens translated")
-    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
+    threads = "exports translate so many batches at a time, with a thread each; 0: one a core"
+    parser.add_argument("--threads", type=NonNegativeInt, default=0, help=threads)
     parser.add_class_arguments(BeamSearch, skip={"token_scores"})  # What comes out is text.
 
 
@@ -214,7 +216,12 @@ def _translator(options, arguments):
     if options.runtime == "keras":
         return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**search))
     given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}
-    translator = load_translator(options.directory, options.runtime, options.threads)
+    translator = load_translator(
+        options.directory,
+        options.runtime,
+        num_threads=1 if options.threads else 0,
+        parallel_batches=options.threads or os.cpu_count(),
+    )
     if options.runtime == "ctranslate2":  # The only export that holds no search.
         translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})
     elif any(translator.exported_search[name] != value for name, value in given.items()):

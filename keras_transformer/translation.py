@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,17 @@ class Translator:
         source_tokenizer: of the source.
         target_tokenizer: of the target.
         num_positions: the model's learned positions, or `None` where any length will do.
+        parallel_batches: batches translated at a time; `search` must then run in several threads.
     """
 
-    def __init__(self, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, num_positions: int | None = None):
+    def __init__(
+        self,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        num_positions: int | None = None,
+        parallel_batches: int = 1,
+    ):
+        self.parallel_batches = parallel_batches
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = longest_line(num_positions)
@@ -62,9 +71,9 @@ class Translator:
 
         Args:
             lines: text; an iterable of strings, not one string.
-            batch_size: sentences translated at a time, at most.
-            batch_tokens: source tokens translated at a time, at most, padding counted. A longer line
-                is translated alone.
+            batch_size: sentences of a batch, at most.
+            batch_tokens: source tokens of a batch, at most, padding counted. A longer line is translated
+                alone.
 
         Returns:
             One `Translation` a line, in the order of the lines.
@@ -80,9 +89,11 @@ class Translator:
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines)
         translations = [Translation("", 0.0)] * len(lines)
-        for chosen in batches_by_length(lengths, batch_size, batch_tokens):
-            found = self._translate_batch([sentences[i] for i in chosen])
-            for i, translation in zip(chosen, found, strict=True):
+        batches = [*batches_by_length(lengths, batch_size, batch_tokens)]
+        batches.reverse()  # The longest first: the last that are under way together are then short.
+        found = self._translate_batches([[sentences[i] for i in batch] for batch in batches])
+        for batch, translated in zip(batches, found, strict=True):
+            for i, translation in zip(batch, translated, strict=True):
                 translations[i] = translation
         return translations
 
@@ -114,6 +125,13 @@ class Translator:
         """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
         sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length)
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
+
+    def _translate_batches(self, batches):
+        if self.parallel_batches == 1:
+            yield from map(self._translate_batch, batches)
+        else:
+            with ThreadPoolExecutor(self.parallel_batches) as pool:
+                yield from pool.map(self._translate_batch, batches)
 
     def _translate_batch(self, sentences):
         tokens, scores = self.search(pad(sentences))

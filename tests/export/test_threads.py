@@ -2,19 +2,20 @@ import pytest
 
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import RUNTIMES
-from keras_transformer.export.threads import check_threads, set_keras_threads, set_tensorflow_threads
+from keras_transformer.export.threads import set_keras_threads, set_tensorflow_threads, threads_of_a_batch
 
 PROGRAM = """
 import sys
 from keras_transformer.export.threads import set_tensorflow_threads
 
-set_tensorflow_threads(2)
+set_tensorflow_threads(2, parallel_batches=5)
 import tensorflow as tf
 
 tf.constant([1.0]) + 1
 print(tf.config.threading.get_intra_op_parallelism_threads(), tf.config.threading.get_inter_op_parallelism_threads())
-set_tensorflow_threads(2)
+set_tensorflow_threads(2, parallel_batches=5)
 set_tensorflow_threads(0)
+set_tensorflow_threads(0, parallel_batches=5)
 try:
     set_tensorflow_threads(3)
 except ValueError as error:
@@ -24,7 +25,7 @@ except ValueError as error:
 
 def test_tensorflows_threads_are_set_once(run_python):
     numbers, message = run_python(PROGRAM).splitlines()
-    assert numbers == "2 2"
+    assert numbers == "2 5"
     assert message.startswith("`num_threads` must be set before TensorFlow has started")
     assert message.endswith("Received: num_threads=3")
 
@@ -36,9 +37,18 @@ def test_another_backend_has_other_threads(monkeypatch):
 
 
 def test_negative():
-    for check in (check_threads, set_tensorflow_threads, set_keras_threads):
+    for check in (set_tensorflow_threads, set_keras_threads):
         with pytest.raises(ValueError, match="`num_threads` must be at least 0. Received: num_threads=-1"):
             check(-1)
+
+
+def test_batches_side_by_side_share_the_cores(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert threads_of_a_batch(0, 1) == 0
+    assert [threads_of_a_batch(0, batches) for batches in (2, 3, 7, 9)] == [3, 2, 1, 1]
+    assert threads_of_a_batch(5, 3) == 5
+    with pytest.raises(ValueError, match="`parallel_batches` must be at least 1. Received: parallel_batches=0"):
+        threads_of_a_batch(0, 0)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -103,7 +103,7 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
         (["none"], "Cannot read none: No such file or directory"),
         (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
         (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
-        (["--threads=-1"], "`num_threads` must be at least 0. Received: num_threads=-1"),
+        (["--threads=-1"], 'Parser key "threads"'),
     ],
 )
 def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):

@@ -32,3 +32,11 @@ def test_threads_share_a_translator(exported, lines, runtime):
         thread.join()
     assert len(answers) == CLIENTS * ROUNDS
     assert [(i, found) for i, found in answers if found != expected[i]] == []
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
+def test_batches_side_by_side_change_nothing(exported, lines, runtime):
+    expected = [line.text for line in load_translator(exported, runtime).translate(lines, batch_size=3)]
+    at_once = load_translator(exported, runtime, parallel_batches=3)
+    assert at_once.parallel_batches == 3
+    assert [line.text for line in at_once.translate(lines, batch_size=3)] == expected

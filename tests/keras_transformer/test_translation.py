@@ -1,3 +1,4 @@
+import threading
 import warnings
 
 import numpy as np
@@ -13,8 +14,8 @@ WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for one
 class Echo(Translator):
     """Answers each row with its own ids; the score is the row's number of subwords."""
 
-    def __init__(self, tokenizer):
-        super().__init__(tokenizer, tokenizer)
+    def __init__(self, tokenizer, parallel_batches=1):
+        super().__init__(tokenizer, tokenizer, parallel_batches=parallel_batches)
         self.batches = []
 
     def search(self, source):
@@ -36,10 +37,34 @@ def test_lines_come_back_in_their_order(echo):
         assert translation.score == len(translation.tokens)
 
 
+def test_batches_side_by_side(echo):
+    meeting = threading.Barrier(3, timeout=30)
+
+    class Meeting(Echo):
+        def search(self, source):
+            meeting.wait()  # Nobody gets on unless three are here.
+            return super().search(source)
+
+    translations = Meeting(echo.source_tokenizer, parallel_batches=3).translate(WORDS[:6], batch_size=1)
+    assert translations == echo.translate(WORDS[:6])
+
+
+def test_a_fault_ends_batches_side_by_side(echo):
+    class Faulty(Echo):
+        def search(self, source):
+            self.batches.append(source)
+            raise RuntimeError("no more")
+
+    faulty = Faulty(echo.source_tokenizer, parallel_batches=2)
+    with pytest.raises(RuntimeError, match="no more"):
+        faulty.translate(WORDS * 20, batch_size=1)
+    assert len(faulty.batches) < 100
+
+
 def test_batches_hold_lines_of_like_length(echo):
     echo.translate(["zwanzig drei vier eins", "vier", "dreißig zwei drei drei", "eins"], batch_size=2)
     assert [batch.shape[0] for batch in echo.batches] == [2, 2]
-    assert echo.batches[0].shape[1] < echo.batches[1].shape[1]
+    assert echo.batches[0].shape[1] > echo.batches[1].shape[1]
     assert all(batch.dtype == np.int32 for batch in echo.batches)
 
 
