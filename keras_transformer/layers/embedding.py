@@ -54,16 +54,26 @@ class TokenEmbedding(keras.layers.Layer):
         vectors = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype)
 
-    def logits(self, inputs):
+    def logits(self, inputs, matrix=None):
         """One score for each subword, in the dtype of the inputs.
 
         Args:
             inputs: `(…, d_model)`.
+            matrix: from `output_matrix`, where logits are made again and again. Default: made anew.
 
         Returns:
             `(…, vocab_size)`, without implicit mask.
         """
-        return ops.matmul(inputs, ops.transpose(ops.cast(self.embeddings, inputs.dtype)))
+        matrix = self.output_matrix() if matrix is None else matrix
+        return ops.matmul(inputs, ops.cast(matrix, inputs.dtype))
+
+    def output_matrix(self):
+        """Eᵀ. Made once for a whole search, it spares each step a product with a matrix that lies the other way.
+
+        Returns:
+            `(d_model, vocab_size)`, in the compute dtype.
+        """
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def compute_mask(self, ids, previous_mask=None):
         return None if self.pad_id is None else masks.padding_mask(ids, self.pad_id)
@@ -92,6 +102,7 @@ class TiedLogits(keras.layers.Layer):
 
     Call arguments:
         inputs: `(…, d_model)`.
+        matrix: from the embedding's `output_matrix`, where logits are made again and again.
 
     Returns:
         `(…, vocab_size)`.
@@ -112,8 +123,8 @@ class TiedLogits(keras.layers.Layer):
         if not self.embedding.built:
             self.embedding.build()
 
-    def call(self, inputs):
-        return self.embedding.logits(inputs)
+    def call(self, inputs, matrix=None):
+        return self.embedding.logits(inputs, matrix)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

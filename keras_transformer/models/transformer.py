@@ -74,7 +74,16 @@ class Transformer(keras.Model):
         x = self.source_positions(self.source_embedding(source))
         return self.encoder(self.source_dropout(x), mask=source_mask)
 
-    def decode(self, target, memory, memory_mask=None, cache=None, offset=0, return_attention_scores=False):
+    def decode(
+        self,
+        target,
+        memory,
+        memory_mask=None,
+        cache=None,
+        offset=0,
+        return_attention_scores=False,
+        output_matrix=None,
+    ):
         """The logits of a target.
 
         Args:
@@ -84,6 +93,7 @@ class Transformer(keras.Model):
             cache: from `decoder.empty_cache` or the last call.
             offset: position of the first target token; with a cache.
             return_attention_scores: also return the weights of the attention to the memory.
+            output_matrix: from `logits.embedding.output_matrix`, where tokens are decoded one by one.
 
         Returns:
             Logits, the shape of `target` and `vocab_size`; followed by the weights if asked for, as of
@@ -99,7 +109,8 @@ class Transformer(keras.Model):
             return_attention_scores=return_attention_scores,
         )
         x, *others = result if isinstance(result, tuple) else (result,)
-        return (self.logits(x), *others) if others else self.logits(x)
+        logits = self.logits(x, matrix=output_matrix)
+        return (logits, *others) if others else logits
 
     def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
         """`generate` without its checks and conversions: for graphs that contain the search.
@@ -124,10 +135,11 @@ class Transformer(keras.Model):
         limits = ops.clip(limits, 1, self.config.max_length or max_length)
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
         sentences = Sentences(limits, *(() if x is None else x for x in (prefix, noise)))
+        matrix = self.logits.embedding.output_matrix()
 
         def next_logits(tokens, cache, memory, offset):
             projected, mask = memory
-            return self.decode(tokens, projected, memory_mask=mask, cache=cache, offset=offset)
+            return self.decode(tokens, projected, mask, cache=cache, offset=offset, output_matrix=matrix)
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
         return run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)

@@ -39,6 +39,15 @@ def test_logits_are_products_with_the_same_matrix(embedding):
     np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x)), expected, atol=1e-5)
 
 
+def test_logits_with_a_matrix_made_once(embedding):
+    x = keras.ops.convert_to_tensor(np.random.default_rng(1).standard_normal((2, 3, D_MODEL)).astype("float32"))
+    matrix = embedding.output_matrix()
+    assert matrix.shape == (D_MODEL, VOCAB)
+    expected = to_numpy(embedding.logits(x))
+    np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x, matrix=matrix)), expected, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x, matrix=2.0 * matrix)), 2.0 * expected, atol=1e-5)
+
+
 def test_makes_the_implicit_mask(embedding):
     assert np.array_equal(to_numpy(embedding(IDS)._keras_mask), IDS != 0)
     assert np.array_equal(to_numpy(TokenEmbedding(VOCAB, D_MODEL, pad_id=4)(IDS)._keras_mask), IDS != 4)
