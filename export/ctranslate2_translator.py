@@ -1,13 +1,12 @@
 """The CTranslate2 client. It imports ctranslate2, sentencepiece and NumPy, never TensorFlow or Keras."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.threads import threads_of_a_batch
+from keras_transformer.export.threads import num_cores, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import Translator, load_tokenizers, pad
@@ -60,7 +59,7 @@ class CTranslate2Translator(Translator):
         compute_type: str = "default",
         parallel_batches: int = 1,
     ):
-        num_threads = threads_of_a_batch(num_threads, parallel_batches) or os.cpu_count()
+        num_threads = threads_of_a_batch(num_threads, parallel_batches) or num_cores()
         folder = ModelDirectory(directory).exported("ctranslate2")
         folder = folder if folder.is_dir() else Path(directory)
         if not (folder / "model.bin").is_file():

@@ -3,6 +3,11 @@
 import os
 
 
+def num_cores() -> int:
+    """How many cores this process may use: those that it is bound to, where the system says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
     """How many threads each batch has.
 
@@ -22,7 +27,7 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
         raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
     if num_threads or parallel_batches == 1:
         return num_threads
-    return max(os.cpu_count() // parallel_batches, 1)
+    return max(num_cores() // parallel_batches, 1)
 
 
 def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:

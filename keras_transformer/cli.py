@@ -211,6 +211,7 @@ def _add_batching(parser, items, tokens):
 def _translator(options, arguments):
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
+    from keras_transformer.export.threads import num_cores
 
     search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch) if field.name in options}
     if options.runtime == "keras":
@@ -220,7 +221,7 @@ def _translator(options, arguments):
         options.directory,
         options.runtime,
         num_threads=1 if options.threads else 0,
-        parallel_batches=options.threads or os.cpu_count(),
+        parallel_batches=options.threads or num_cores(),
     )
     if options.runtime == "ctranslate2":  # The only export that holds no search.
         translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})

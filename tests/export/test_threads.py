@@ -2,7 +2,7 @@ import pytest
 
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import RUNTIMES
-from keras_transformer.export.threads import set_keras_threads, set_tensorflow_threads, threads_of_a_batch
+from keras_transformer.export.threads import num_cores, set_keras_threads, set_tensorflow_threads, threads_of_a_batch
 
 PROGRAM = """
 import sys
@@ -42,8 +42,13 @@ def test_negative():
             check(-1)
 
 
+def test_cores_are_those_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert num_cores() == 3
+
+
 def test_batches_side_by_side_share_the_cores(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 7)
     assert threads_of_a_batch(0, 1) == 0
     assert [threads_of_a_batch(0, batches) for batches in (2, 3, 7, 9)] == [3, 2, 1, 1]
     assert threads_of_a_batch(5, 3) == 5

@@ -1,7 +1,6 @@
 """One tiny model, trained and exported once through the command line, for all tests of this folder."""
 
 import pathlib
-import random
 import shutil
 
 import numpy as np
@@ -14,27 +13,6 @@ from keras_transformer.training.callbacks import Progress
 from keras_transformer.translation import KerasTranslator
 
 FOLDER = pathlib.Path(__file__).parent
-ENGLISH = "zero one two three four five six seven eight nine".split()
-GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
-
-#: Of a run that takes seconds. An epoch has 16 steps.
-OPTIONS = {
-    "max_length": 40,
-    "tokens_per_batch": 400,
-    "num_buckets": 2,
-    "tokenizer.vocab_size": 300,
-    "model.num_layers": 1,
-    "model.d_model": 16,
-    "model.num_heads": 2,
-    "model.d_ff": 32,
-    "model.use_bias": "false",
-    "recipe.max_steps": 24,
-    "recipe.validate_every": 10,
-    "recipe.checkpoint_every": 4,
-    "recipe.warmup_steps": 8,
-    "recipe.peak_learning_rate": 0.02,
-    "recipe.xla": "false",
-}
 
 
 def pytest_collection_modifyitems(items):
@@ -42,36 +20,6 @@ def pytest_collection_modifyitems(items):
         if FOLDER in item.path.parents:
             # TensorFlow's answer to NumPy 2, in `keras.Model.save` and in TensorFlow's own SavedModel code.
             item.add_marker(pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"))
-
-
-@pytest.fixture(scope="session")
-def toy_files(tmp_path_factory):
-    """Digits in English and in German, 1 to 7 a line: training files of 300 lines and test files of 20."""
-    folder = tmp_path_factory.mktemp("toy")
-    draw = random.Random(1)
-    for name, count in (("train", 300), ("test", 20)):
-        rows = [[draw.randrange(10) for _ in range(draw.randint(1, 7))] for _ in range(count)]
-        for language, words in (("en", ENGLISH), ("de", GERMAN)):
-            text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
-            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def arguments(toy_files):
-    """The command line's arguments of a tiny run."""
-
-    def arguments(output, **changes):
-        options = {
-            "output": output,
-            "source": toy_files / "train.en",
-            "target": toy_files / "train.de",
-            **OPTIONS,
-            **changes,
-        }
-        return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
-
-    return arguments
 
 
 @pytest.fixture(scope="session")

@@ -16,26 +16,14 @@ from keras_transformer.training.checkpoints import CheckpointFiles
 KILLS = 20
 STEPS = 600
 OPTIONS = {
-    "max_length": 40,
-    "tokens_per_batch": 400,
-    "num_buckets": 2,
-    "tokenizer.vocab_size": 300,
-    "model.num_layers": 1,
-    "model.d_model": 16,
-    "model.num_heads": 2,
-    "model.d_ff": 32,
     "recipe.epochs": 100,
     "recipe.max_steps": STEPS,
     "recipe.validate_every": 50,
-    "recipe.checkpoint_every": 4,
     "recipe.keep": 2,
     "recipe.weights": "average",
     "recipe.warmup_steps": 100,
     "recipe.peak_learning_rate": 0.01,
-    "recipe.xla": "false",
 }
-ENGLISH = "zero one two three four five six seven eight nine".split()
-GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,19 +32,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(arguments):
     """Starts the command in a process of its own."""
-    draw = random.Random(1)
-    rows = [[draw.randrange(10) for _ in range(draw.randint(1, 7))] for _ in range(300)]
-    for name, words in (("en", ENGLISH), ("de", GERMAN)):
-        text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
-        (tmp_path / name).write_text(text, encoding="utf-8")
 
     def start(output, log):
-        options = {"output": output, "source": tmp_path / "en", "target": tmp_path / "de", **OPTIONS}
         program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
-        arguments = [f"--{name}={value}" for name, value in options.items()]
-        return subprocess.Popen([sys.executable, "-c", program, "train", *arguments], stdout=log, stderr=log)
+        command = [sys.executable, "-c", program, *arguments(output, **OPTIONS)]
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
     return start
 
