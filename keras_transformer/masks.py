@@ -53,6 +53,35 @@ def causal_mask(query_length, key_length, offset=0):
     return ops.arange(key_length, dtype="int32")[None, :] <= query_position[:, None]
 
 
+def segment_mask(query_segments, key_segments):
+    """`True` where query and key belong to one segment: what may be attended in rows of several sequences.
+
+    With the queries 1 1 2 0 and the keys 1 1 1 2 2 (0 is padding):
+
+        segment 1:  1 1 1 0 0
+        segment 1:  1 1 1 0 0
+        segment 2:  0 0 0 1 1
+        segment 0:  0 0 0 0 0
+
+    Args:
+        query_segments: int `(batch, query_length)`, the segment of each query.
+        key_segments: int `(batch, key_length)`.
+
+    Returns:
+        Boolean tensor `(batch, query_length, key_length)`.
+
+    Example:
+
+    >>> segment_mask(np.array([[1, 2]]), np.array([[1, 1, 2]])).numpy().astype(int)
+    array([[[1, 1, 0],
+            [0, 0, 1]]])
+
+    Reference:
+        Raffel et al. 2020, §3.1.2 (packing).
+    """
+    return ops.equal(query_segments[:, :, None], key_segments[:, None, :])
+
+
 def attention_mask(key_mask=None, mask=None, causal=None):
     """The conjunction of what is given, ready to broadcast over attention scores.
 

@@ -24,6 +24,10 @@ class DecoderLayer(TransformerBlock):
             `project_memory` made of it.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
+        attention_mask: of the target's attention to itself, besides causality: boolean, broadcasts to
+            `(batch, num_heads, target_length, target_length)`.
+        memory_attention_mask: of its attention to the memory: boolean, broadcasts to `(batch, num_heads,
+            target_length, source_length)`.
         cache: `KeyValue` of the earlier target positions, from `empty_cache` or the last call.
         offset: position of the first target token.
         return_attention_scores: also return the weights of the attention to the memory.
@@ -63,6 +67,8 @@ class DecoderLayer(TransformerBlock):
         memory,
         target_mask=None,
         memory_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
         cache=None,
         offset=0,
         return_attention_scores=False,
@@ -70,11 +76,20 @@ class DecoderLayer(TransformerBlock):
         target_mask = masks.resolve(target_mask, target)
         memory_mask = masks.resolve(memory_mask, memory)
         attended = self.self_attention.call(
-            target, query_mask=target_mask, use_causal_mask=True, cache=cache, offset=offset
+            target,
+            query_mask=target_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=True,
+            cache=cache,
+            offset=offset,
         )
         x, *grown_cache = attended if cache is not None else (attended,)
         attended = self.cross_attention.call(
-            x, memory, value_mask=memory_mask, return_attention_scores=return_attention_scores
+            x,
+            memory,
+            value_mask=memory_mask,
+            attention_mask=memory_attention_mask,
+            return_attention_scores=return_attention_scores,
         )
         x, *scores = attended if return_attention_scores else (attended,)
         results = (self.feed_forward.call(x), *scores, *grown_cache)
@@ -120,6 +135,10 @@ class Decoder(TransformerStack):
             made of it.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
+        attention_mask: of the target's attention to itself, besides causality: boolean, broadcasts to
+            `(batch, num_heads, target_length, target_length)`.
+        memory_attention_mask: of its attention to the memory: boolean, broadcasts to `(batch, num_heads,
+            target_length, source_length)`.
         cache: one `KeyValue` a layer, from `empty_cache` or the last call.
         offset: position of the first target token.
         return_attention_scores: also return the weights of each layer's attention to the memory.
@@ -155,6 +174,8 @@ class Decoder(TransformerStack):
         memory,
         target_mask=None,
         memory_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
         cache=None,
         offset=0,
         return_attention_scores=False,
@@ -169,6 +190,8 @@ class Decoder(TransformerStack):
                 memory[i] if projected else memory,
                 target_mask=target_mask,
                 memory_mask=memory_mask,
+                attention_mask=attention_mask,
+                memory_attention_mask=memory_attention_mask,
                 cache=None if cache is None else cache[i],
                 offset=offset,
                 return_attention_scores=return_attention_scores,

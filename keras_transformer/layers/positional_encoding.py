@@ -3,6 +3,28 @@
 import keras
 from keras import ops
 
+from keras_transformer import masks
+
+
+def segment_positions(segments):
+    """The position of each token in its segment: how many of the same segment lie before it.
+
+    Args:
+        segments: int `(batch, length)`, the segment of each token.
+
+    Returns:
+        Int32 `(batch, length)`.
+
+    Example:
+
+    >>> segment_positions(np.array([[1, 1, 1, 2, 2]])).numpy()
+    array([[0, 1, 2, 0, 1]], dtype=int32)
+    """
+    length = ops.shape(segments)[1]
+    is_before = masks.causal_mask(length, length, offset=-1)
+    is_counted = ops.logical_and(masks.segment_mask(segments, segments), is_before)
+    return ops.sum(ops.cast(is_counted, "int32"), axis=-1)
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class PositionalEncoding(keras.layers.Layer):
@@ -17,6 +39,7 @@ class PositionalEncoding(keras.layers.Layer):
     Call arguments:
         inputs: `(batch, length, d_model)`, `d_model` even; or `(batch, d_model)`, one position of each row.
         offset: position of the first input; an int or an int scalar tensor.
+        positions: int `(batch, length)`, such as `segment_positions`. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.
@@ -43,12 +66,13 @@ class PositionalEncoding(keras.layers.Layer):
         if input_shape[-1] % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={input_shape[-1]}")
 
-    def call(self, inputs, offset=0):
-        length, d_model = _length(inputs), inputs.shape[-1]
-        positions = ops.arange(length, dtype="float32") + ops.cast(offset, "float32")
+    def call(self, inputs, offset=0, positions=None):
+        positions = _consecutive(inputs, offset) if positions is None else positions
+        d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
-        angles = positions[:, None] * frequencies
-        encoding = ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), (length, d_model))
+        angles = ops.cast(positions, "float32")[..., None] * frequencies
+        shape = (*ops.shape(positions), d_model)
+        encoding = ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), shape)
         return inputs + ops.cast(encoding, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -69,6 +93,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Call arguments:
         inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position of each row.
         offset: position of the first input; an int or an int scalar tensor.
+        positions: int `(batch, length)`, such as `segment_positions`. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.
@@ -97,11 +122,11 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
         self.embeddings = self.add_weight((self.max_length, d_model), initializer, name="embeddings")
 
-    def call(self, inputs, offset=0):
+    def call(self, inputs, offset=0, positions=None):
         length = _length(inputs)
-        if isinstance(length, int) and length > self.max_length:
+        if positions is None and isinstance(length, int) and length > self.max_length:
             raise ValueError(f"The length must be at most `max_length`={self.max_length}. Received: length={length}")
-        positions = ops.arange(length, dtype="int32") + ops.cast(offset, "int32")
+        positions = _consecutive(inputs, offset) if positions is None else positions
         return inputs + ops.take(self.embeddings, ops.minimum(positions, self.max_length - 1), axis=0)
 
     def compute_output_shape(self, input_shape):
@@ -109,6 +134,10 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "max_length": self.max_length}
+
+
+def _consecutive(inputs, offset):
+    return ops.arange(_length(inputs), dtype="int32") + ops.cast(offset, "int32")
 
 
 def _length(inputs):

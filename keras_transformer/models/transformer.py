@@ -10,6 +10,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Hypotheses, Sampling, Sentences, SpecialIds, run_search
+from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix
 from keras_transformer.models.compiled import Compiled, rounded
@@ -26,6 +27,10 @@ class Transformer(keras.Model):
 
     Masking: source and target positions that hold `pad_id` are attended by none, and no target
     position attends to a later one. The logits carry no mask.
+
+    Several pairs may share a row: then `"source_segments"` and `"target_segments"`, of the shapes of
+    `"source"` and `"target"`, say of each token which pair it is of (0 at padding). Tokens attend to those
+    of their own pair, and positions count anew in each, so that the logits are those of the pairs apart.
 
     Args:
         config: a `TransformerConfig`.
@@ -61,24 +66,36 @@ class Transformer(keras.Model):
         # One of each function and strategy; behind a function, where Keras does not track them as layers.
         self._compiled = functools.cache(functools.partial(Compiled, self))
 
-    def encode(self, source, source_mask=None):
+    def call(self, inputs, training=None, mask=None):
+        if "source_segments" not in inputs:
+            return super().call(inputs, training=training, mask=mask)
+        segments = {"source_segments": inputs["source_segments"]}
+        memory = self.encode(inputs["source"], **segments)
+        return self.decode(inputs["target"], memory, target_segments=inputs["target_segments"], **segments)
+
+    def encode(self, source, source_mask=None, source_segments=None):
         """The encoder's output.
 
         Args:
             source: int `(batch, source_length)`.
             source_mask: boolean `(batch, source_length)`. Default: what is not padding.
+            source_segments: int `(batch, source_length)`, of rows that hold several sentences.
 
         Returns:
             Memory `(batch, source_length, d_model)`.
         """
-        x = self.source_positions(self.source_embedding(source))
-        return self.encoder(self.source_dropout(x), mask=source_mask)
+        x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
+        return self.encoder(
+            self.source_dropout(x), mask=source_mask, attention_mask=_same_segment(source_segments, source_segments)
+        )
 
     def decode(
         self,
         target,
         memory,
         memory_mask=None,
+        target_segments=None,
+        source_segments=None,
         cache=None,
         offset=0,
         return_attention_scores=False,
@@ -90,6 +107,8 @@ class Transformer(keras.Model):
             target: int `(batch, target_length)`; with a cache also `(batch,)`, one token of each row.
             memory: from `encode`, or from `decoder.project_memory`.
             memory_mask: boolean `(batch, source_length)`. Default: the mask that `memory` carries.
+            target_segments: int `(batch, target_length)`, of rows that hold several targets; without a cache.
+            source_segments: int `(batch, source_length)`, of the sources of these.
             cache: from `decoder.empty_cache` or the last call.
             offset: position of the first target token; with a cache.
             return_attention_scores: also return the weights of the attention to the memory.
@@ -99,11 +118,14 @@ class Transformer(keras.Model):
             Logits, the shape of `target` and `vocab_size`; followed by the weights if asked for, as of
             `Decoder`; followed by the grown cache if one was given.
         """
-        x = self.target_dropout(self.target_positions(self.target_embedding(target), offset=offset))
+        x = self.target_embedding(target)
+        x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
         result = self.decoder(
-            x,
+            self.target_dropout(x),
             memory,
             memory_mask=memory_mask,
+            attention_mask=_same_segment(target_segments, target_segments),
+            memory_attention_mask=_same_segment(target_segments, source_segments),
             cache=cache,
             offset=offset,
             return_attention_scores=return_attention_scores,
@@ -261,3 +283,11 @@ class Transformer(keras.Model):
         if isinstance(dtype, dict):
             dtype = keras.dtype_policies.deserialize(dtype)
         return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+
+
+def _positions(segments):
+    return None if segments is None else segment_positions(segments)
+
+
+def _same_segment(query_segments, key_segments):
+    return None if query_segments is None else masks.segment_mask(query_segments, key_segments)

@@ -49,6 +49,19 @@ def test_layer_is_the_formula(norm_first, randomize, reference):
     np.testing.assert_allclose(output(result), expected, atol=1e-4)
 
 
+def test_attention_masks_of_both_attentions(layer_and_options, randomize, reference):
+    """They add to causality and to the masks of keys, in every layer."""
+    layer_class, options = layer_and_options
+    layer = make(layer_class, randomize, **options)
+    own, to_memory = (np.random.default_rng(3).random((BATCH, TARGET, length)) < 0.6 for length in (TARGET, SOURCE))
+    expected = X.astype("float64")
+    for each in getattr(layer, "layers", [layer]):
+        masks = own & np.tri(TARGET, dtype=bool), to_memory & MEMORY_MASK[:, None]
+        expected = reference.decoder_layer(each, expected, MEMORY.astype("float64"), *masks)
+    result = layer(X, MEMORY, memory_mask=MEMORY_MASK, attention_mask=own, memory_attention_mask=to_memory)
+    np.testing.assert_allclose(output(result), expected, atol=1e-3)
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_stack_is_its_layers_and_the_final_norm(norm_first, randomize, reference):
     stack = make(Decoder, randomize, num_layers=3, norm_first=norm_first)

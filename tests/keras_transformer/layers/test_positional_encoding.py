@@ -46,6 +46,17 @@ def test_offset_is_a_slice(positions, as_tensor):
     np.testing.assert_allclose(to_numpy(positions(zeros(2), offset=offset)), whole[:, 3:5], atol=1e-6)
 
 
+def test_given_positions_are_rows_of_the_whole(positions):
+    given = np.array([[0, 1, 2, 0, 1], [0, 0, 3, 1, 6]])
+    whole = to_numpy(positions(zeros()))[0]
+    np.testing.assert_allclose(to_numpy(positions(zeros(5), positions=given)), whole[given], atol=1e-6)
+
+
+def test_given_positions_may_be_fewer_than_the_inputs():
+    layer = LearnedPositionalEmbedding(max_length=3)
+    assert layer(zeros(5), positions=np.array([[0, 1, 2, 0, 1]] * BATCH)).shape == (BATCH, 5, D_MODEL)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("offset", [0, 2049, 60_000])
 def test_half_precision_angles_are_exact_at_large_offsets(dtype, offset, reference):
@@ -77,9 +88,10 @@ def test_symbolic_shape_equals_eager_shape(positions):
     np.testing.assert_allclose(model.predict(np.zeros((2, 5, D_MODEL)), verbose=0), to_numpy(positions(zeros(5))))
 
 
-def test_the_mask_passes_through(positions):
+@pytest.mark.parametrize("given", [{}, {"positions": np.array([[0, 0]])}])
+def test_the_mask_passes_through(positions, given):
     embedded = keras.layers.Embedding(7, D_MODEL, mask_zero=True)(np.array([[3, 0]]))
-    assert to_numpy(positions(embedded)._keras_mask).tolist() == [[True, False]]
+    assert to_numpy(positions(embedded, **given)._keras_mask).tolist() == [[True, False]]
 
 
 def test_an_odd_width_is_refused():
