@@ -31,7 +31,9 @@ class DataConfig:
         max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
             by more than 10, are left out.
         tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
-        num_buckets: lengths that batches are padded to; each is one shape to compile.
+        batching: how pairs are put into rows: one each, in batches of about one length (`buckets`), or several, in
+            batches of one shape with hardly any padding (`packed`).
+        num_buckets: of `buckets`: lengths that batches are padded to; each is one shape to compile.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -49,6 +51,7 @@ class DataConfig:
     max_length: int = 256
     max_length_ratio: float = 4.0
     tokens_per_batch: int = 4096
+    batching: Literal["buckets", "packed"] = "buckets"
     num_buckets: int = 4
 
     def __post_init__(self):

@@ -17,10 +17,11 @@ from keras_transformer.saving import load_model
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.training.accumulation import accumulate
 from keras_transformer.training.averaging import AverageInValidations
+from keras_transformer.training.batches import BucketedBatches, PackedBatches
 from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
-from keras_transformer.training.pipeline import Buckets, Statistics, training_batches
+from keras_transformer.training.pipeline import Statistics
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
 from keras_transformer.training.tokenizer import PairTokenizer
@@ -36,14 +37,11 @@ class Run(NamedTuple):
     """The data of a run, ready for `fit`."""
 
     tokenizer: PairTokenizer  # Held because the datasets need it alive.
-    train: tf.data.Dataset
+    batches: BucketedBatches | PackedBatches
     validation: tf.data.Dataset
     statistics: Statistics
-    buckets: Buckets
-    steps_per_epoch: int
     total: int  # steps of the whole training
     bleu: ValidationBleu | None
-    replicas: int
     parts: int  # passes of a device over its share of a batch
 
 
@@ -96,10 +94,10 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
     accumulate(model, run.parts)
     model.jit_compile = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
-    every = recipe.validate_every or run.steps_per_epoch
-    tokens_per_step = run.statistics.target_tokens / run.steps_per_epoch
+    every = recipe.validate_every or run.batches.steps
+    tokens_per_step = run.statistics.target_tokens / run.batches.steps
     progress = Progress(run.total, state.step, tokens_per_step, recipe.seconds - state.seconds)
-    divergence = Divergence(files, state, run.steps_per_epoch, _RUNAWAY * math.log(built.vocab_size))
+    divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with progress.bar, StopRequest() as request:
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
@@ -114,9 +112,9 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
 
 
 def _fit_part(model, part, run, seed, callbacks):
-    epoch, done = divmod(part.start, run.steps_per_epoch)
+    epoch, done = divmod(part.start, run.batches.steps)
     model.fit(
-        training_batches(run.train, run.buckets, seed, epoch, run.replicas * run.parts).skip(done),
+        run.batches.training(seed, epoch).skip(done),
         initial_epoch=part.first,
         epochs=part.last,
         steps_per_epoch=part.steps,

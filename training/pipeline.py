@@ -164,7 +164,7 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Batches without end, each epoch in an order of its own that the seed decides.
 
-    The sample weights are `mask * slots / real tokens` of the whole batch, so that a loss averaged
+    The sample weights are those of `reweighted` for the whole batch, so that a loss averaged
     over the batch's slots is the mean over its real tokens on any number of replicas.
 
     Args:
@@ -184,7 +184,7 @@ def training_batches(
         return _bucketed(shuffled, buckets, multiple)
 
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo("int64").max)
-    return epochs.flat_map(epoch).map(_reweighted, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return epochs.flat_map(epoch).map(reweighted, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def validation_batches(pairs: tf.data.Dataset, buckets: Buckets, multiple: int = 1) -> tf.data.Dataset:
@@ -224,5 +224,12 @@ def _bucketed(pairs, buckets, multiple):
     return batches.map(filled, tf.data.AUTOTUNE)
 
 
-def _reweighted(inputs, labels, mask):
+def reweighted(inputs, labels, mask):
+    """A batch whose sample weights are `mask * slots / real tokens`.
+
+    Args:
+        inputs: of the model.
+        labels: int `(rows, length)`.
+        mask: float `(rows, length)`, 1 for real tokens.
+    """
     return inputs, labels, mask * (tf.cast(tf.size(mask), tf.float32) / tf.reduce_sum(mask))

@@ -9,11 +9,12 @@ import tensorflow as tf
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.batches import BATCHINGS
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.fit import Run, fit, learning_rate
-from keras_transformer.training.pipeline import Buckets, filtered, validation_batches
+from keras_transformer.training.pipeline import filtered
 from keras_transformer.training.tokenizer import PairTokenizer, train_tokenizers
 from keras_transformer.training.validation_bleu import ValidationBleu
 
@@ -49,8 +50,8 @@ def train(config: TrainConfig) -> ModelDirectory:
         if not resuming:
             directory.clear()
             directory.write_tokenizers(models)
-            directory.write_record({**config.record(), "batches": run.buckets.record()}, finished=False)
-        elif directory.record()["batches"] != run.buckets.record():
+            directory.write_record({**config.record(), "batches": run.batches.shapes}, finished=False)
+        elif directory.record()["batches"] != run.batches.shapes:
             raise ValueError("The run was begun with other data: its batches had other sizes")
         fit(config, directory, run, transformer_config, strategy)
     return directory
@@ -70,28 +71,22 @@ def _prepare(config, corpus, models, replicas) -> Run:
     train, statistics = filtered(tokenizer(corpus.train), config)
     validation, validation_statistics = filtered(tokenizer(corpus.validation), config)
     _say(f"training: {statistics}", f"validation: {validation_statistics}")
-    sizes = (config.num_buckets, config.tokens_per_batch)
     parts = config.parts(replicas)
-    buckets = Buckets.fit(statistics.histogram, *sizes)
-    validation_buckets = Buckets.fit(validation_statistics.histogram, *sizes)
-    shapes = ", ".join(f"{rows} x {length}" for rows, length in zip(buckets.rows, buckets.lengths, strict=True))
+    make_batches = BATCHINGS[config.batching]
+    batches = make_batches(train, statistics, config, multiple=replicas * parts)
+    validation_batches = make_batches(validation, validation_statistics, config, multiple=replicas)
+    shapes = ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
     passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
-    padding = 1 - statistics.target_tokens / buckets.slots(statistics.histogram)
-    _say(f"batches: {shapes}{passes}; {padding:.0%} of the target is padding")
-    steps, sentences = buckets.steps(statistics.histogram), config.recipe.bleu_sentences
+    _say(f"batches: {shapes}{passes}; {batches.padding:.0%} of the target is padding")
+    sentences = config.recipe.bleu_sentences
     return Run(
         tokenizer,
-        train,
+        batches,
         # Of known size: Keras warns of data that end unannounced.
-        validation_batches(validation, validation_buckets, replicas).apply(
-            tf.data.experimental.assert_cardinality(validation_buckets.steps(validation_statistics.histogram))
-        ),
+        validation_batches.validation().apply(tf.data.experimental.assert_cardinality(validation_batches.steps)),
         statistics,
-        buckets,
-        steps,
-        min(config.recipe.epochs * steps, config.recipe.max_steps or sys.maxsize),
+        min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize),
         ValidationBleu(tuple(map(Tokenizer, models)), corpus.validation, sentences) if sentences else None,
-        replicas,
         parts,
     )
 

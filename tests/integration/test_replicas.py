@@ -18,11 +18,12 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.accumulation import accumulate
+from keras_transformer.training.batches import BATCHINGS
 from keras_transformer.training.config import DataConfig
 from keras_transformer.training.devices import make_strategy
-from keras_transformer.training.pipeline import Buckets, filtered, training_batches, validation_batches
+from keras_transformer.training.pipeline import filtered
 
-folder, replicas, *numbers_of_parts = sys.argv[1], *map(int, sys.argv[2:])
+folder, batching, tokens_per_batch, replicas, *numbers_of_parts = *sys.argv[1:3], *map(int, sys.argv[3:])
 strategy = make_strategy(",".join(f"CPU:{i}" for i in range(replicas)))
 assert strategy.num_replicas_in_sync == replicas
 keras.utils.set_random_seed(1)
@@ -31,9 +32,8 @@ sizes = rng.integers(2, 15, (53, 2))
 rows = [[np.append(rng.integers(4, 40, size - 1), 3).astype("int32") for size in pair] for pair in sizes]
 spec = tf.TensorSpec([None], tf.int32)
 pairs = tf.data.Dataset.from_generator(lambda: iter(map(tuple, rows)), output_signature=(spec, spec))
-pairs, statistics = filtered(pairs, DataConfig(max_length=14, tokens_per_batch=60))
-buckets = Buckets.fit(statistics.histogram, 2, 60)
-steps = buckets.steps(statistics.histogram)
+data = DataConfig(max_length=14, tokens_per_batch=tokens_per_batch, batching=batching, num_buckets=2)
+pairs, statistics = filtered(pairs, data)
 config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0)
 initial = Transformer(config).get_weights()
 
@@ -47,15 +47,18 @@ for parts in numbers_of_parts:
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=False,
         )
     accumulate(model, parts)
-    batches = training_batches(pairs, buckets, seed=1, multiple=replicas * parts)
-    validation = validation_batches(pairs, buckets, replicas).apply(tf.data.experimental.assert_cardinality(steps))
-    history = model.fit(batches, steps_per_epoch=10, epochs=2, verbose=0, validation_data=validation).history
+    batches = BATCHINGS[batching](pairs, statistics, data, multiple=replicas * parts)
+    validation = batches.validation().apply(tf.data.experimental.assert_cardinality(batches.steps))
+    history = model.fit(
+        batches.training(seed=1), steps_per_epoch=10, epochs=2, verbose=0, validation_data=validation
+    ).history
     assert int(model.optimizer.iterations.numpy()) == 20
     np.savez(f"{folder}/{replicas}-{parts}.npz", *model.get_weights())
     moved = max(float(abs(a - b).max()) for a, b in zip(initial, model.get_weights()))
     losses = history["loss"] + history["val_loss"]
     norm = model.optimizer.gradient_norm
-    print(json.dumps({"steps": steps, "rows": buckets.rows, "losses": losses, "moved": moved, "norm": norm}))
+    rows = batches.shapes["rows"]
+    print(json.dumps({"steps": batches.steps, "rows": rows, "losses": losses, "moved": moved, "norm": norm}))
 """
 
 
@@ -68,19 +71,26 @@ def folder(tmp_path_factory):
 def trained(run_python, folder):
     """What trainings on so many devices say, and their weights."""
 
-    def trained(replicas, *numbers_of_parts):
-        lines = run_python(PROGRAM, folder, replicas, *numbers_of_parts).splitlines()
+    def trained(batching, replicas, *numbers_of_parts):
+        lines = run_python(PROGRAM, folder, *batching, replicas, *numbers_of_parts).splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{")]
         return said, [list(np.load(folder / f"{replicas}-{parts}.npz").values()) for parts in numbers_of_parts]
 
     return trained
 
 
-@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_replicas_and_accumulation_learn_what_one_device_does(trained, replicas):
-    (one, *others), (weights, *other_weights) = trained(1, 1, 3)
-    more, more_weights = trained(replicas, 1, 2)
-    assert 10 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
+@pytest.mark.parametrize(
+    ("batching", "replicas"),
+    [
+        (("buckets", 60), 2),
+        pytest.param(("buckets", 60), 4, marks=pytest.mark.slow),
+        pytest.param(("packed", 192), 2, marks=pytest.mark.slow),
+    ],
+)
+def test_replicas_and_accumulation_learn_what_one_device_does(trained, batching, replicas):
+    (one, *others), (weights, *other_weights) = trained(batching, 1, 1, 3)
+    more, more_weights = trained(batching, replicas, 1, 2)
+    assert 2 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
     assert any(rows % 8 for rows in one["rows"])  # So that some batches must be filled to be divided.
     for other in others + more:
         assert other["losses"] == pytest.approx(one["losses"], abs=1e-5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.checkpoints import CheckpointFiles
@@ -105,20 +106,25 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     assert contents(killed) == before
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("step", [6, 10])
-def test_a_signal_saves_and_the_same_command_goes_on(
-    model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
-):
-    """Step 10 ends in a validation, which is finished and saved first."""
+def killer(step, number=signal.SIGTERM):
+    """A progress bar that has its process get a signal in this step."""
 
     class Killer(Progress):
         def on_train_batch_begin(self, batch, logs=None):
             if self.bar.n == step - 1:
                 os.kill(os.getpid(), number)
 
+    return Killer
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("step", [6, 10])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
+):
+    """Step 10 ends in a validation, which is finished and saved first."""
     with monkeypatch.context() as patch:
-        patch.setattr("keras_transformer.training.fit.Progress", Killer)
+        patch.setattr("keras_transformer.training.fit.Progress", killer(step, number))
         assert main(arguments(tmp_path / "run")) == status
     saved = tmp_path / "run" / "checkpoints" / f"step-{step:08d}.keras"
     message = capsys.readouterr().err
@@ -128,6 +134,17 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     if number == signal.SIGTERM:
         assert main(arguments(tmp_path / "run")) == 0
         assert_equal_ends(tmp_path / "run", model_directory)
+
+
+def test_a_stopped_run_of_packed_batches_ends_as_an_unbroken_one(arguments, tmp_path, monkeypatch):
+    whole, stopped = (arguments(tmp_path / name, batching="packed") for name in ("whole", "stopped"))
+    assert main(whole) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", killer(step=15))
+        assert main(stopped) == 143
+    assert main(stopped) == 0
+    assert_equal_ends(tmp_path / "stopped", tmp_path / "whole")
+    assert ModelDirectory(tmp_path / "whole").record()["batching"] == "packed"
 
 
 def test_a_run_repeats_bit_for_bit(model_directory, arguments, tmp_path):
