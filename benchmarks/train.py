@@ -1,0 +1,165 @@
+"""Training speed beside other libraries, on one model: `python -m benchmarks.train --help`.
+
+Each peer is a process of its own that trains on the same batches, pass by pass; the processes take turns, so that a
+slow minute of the machine strikes all alike. The first table is of one shape without padding; the second of pairs of
+a text, and there only real target tokens count: the ways of this package to make batches of them, beside torch on
+padded batches of sorted pairs.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.train_data import random_batches, text_batches, write_batches
+from benchmarks.train_peers import PEERS
+
+OURS, TORCH = "this package, XLA", "torch nn.Transformer"
+
+
+def main():
+    options = parsed()
+    peers = [name for name in PEERS if is_there(name)]
+    if options.steps:
+        batches = {"random": random_batches(options.rows, options.length, options.steps)}
+        title = f"{options.rows} x {options.length} + {options.length} tokens, no padding"
+        show(title, measure({name: (name, "random") for name in peers}, batches, options.passes), batches)
+    if options.batches:
+        batches = text_batches(options)
+        runs = {f"{OURS}, {how}": (OURS, how) for how in ("packed", "buckets", "plain")}
+        runs |= {f"{name}, sorted": (name, "sorted") for name in peers if name == TORCH}
+        show("pairs of a text", measure(runs, batches, options.passes), batches)
+
+
+def parsed():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
+    parser.add_argument("--rows", type=int, default=64, help="of a batch of the first table")
+    parser.add_argument("--length", type=int, default=32, help="of a row of it, a side")
+    parser.add_argument("--steps", type=int, default=8, help="batches of a pass of the first table; 0: no table")
+    parser.add_argument("--batches", type=int, default=16, help="batches of a pass of the second table; 0: no table")
+    parser.add_argument("--passes", type=int, default=5, help="passes, of which the median counts")
+    parser.add_argument("--source", help="text of the second table, one sentence a line; default: number words")
+    parser.add_argument("--target", help="its translation")
+    parser.add_argument("--tokens_per_batch", type=int, default=2048, help="of the second table, a side")
+    parser.add_argument("--vocab_size", type=int, help="of the text; default: 8000, of number words 480")
+    options = parser.parse_args()
+    if bool(options.source) != bool(options.target):
+        parser.error("--source and --target go together")
+    return options
+
+
+def is_there(peer):
+    module = PEERS[peer][0]
+    if importlib.util.find_spec(module) is None:
+        print(f"{peer}: skipped, there is no {module}", file=sys.stderr)
+        return False
+    return True
+
+
+def measure(runs, batches, passes):
+    """What the processes say of so many passes, in turns: by the name of the run, its batches' name and the answers.
+
+    `runs` are pairs of a peer and of the name of its batches.
+    """
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        files = {name: Path(folder) / f"{name}.npz" for name in batches}
+        for name, file in files.items():
+            write_batches(file, batches[name])
+        running = {}
+        for run, (peer, name) in runs.items():
+            print(f"Starting {run}", file=sys.stderr)
+            try:
+                running[run] = stack.enter_context(Worker(peer, files[name]))
+            except RuntimeError as error:
+                print(f"{run}: skipped, {error}", file=sys.stderr)
+        answers = {run: [] for run in running}
+        for _ in range(passes):
+            for run, worker in running.items():
+                answers[run].append({"start": worker.start, **worker.one_pass()})
+    return {run: (runs[run][1], given) for run, given in answers.items()}
+
+
+class Worker:
+    """A process that holds one peer and some batches."""
+
+    def __init__(self, peer, file):
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.start = self._answer()["start"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._process.stdin.close()
+        self._process.wait()
+
+    def one_pass(self):
+        print(file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
+            self._errors.seek(0)
+            last = self._errors.read().strip().splitlines()[-1:]
+            raise RuntimeError(f"its process ended with {status}: {''.join(last)}")
+        return json.loads(line)
+
+
+def show(title, results, batches):
+    from rich.console import Console
+    from rich.table import Table
+
+    def median(answers, what):
+        return statistics.median(answer[what] for answer in answers)
+
+    real = {name: sum(np.count_nonzero(labels) for _, labels, _ in some) for name, some in batches.items()}
+    slots = {name: sum(labels.size for _, labels, _ in some) for name, some in batches.items()}
+    rates = {run: real[name] / median(answers, "seconds") for run, (name, answers) in results.items()}
+    torch = max((rate for run, rate in rates.items() if run.startswith("torch")), default=float("nan"))
+    keras = max((rate for run, rate in rates.items() if run.startswith("keras")), default=float("nan"))
+    headings = (
+        "target tokens/s",
+        "of torch",
+        "of best Keras",
+        "s a step",
+        "padding",
+        "shapes",
+        "start s",
+        "MiB",
+        "loss",
+    )
+    table = Table("peer", title=f"{title}; median of {len(next(iter(results.values()))[1])} passes")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for run, (name, answers) in results.items():
+        table.add_row(
+            run,
+            f"{rates[run]:,.0f}",
+            f"{rates[run] / torch:.2f}",
+            f"{rates[run] / keras:.2f}",
+            f"{median(answers, 'seconds') / len(batches[name]):.3f}",
+            f"{1 - real[name] / slots[name]:.0%}",
+            f"{len({labels.shape for _, labels, _ in batches[name]})}",
+            *(f"{answers[-1][what]:,.{digits}f}" for what, digits in (("start", 0), ("memory", 0), ("loss", 2))),
+        )
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
