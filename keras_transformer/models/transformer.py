@@ -37,7 +37,7 @@ class Transformer(keras.Model):
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
-        ValueError: if `config` is not a `TransformerConfig`.
+        ValueError: if `config` is not a `TransformerConfig`, or segments are given of one side alone.
 
     Example:
 
@@ -67,11 +67,14 @@ class Transformer(keras.Model):
         self._compiled = functools.cache(functools.partial(Compiled, self))
 
     def call(self, inputs, training=None, mask=None):
-        if "source_segments" not in inputs:
+        given = inputs if isinstance(inputs, dict) else {}  # Keras takes a list, too.
+        segments = {name: given[name] for name in ("source_segments", "target_segments") if name in given}
+        if not segments:
             return super().call(inputs, training=training, mask=mask)
-        segments = {"source_segments": inputs["source_segments"]}
-        memory = self.encode(inputs["source"], **segments)
-        return self.decode(inputs["target"], memory, target_segments=inputs["target_segments"], **segments)
+        if len(segments) == 1:
+            raise ValueError(f"`source_segments` and `target_segments` go together. Received: {[*segments]}")
+        memory = self.encode(given["source"], source_segments=segments["source_segments"])
+        return self.decode(given["target"], memory, **segments)
 
     def encode(self, source, source_mask=None, source_segments=None):
         """The encoder's output.

@@ -75,6 +75,11 @@ def test_segments_that_are_not_told_matter(model):
     assert np.abs(to_numpy(model(without)) - to_numpy(model(PACKED)))[0, 3:6].max() > 1e-2
 
 
+def test_segments_of_one_side_are_refused(model):
+    with pytest.raises(ValueError, match=r"go together. Received: \['source_segments'\]"):
+        model({name: ids for name, ids in PACKED.items() if name != "target_segments"})
+
+
 def test_a_pairs_tokens_change_nothing_in_its_neighbour(model):
     changed = {**PACKED, "source": PACKED["source"].copy(), "target": PACKED["target"].copy()}
     changed["source"][0, :4], changed["target"][0, 1:3] = 17, 18
