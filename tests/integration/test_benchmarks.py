@@ -55,3 +55,16 @@ def test_cold_starts(exported):
 def test_concurrent_clients(exported, toy_files):
     arguments = ["--seconds=1", f"--source={toy_files / 'test.en'}", "--runtimes=onnx,ctranslate2"]
     assert [row[2] for row in rows(run("concurrent_clients", exported, *arguments))] == ["0", "0"]
+
+
+def test_training(toy_files):
+    arguments = ["--rows=2", "--length=4", "--steps=1", "--batches=2", "--passes=1", "--tokens_per_batch=512"]
+    text = [f"--source={toy_files / 'train.en'}", f"--target={toy_files / 'train.de'}", "--vocab_size=300"]
+    table = rows(run("train", *arguments, *text))
+    names = [row[0] for row in table]
+    ways = [f"this package, XLA, {how}" for how in ("packed", "buckets", "plain")]
+    assert names[:2] == ["this package, XLA", "this package, no XLA"] and names[-4:-1] == ways
+    assert all(float(row[1].replace(",", "")) > 0 for row in table)
+    shapes, padding = ({row[0]: int(row[i].rstrip("%")) for row in table} for i in (6, 5))
+    assert [shapes[way] for way in ways] == [1, 2, 1]
+    assert padding[ways[0]] < padding[ways[2]] and padding["this package, XLA"] == 0

@@ -94,9 +94,8 @@ def test_positions_count_anew_in_each_segment():
 
 
 def test_the_segment_mask_is_the_picture_in_its_docstring():
-    picture = [
-        line.split(":") for line in masks.segment_mask.__doc__.splitlines() if "segment " in line and ":" in line
-    ]
+    lines = masks.segment_mask.__doc__.splitlines()
+    picture = [line.split(":") for line in lines if line.lstrip().startswith("segment ")]
     queries = [int(name.split()[1]) for name, _ in picture]
     rows = [[int(digit) for digit in row.split()] for _, row in picture]
     mask = to_numpy(masks.segment_mask(np.array([queries]), np.array([[1, 1, 1, 2, 2]])))
