@@ -43,7 +43,10 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
     longest = model.config.max_length or longest + strategy.extra_length
     _set_input(spec.decoder, spec.decoder.embeddings, model.target_embedding, model.target_positions, longest)
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = model.config.scale_embedding
     spec.decoder.projection.weight = _array(model.logits.embedding.embeddings)
+    if model.config.logits_bias:
+        spec.decoder.projection.bias = _array(model.logits.bias)
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.config.add_attribute("search", dataclasses.asdict(strategy))
     spec.config.add_attribute("max_length", model.config.max_length)
@@ -120,7 +123,7 @@ def _set_norm(spec, norm):
 
 
 def _set_input(stack, spec, embedding, positions, length):
-    """Embeddings (which CTranslate2 scales by the root of their width, too) and the table of positions."""
+    """Embeddings (which CTranslate2 scales for itself) and the table of positions."""
     spec.weight = _array(embedding.embeddings)
     nothing = np.zeros((1, length, embedding.d_model), "float32")
     stack.position_encodings.encodings = keras.ops.convert_to_numpy(positions(nothing))[0]

@@ -30,8 +30,12 @@ class TransformerConfig:
         final_norm: normalise the output of each stack. Default: the value of `norm_first`.
         positions: `"sinusoidal"` or `"learned"`.
         max_length: number of learned positions; with `positions="learned"` only.
+        position_layout: order of the sinusoids: sines and cosines `"interleaved"`, as in the paper, or in
+            `"halves"`, first all sines, as in Marian.
         share_embeddings: one matrix for the source embedding, the target embedding and the
             output (§3.4); otherwise three.
+        scale_embedding: multiply embeddings by √d_model (§3.4).
+        logits_bias: a bias for each subword's logit, which the paper does without.
         layer_norm_epsilon: added to the variance in layer normalisation.
         pad_id: id of padding.
         bos_id: id that starts every target.
@@ -68,7 +72,10 @@ class TransformerConfig:
     final_norm: bool | None = None
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_length: int | None = None
+    position_layout: Literal["interleaved", "halves"] = "interleaved"
     share_embeddings: bool = True
+    scale_embedding: bool = True
+    logits_bias: bool = False
     layer_norm_epsilon: float = 1e-5
     pad_id: int = 0
     bos_id: int = 2
@@ -157,6 +164,10 @@ class TransformerConfig:
             yield f"`d_model` must be even. Received: d_model={self.d_model}"
         if self.positions == "learned" and (self.max_length or 0) < 1:
             yield f"`max_length` must be at least 1 with learned positions. Received: max_length={self.max_length}"
+        if self.position_layout not in ("interleaved", "halves"):
+            yield f"`position_layout` must be 'interleaved' or 'halves'. Received: {self.position_layout!r}"
+        if self.positions == "learned" and self.position_layout != "interleaved":
+            yield f"`position_layout` goes with sinusoidal positions only. Received: {self.position_layout!r}"
         if self.positions == "sinusoidal" and self.max_length is not None:
             yield f"`max_length` goes with learned positions only. Received: max_length={self.max_length}"
         if self.share_embeddings and self.source_vocabulary != self.vocab_size:
@@ -174,6 +185,7 @@ _ALLOWED_TYPES = {
     int | None: (int, type(None)),
     bool | None: (bool, type(None)),
     Literal["sinusoidal", "learned"]: (str,),
+    Literal["interleaved", "halves"]: (str,),
 }
 
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}

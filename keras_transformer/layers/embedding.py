@@ -16,6 +16,7 @@ class TokenEmbedding(keras.layers.Layer):
         vocab_size: number of rows of E.
         d_model: number of columns of E.
         pad_id: id of padding, or `None` for no mask.
+        scale: the factor √d_model.
 
     Call arguments:
         ids: int `(batch, length)` or of any rank, in `[0, vocab_size)`.
@@ -37,7 +38,7 @@ class TokenEmbedding(keras.layers.Layer):
         Vaswani et al. 2017, §3.4.
     """
 
-    def __init__(self, vocab_size, d_model, pad_id=0, **kwargs):
+    def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
         super().__init__(**kwargs)
         for name, size in (("vocab_size", vocab_size), ("d_model", d_model)):
             if size < 1:
@@ -45,6 +46,7 @@ class TokenEmbedding(keras.layers.Layer):
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.pad_id = pad_id
+        self.scale = scale
 
     def build(self, ids_shape=None):
         initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
@@ -52,7 +54,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, ids):
         vectors = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
-        return vectors * ops.cast(self.d_model**0.5, vectors.dtype)
+        return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def logits(self, inputs, matrix=None):
         """One score for each subword, in the dtype of the inputs.
@@ -87,18 +89,20 @@ class TokenEmbedding(keras.layers.Layer):
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
             "pad_id": self.pad_id,
+            "scale": self.scale,
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TiedLogits(keras.layers.Layer):
-    """`TokenEmbedding.logits` as a layer of its own, so that a functional graph can hold it.
+    """`TokenEmbedding.logits`, and a bias if asked for, as a layer, so that a functional graph can hold it.
 
     Ends the implicit mask: with a mask on the logits Keras would rescale the loss on each replica,
     and the gradient would no longer be that of the global token mean.
 
     Args:
         embedding: the `TokenEmbedding` whose matrix is used.
+        use_bias: a bias for each subword.
 
     Call arguments:
         inputs: `(…, d_model)`.
@@ -114,17 +118,21 @@ class TiedLogits(keras.layers.Layer):
     TensorShape([2, 5, 11])
     """
 
-    def __init__(self, embedding, **kwargs):
+    def __init__(self, embedding, use_bias=False, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.embedding = embedding
+        self.use_bias = use_bias
 
     def build(self, input_shape):
         if not self.embedding.built:
             self.embedding.build()
+        if self.use_bias:
+            self.bias = self.add_weight((self.embedding.vocab_size,), "zeros", name="bias")
 
     def call(self, inputs, matrix=None):
-        return self.embedding.logits(inputs, matrix)
+        logits = self.embedding.logits(inputs, matrix)
+        return logits + ops.cast(self.bias, logits.dtype) if self.use_bias else logits
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
@@ -133,7 +141,11 @@ class TiedLogits(keras.layers.Layer):
         return (*input_shape[:-1], self.embedding.vocab_size)
 
     def get_config(self):
-        return {**super().get_config(), "embedding": keras.saving.serialize_keras_object(self.embedding)}
+        return {
+            **super().get_config(),
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "use_bias": self.use_bias,
+        }
 
     @classmethod
     def from_config(cls, config):

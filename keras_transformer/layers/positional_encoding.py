@@ -35,6 +35,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     Args:
         max_wavelength: the 10000 of the formula.
+        layout: `"interleaved"`, as in the formula, or `"halves"`: PE(pos, i) is the sine and
+            PE(pos, d_model/2 + i) the cosine of the formula's 2i and 2i+1.
 
     Call arguments:
         inputs: `(batch, length, d_model)`, `d_model` even; or `(batch, d_model)`, one position of each row.
@@ -45,7 +47,7 @@ class PositionalEncoding(keras.layers.Layer):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `d_model` is odd.
+        ValueError: if `d_model` is odd, or the layout is unknown.
 
     Example:
 
@@ -57,10 +59,13 @@ class PositionalEncoding(keras.layers.Layer):
         Vaswani et al. 2017, §3.5.
     """
 
-    def __init__(self, max_wavelength=10000.0, **kwargs):
+    def __init__(self, max_wavelength=10000.0, layout="interleaved", **kwargs):
         super().__init__(**kwargs)
+        if layout not in ("interleaved", "halves"):
+            raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")
         self.supports_masking = True
         self.max_wavelength = max_wavelength
+        self.layout = layout
 
     def build(self, input_shape):
         if input_shape[-1] % 2:
@@ -71,15 +76,16 @@ class PositionalEncoding(keras.layers.Layer):
         d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
         angles = ops.cast(positions, "float32")[..., None] * frequencies
-        shape = (*ops.shape(positions), d_model)
-        encoding = ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), shape)
+        # The pairs of sine and cosine lie along the last axis, or along the one before it.
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.layout == "interleaved" else -2)
+        encoding = ops.reshape(pairs, (*ops.shape(positions), d_model))
         return inputs + ops.cast(encoding, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+        return {**super().get_config(), "max_wavelength": self.max_wavelength, "layout": self.layout}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -26,11 +26,13 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
     sizes = {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
 
     def embedding(vocab_size, name):
-        return TokenEmbedding(vocab_size, config.d_model, config.pad_id, dtype=policy, name=name)
+        return TokenEmbedding(
+            vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name
+        )
 
     def positions(name):
         if config.positions == "sinusoidal":
-            return PositionalEncoding(dtype=policy, name=name)
+            return PositionalEncoding(layout=config.position_layout, dtype=policy, name=name)
         return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
 
     if config.share_embeddings:
@@ -48,5 +50,5 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
         "target_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout"),
         "encoder": Encoder(**sizes, dtype=policy, name="encoder"),
         "decoder": Decoder(**sizes, dtype=policy, name="decoder"),
-        "logits": TiedLogits(output_embedding, dtype=policy, name="logits"),
+        "logits": TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
     }

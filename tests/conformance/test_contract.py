@@ -32,7 +32,7 @@ def residual(dtype):
 
 
 def tied_logits(dtype):
-    return layers.TiedLogits(layers.TokenEmbedding(VOCAB, D_MODEL, dtype=dtype), dtype=dtype)
+    return layers.TiedLogits(layers.TokenEmbedding(VOCAB, D_MODEL, dtype=dtype), use_bias=True, dtype=dtype)
 
 
 WITH_MEMORY = ((TARGET, D_MODEL), (SOURCE, D_MODEL))
@@ -46,10 +46,12 @@ LAYERS = {
     "MultiHeadAttention": simple(
         "MultiHeadAttention", WITH_MEMORY, 19, d_model=19, num_heads=3, d_k=13, d_v=11, dropout=0.1
     ),
-    "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0),
+    "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves"),
     "ResidualConnection": Case(residual),
     "TiedLogits": Case(tied_logits, width=VOCAB),
-    "TokenEmbedding": simple("TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1),
+    "TokenEmbedding": simple(
+        "TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1, scale=False
+    ),
 }
 FUNCTIONS = {"scaled_dot_product_attention"}
 

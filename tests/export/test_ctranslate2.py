@@ -33,6 +33,11 @@ CONFIGS = {
         "activation": "tanh",
     },
     "separate vocabularies, sigmoid": {"share_embeddings": False, "source_vocab_size": 272, "activation": "sigmoid"},
+    "positions in halves, unscaled embeddings, biases of the logits": {
+        "position_layout": "halves",
+        "scale_embedding": False,
+        "logits_bias": True,
+    },
 }
 
 

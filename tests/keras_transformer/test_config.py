@@ -106,6 +106,12 @@ def test_unknown_override_is_named():
         ({"positions": "rotary"}, ["`positions` must be 'sinusoidal' or 'learned'. Received: positions='rotary'"]),
         ({"positions": "learned"}, ["`max_length` must be at least 1 with learned positions"]),
         ({"max_length": 7}, ["`max_length` goes with learned positions only. Received: max_length=7"]),
+        ({"position_layout": "thirds"}, ["`position_layout` must be 'interleaved' or 'halves'. Received: 'thirds'"]),
+        (
+            {"positions": "learned", "max_length": 7, "position_layout": "halves"},
+            ["`position_layout` goes with sinusoidal positions only. Received: 'halves'"],
+        ),
+        ({"scale_embedding": 0, "logits_bias": None}, ["`scale_embedding` must be bool", "`logits_bias` must be bool"]),
         ({"source_vocab_size": 13}, ["`source_vocab_size` must equal `vocab_size` when embeddings are shared"]),
         ({"d_model": 8.0}, ["`d_model` must be int. Received: d_model=8.0"]),
         ({"num_layers": True}, ["`num_layers` must be int. Received: num_layers=True"]),

@@ -98,3 +98,17 @@ def test_mixed_precision(policy):
 def test_sizes_must_be_positive(name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
         TokenEmbedding(**{"vocab_size": 3, "d_model": 3, name: 0})
+
+
+def test_without_scale_is_the_row():
+    layer = TokenEmbedding(VOCAB, D_MODEL, scale=False)
+    np.testing.assert_allclose(to_numpy(layer(IDS)), layer.embeddings.numpy()[IDS])
+
+
+def test_the_bias_is_added_to_the_logits(embedding):
+    x = np.random.default_rng(0).normal(size=(3, 4, D_MODEL)).astype("float32")
+    layer = TiedLogits(embedding, use_bias=True)
+    np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(embedding.logits(x)), atol=1e-6)
+    bias = np.arange(VOCAB, dtype="float32")
+    layer.bias.assign(bias)
+    np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(embedding.logits(x)) + bias, atol=1e-5)

@@ -111,3 +111,11 @@ def test_later_positions_are_clamped_to_the_last(randomize):
     layer.build((None, None, D_MODEL))
     last = randomize(layer).embeddings.numpy()[2]
     np.testing.assert_allclose(to_numpy(layer(zeros(2), offset=5))[0], [last, last], atol=1e-6)
+
+
+def test_halves_are_the_sines_and_then_the_cosines(reference):
+    interleaved = reference.positional_encoding(LENGTH, D_MODEL)
+    expected = np.concatenate([interleaved[:, 0::2], interleaved[:, 1::2]], axis=1)
+    np.testing.assert_allclose(to_numpy(PositionalEncoding(layout="halves")(zeros()))[0], expected, atol=1e-6)
+    with pytest.raises(ValueError, match="`layout` must be 'interleaved' or 'halves'. Received: layout='thirds'"):
+        PositionalEncoding(layout="thirds")

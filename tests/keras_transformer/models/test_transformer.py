@@ -20,6 +20,7 @@ VARIANTS = {
     "final_norm": {"final_norm": True},
     "separate": {"share_embeddings": False, "source_vocab_size": 23},
     "learned": {"positions": "learned", "max_length": 11},
+    "marian": {"position_layout": "halves", "scale_embedding": False, "logits_bias": True, "activation": "silu"},
     "no_bias": {"use_bias": False, "activation": "gelu"},
 }
 
