@@ -7,6 +7,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "ctranslate2_translator": ["CTranslate2Translator"],
         "load": ["load_translator"],
+        "marian": ["import_marian"],
+        "torch_transformer": ["import_torch_transformer"],
         "onnx_translator": ["OnnxTranslator"],
         "saved_model_translator": ["SavedModelTranslator"],
     },

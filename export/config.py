@@ -6,7 +6,7 @@ from typing import Literal
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import export_name
 
-FORMATS = ("saved_model", "onnx", "ctranslate2")
+FORMATS = ("saved_model", "onnx", "ctranslate2", "huggingface")
 QUANTIZED = ("int8", "float16")
 
 
@@ -15,7 +15,8 @@ class ExportConfig(BeamSearch):
     """One export; the search is fixed in the exported graphs.
 
     Args:
-        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`.
+        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`,
+            `huggingface` (the files of a `MarianMTModel`).
         quantize: write ONNX with int8 weights, or in float16 for GPUs, beside the float32 files.
         source: text whose translations prove a quantised export by BLEU, plain or .gz; without it the
             model judges translations of made-up sentences.

@@ -9,6 +9,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import QUANTIZED, ExportConfig
 from keras_transformer.export.ctranslate2 import write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
+from keras_transformer.export.huggingface import HuggingFaceReader, write_huggingface
 from keras_transformer.export.onnx import write_onnx
 from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
@@ -29,6 +30,7 @@ WRITERS = {
     "onnx": write_onnx,
     **{export_name("onnx", name): functools.partial(write_onnx, quantize=name) for name in QUANTIZED},
     "ctranslate2": write_ctranslate2,
+    "huggingface": write_huggingface,
 }
 
 
@@ -36,6 +38,8 @@ def _programs(name, path, strategy):
     """What an export holds: client, search, and what proves it."""
     if name == "saved_model":
         return {"saved_model": (SavedModelTranslator(path), strategy, compare)}
+    if name == "huggingface":
+        return {"huggingface": (HuggingFaceReader(path, strategy), strategy, compare)}
     if name == "ctranslate2":
         beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
         searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}

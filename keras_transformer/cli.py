@@ -141,7 +141,7 @@ def score(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    """Export a model to SavedModel, ONNX and CTranslate2, verified against Keras."""
+    """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
 
     parser = _parser(export)
@@ -162,6 +162,20 @@ def export(arguments: list[str]) -> int:
     return 0
 
 
+def import_marian(arguments: list[str]) -> int:
+    """Make a model directory of a Hugging Face MarianMTModel, such as OPUS-MT's."""
+    parser = _parser(import_marian)
+    parser.add_argument("directory", help="with config.json, model.safetensors, source.spm, target.spm and vocab.json")
+    parser.add_argument("--output", required=True, help="the model directory to make")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.export.marian import import_marian as run
+
+    print(f"The model is in {run(options.directory, options.output, options.overwrite).path}", file=sys.stderr)
+    return 0
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "average": average,
@@ -169,17 +183,18 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "evaluate": evaluate,
     "score": score,
     "export": export,
+    "import-marian": import_marian,
 }
 
 
 def _usage() -> str:
     lines = ["usage: keras-transformer COMMAND ...", "", "COMMAND --help says more.", ""]
-    return "\n".join(lines + [f"  {name:10} {command.__doc__}" for name, command in COMMANDS.items()])
+    return "\n".join(lines + [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()])
 
 
 def _parser(command) -> ArgumentParser:
     return ArgumentParser(
-        prog=f"keras-transformer {command.__name__}", description=command.__doc__, exit_on_error=False
+        prog=f"keras-transformer {command.__name__.replace('_', '-')}", description=command.__doc__, exit_on_error=False
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+#: The pieces of these ids.
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 #: After the special ids and 256 bytes come what the text's characters merge to, the commonest first.
 FIRST_MERGED_ID = 260
 

@@ -1,0 +1,101 @@
+"""The layout of Hugging Face's `MarianMTModel`, which the library transformers loads."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer.export.foreign_weights import safetensors
+from keras_transformer.export.marian import LOGITS_BIAS, read_marian, weights_of
+from keras_transformer.export.marian_config import inexpressible, special_ids, write_config
+from keras_transformer.export.marian_vocabulary import foreign_vocabulary
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translation import Translator
+
+
+def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes config.json, generation_config.json, model.safetensors, vocab.json and what the tokenizer needs.
+
+    The ids are this package's. Marian's sinusoids lie in halves: the features of a model whose own are interleaved
+    are written in that order.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+
+    Raises:
+        ValueError: naming all that no `MarianMTModel` has.
+    """
+    _require_expressible(model.config, tokenizers)
+    library = safetensors()
+    path.mkdir()
+    library.save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
+    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
+        (path / name).write_bytes(tokenizer.model)
+    contents = {
+        "config.json": write_config(model.config),
+        "generation_config.json": {**special_ids(model.config), **_search(strategy)},
+        "vocab.json": foreign_vocabulary(tokenizers[0].pieces),
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": 512,
+            "separate_vocabs": False,
+            **{"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
+        },
+    }
+    for name, content in contents.items():
+        (path / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class HuggingFaceReader(Translator):
+    """Translates with the Keras model that is read back from such files: what proves them without transformers.
+
+    Args:
+        folder: of the files.
+        strategy: `BeamSearch` or `GreedySearch`.
+
+    Raises:
+        ValueError: if they are no whole `MarianMTModel`.
+    """
+
+    def __init__(self, folder: Path, strategy):
+        self.model, tokenizers = read_marian(folder)
+        super().__init__(*map(Tokenizer, tokenizers))
+        self.strategy = strategy
+
+    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Translator.search`."""
+        return tuple(self.model.generate(source, self.strategy)[:2])
+
+
+def _require_expressible(config, tokenizers):
+    faults = inexpressible(config)
+    if not faults and tokenizers[0].pieces != tokenizers[1].pieces:
+        faults.append("source and target must have the same pieces")
+    if faults:
+        raise ValueError("No MarianMTModel is like this model:\n" + "\n".join(f"- {fault}" for fault in faults))
+
+
+def _tensors(model):
+    config = model.config
+    order = np.arange(config.d_model)
+    if config.position_layout == "interleaved":
+        order = np.concatenate([order[0::2], order[1::2]])
+    tensors = {LOGITS_BIAS: np.zeros(config.vocab_size, "float32")}
+    for weight in weights_of(model):
+        array = keras.ops.convert_to_numpy(weight.variable).astype("float32")
+        if weight.stream_axis is not None:
+            array = np.take(array, order, axis=weight.stream_axis)
+        tensors[weight.name] = np.ascontiguousarray(array.T if weight.is_transposed else array)
+    return {**tensors, LOGITS_BIAS: tensors[LOGITS_BIAS][None]}
+
+
+def _search(strategy):
+    """The options that transformers' search has, too; its length penalty is n^α."""
+    penalty = {"length_penalty": strategy.length_penalty} if strategy.length_penalty_kind == "length" else {}
+    return {"num_beams": strategy.beam_size, "max_length": 512, **penalty}

@@ -1,0 +1,142 @@
+"""The configuration of Hugging Face's `MarianMTModel`, as a `TransformerConfig` and from one."""
+
+from collections.abc import Mapping
+
+from keras_transformer.config import TransformerConfig
+
+#: Marian's name of an activation -> Keras's.
+_ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gelu", "tanh", "sigmoid")}}
+#: Sizes that our encoder and decoder share: the field -> Marian's name, without the stack's.
+_SIZES = {"num_layers": "layers", "num_heads": "attention_heads", "d_ff": "ffn_dim"}
+_STACKS = ("encoder", "decoder")
+_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+_IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+#: What else must hold, where a configuration says it at all.
+_REQUIRED = {
+    "model_type": "marian",
+    "architectures": ["MarianMTModel"],
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+}
+#: What every `MarianMTModel` is.
+_FIXED = {
+    "norm_first": False,
+    "final_norm": False,
+    "positions": "sinusoidal",
+    "use_bias": True,
+    "share_embeddings": True,
+    "layer_norm_epsilon": 1e-5,
+}
+
+
+def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
+    """Fields of a `TransformerConfig` for a Marian configuration, all but the vocabulary's size.
+
+    Args:
+        config: the contents of config.json.
+
+    Returns:
+        The fields, or `None` where something is wrong, and what is wrong.
+    """
+    faults = [
+        f"`{name}` must be {value!r}. Received: {config[name]!r}: an unknown architecture"
+        for name, value in _REQUIRED.items()
+        if config.get(name, value) not in (value, None)
+    ]
+    if "model_type" not in config:
+        faults.append("config.json must say `model_type`")
+    numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
+    wrong = [name for name in numbers if type(config.get(name)) is not int]
+    faults += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
+    for size in _SIZES.values():
+        ours, theirs = f"encoder_{size}", f"decoder_{size}"
+        if config.get(ours) != config.get(theirs):
+            faults.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
+    activation = config.get("activation_function", "gelu")
+    if activation not in _ACTIVATIONS:
+        faults.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
+    if faults:
+        return None, faults
+    fields = {
+        **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
+        **{name: config.get(name, 0.0) for name in _DROPOUTS},
+        **_FIXED,
+        "d_model": config["d_model"],
+        "activation": _ACTIVATIONS[activation],
+        "position_layout": "halves",
+        "scale_embedding": config.get("scale_embedding", False),
+        "logits_bias": True,
+    }
+    size = config["vocab_size"]
+    outside = [name for name in _IDS if not 0 <= config[name] < size]
+    faults += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
+    try:
+        TransformerConfig(vocab_size=max(size, 4), **fields)
+    except ValueError as error:
+        faults.append(str(error))
+    return (None if faults else fields), faults
+
+
+def inexpressible(config: TransformerConfig) -> list[str]:
+    """What of a configuration no `MarianMTModel` has.
+
+    Args:
+        config: of the model.
+
+    Returns:
+        One sentence a fault.
+    """
+    faults = [
+        f"`{name}` must be {value!r}. Received: {name}={getattr(config, name)!r}"
+        for name, value in _FIXED.items()
+        if getattr(config, name) not in (value, None)  # A final norm of `None` is the value of `norm_first`.
+    ]
+    default = config.d_model // config.num_heads
+    if config.head_dims != (default, default):
+        faults.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
+    if config.activation not in _ACTIVATIONS:
+        faults.append(f"`activation` must be one of {', '.join(_ACTIVATIONS)}. Received: {config.activation!r}")
+    return faults
+
+
+def write_config(config: TransformerConfig) -> dict:
+    """The contents of config.json.
+
+    Args:
+        config: of a model in which nothing is `inexpressible`.
+    """
+    sizes = {f"{stack}_{theirs}": getattr(config, ours) for ours, theirs in _SIZES.items() for stack in _STACKS}
+    return {
+        **_REQUIRED,
+        **sizes,
+        **{name: getattr(config, name) for name in _DROPOUTS},
+        "activation_function": config.activation,
+        "d_model": config.d_model,
+        "is_encoder_decoder": True,
+        "max_position_embeddings": 1024,
+        "scale_embedding": config.scale_embedding,
+        "torch_dtype": "float32",
+        "vocab_size": config.vocab_size,
+        "decoder_vocab_size": config.vocab_size,
+        **special_ids(config),
+    }
+
+
+def special_ids(config: TransformerConfig) -> dict:
+    """What both config.json and generation_config.json say of ids.
+
+    Args:
+        config: of the model.
+    """
+    return {
+        "bad_words_ids": [[config.pad_id], [config.bos_id]],
+        "bos_token_id": config.bos_id,
+        "decoder_start_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+        "forced_eos_token_id": config.eos_id,
+        "pad_token_id": config.pad_id,
+    }
