@@ -12,7 +12,7 @@ $(VENV)/.installed: setup.py pyproject.toml
 	touch $@
 
 $(VENV)/.installed-extended: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[dev,demo,jax,torch]"
+	$(BIN)/pip install --quiet --editable ".[dev,demo,jax,parity]"
 	touch $@
 
 quickstart: $(VENV)/.installed

@@ -1,0 +1,218 @@
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import import_marian
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.export import export
+from keras_transformer.export.marian import read_marian
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_finished
+from keras_transformer.tokenization import SPECIAL_PIECES, Tokenizer
+from keras_transformer.translation import KerasTranslator
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+to_numpy = keras.ops.convert_to_numpy
+
+
+@pytest.fixture
+def imported(marian, tmp_path):
+    return import_marian(marian.folder, tmp_path / "run")
+
+
+def rewrite(file, **changes):
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({name: x for name, x in {**content, **changes}.items() if x is not None}))
+
+
+def test_the_command_makes_a_finished_directory(marian, tmp_path):
+    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 0
+    model, tokenizers = load_finished(ModelDirectory(tmp_path / "run"))
+    config = model.config
+    assert (config.vocab_size, config.d_model, config.num_heads) == (len(marian.vocab) + 4, 12, 3)
+    assert (config.activation, config.position_layout, config.logits_bias) == ("silu", "halves", True)
+    assert tokenizers[0].pieces == tokenizers[1].pieces
+    assert tuple(tokenizers[0].pieces[:4]) == SPECIAL_PIECES
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {
+        *("config.yaml", "model.keras", "source_tokenizer.model", "target_tokenizer.model")
+    }
+
+
+def test_the_ids_are_those_of_the_pieces(imported, marian):
+    """The row of each piece's id is that of its id in vocab.json, or that of the piece it is taken for."""
+    import safetensors.numpy
+
+    model, (source, target) = load_finished(imported)
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    rows, biases = tensors["model.shared.weight"], tensors["final_logits_bias"][0]
+    table, bias = to_numpy(model.target_embedding.embeddings), to_numpy(model.logits.bias)
+    of_start = marian.vocab["<pad>"]
+    for i, piece in enumerate(source.pieces):
+        name = piece.removeprefix("\N{LOWER ONE EIGHTH BLOCK}") if ">>" in piece else piece
+        theirs = of_start if piece == "<s>" else marian.vocab.get(name, marian.vocab["<unk>"])
+        np.testing.assert_array_equal(table[i], rows[theirs])
+        is_copy = piece == "<s>" or name not in marian.vocab
+        assert bias[i] == (-100 if is_copy else biases[theirs])
+
+
+def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
+    _, (source, target) = load_finished(imported)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=(marian.folder / "source.spm").read_bytes())
+    unlike = 0
+    for line, ids in zip(marian.lines, source.encode(marian.lines), strict=True):
+        cut = theirs.encode(line, out_type=str)
+        assert [source.pieces[i] for i in ids] == [*cut, "</s>"]
+        unlike += any(piece not in marian.vocab for piece in cut)
+    assert unlike > 0
+    # A character that only the target has is not unknown, since its vocabulary is the source's.
+    assert "o" not in {piece for i in range(theirs.vocab_size()) for piece in [theirs.id_to_piece(i)]}
+    assert source.pieces[source.encode(["o"])[0][-2]] == "o"
+    assert [source.pieces[i] for i in source.encode([">>fra<< ba"])[0]][0] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
+    assert source.decode(source.encode(marian.lines)) == marian.lines
+    assert target.decode([range(4, target.vocab_size)])[0].count("fra") == 1
+
+
+def test_what_is_never_made(imported):
+    model, _ = load_finished(imported)
+    source = np.random.default_rng(0).integers(4, model.config.vocab_size, (5, 7)).astype("int32")
+    tokens = model.generate(source, GreedySearch(extra_length=5)).tokens
+    assert not np.isin(tokens, [2, *range(model.config.vocab_size - 3, model.config.vocab_size)]).any()
+
+
+def test_an_export_read_back_is_equal(imported, tmp_path):
+    export(str(imported.path), ExportConfig(format="huggingface", extra_length=5))
+    model, _ = load_finished(imported)
+    again, tokenizers = read_marian(imported.export / "huggingface")
+    assert again.config == model.config
+    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
+    assert tokenizers == imported.tokenizer_models()
+    assert ">>fra<<" in json.loads((imported.export / "huggingface" / "vocab.json").read_text())
+    entries = json.loads(imported.verification_file.read_text())
+    assert entries["huggingface"]["equal"] == 224
+
+
+def test_an_import_translates_and_exports_like_any_other(imported, marian):
+    export(str(imported.path), ExportConfig(format="saved_model,onnx", extra_length=3, beam_size=2))
+    found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
+    assert all(translation.tokens[-1] == 3 for translation in found)
+    entries = json.loads(imported.verification_file.read_text())
+    assert {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"} == set(entries)
+
+
+def test_a_start_of_its_own_is_no_copy(marian, tmp_path):
+    rewrite(marian.folder / "config.json", decoder_start_token_id=7)
+    model, tokenizers = read_marian(marian.folder)
+    assert model.config.vocab_size == len(marian.vocab) + 3
+    assert to_numpy(model.logits.bias)[2] > -10
+    assert Tokenizer(tokenizers[0]).pieces[2] == "<s>"
+
+
+def test_half_precision_and_other_names_of_the_embedding(marian):
+    import safetensors.numpy
+
+    expected, _ = read_marian(marian.folder)
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
+    tensors = {name: tensor.astype("float16") for name, tensor in tensors.items()}
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    model, _ = read_marian(marian.folder)
+    assert model.target_embedding.embeddings.dtype == "float32"
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), atol=0.1)
+
+
+def refused(marian, tmp_path, capsys):
+    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
+    return capsys.readouterr().err
+
+
+def test_all_faults_at_once(marian, tmp_path, capsys):
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["model.encoder.layers.1.fc1.weight"] = np.zeros((5, 12), "float32")
+    tensors["model.shared.weight"] = tensors["model.shared.weight"][1:]
+    tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
+    tensors["model.encoder.layer_norm.weight"] = np.ones(12, "float32")
+    del tensors["model.decoder.layers.0.self_attn.k_proj.bias"]
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    size = len(marian.vocab)
+    rewrite(marian.folder / "vocab.json", **{"</s>": 3, "<unk>": None})
+    (marian.folder / "target.spm").unlink()
+    (marian.folder / "source.spm").write_bytes(b"no model")
+    message = refused(marian, tmp_path, capsys)
+    for fault in (
+        "target.spm is missing",
+        "source.spm cannot be read: not a SentencePiece model",
+        f"vocab.json must give each id in [0, {size}) to one piece",
+        "vocab.json must hold <unk>",
+        "`eos_token_id` must be the id of </s> in vocab.json, 3. Received: 0",
+        "model.encoder.layers.1.fc1.weight must have shape (17, 12). Received: (5, 12)",
+        f"model.shared.weight must have shape ({size}, 12). Received: ({size - 1}, 12)",
+        "lm_head.weight must equal model.shared.weight",
+        "model.safetensors lacks model.decoder.layers.0.self_attn.k_proj.bias",
+        "model.safetensors holds what such a model lacks: model.encoder.layer_norm.weight",
+    ):
+        assert fault in message
+    assert message.count("\n- ") == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "faults"),
+    [
+        ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` must be 'marian'", "`architectures`"]),
+        ({"normalize_before": True}, ["`normalize_before` must be False. Received: True: an unknown architecture"]),
+        ({"decoder_layers": 3, "d_model": None}, ["`decoder_layers` must equal", "`d_model` must be int"]),
+        ({"activation_function": "mish"}, ["`activation_function` must be one of swish"]),
+        ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` must be in [0, "]),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["`d_model` must be a multiple"]),
+        ({"vocab_size": "many"}, ["`vocab_size` must be int. Received: 'many'"]),
+    ],
+)
+def test_an_unknown_architecture(marian, tmp_path, capsys, changes, faults):
+    rewrite(marian.folder / "config.json", **changes)
+    message = refused(marian, tmp_path, capsys)
+    assert [fault for fault in faults if fault not in message] == []
+
+
+def test_a_pickle_alone(marian, tmp_path, capsys):
+    (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
+    message = refused(marian, tmp_path, capsys)
+    assert "pytorch_model.bin is a pickle, which could run any program and is never read. Convert it" in message
+    assert f"MarianMTModel.from_pretrained('{marian.folder}').save_pretrained" in message
+    shutil.rmtree(marian.folder)
+    assert refused(marian, tmp_path, capsys).count(" is missing") == 5
+
+
+def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
+    names = [name if name.startswith("<") else f"{name}x" for name in marian.vocab]
+    (marian.folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    message = refused(marian, tmp_path, capsys)
+    assert "vocab.json does not match source.spm: it lacks 127 of its 127 pieces" in message
+    assert "vocab.json does not match target.spm" in message
+
+
+def test_broken_files(marian, tmp_path, capsys):
+    weights = (marian.folder / "model.safetensors").read_bytes()
+    (marian.folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    (marian.folder / "vocab.json").write_text("[1, 2]")
+    (marian.folder / "config.json").write_text("{")
+    message = refused(marian, tmp_path, capsys)
+    assert "model.safetensors cannot be read: model.safetensors is no whole safetensors file" in message
+    assert "vocab.json cannot be read: not a JSON object" in message and "config.json cannot be read" in message
+
+
+def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
+    arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
+    assert main(arguments) == 2
+    assert "holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0
+    assert imported.require_finished()["imported_from"] == "marian"

@@ -1,0 +1,208 @@
+"""`transformers.MarianMTModel` in and out: logits, greedy tokens and beams equal those of transformers."""
+
+import io
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import import_marian
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.export import export
+from keras_transformer.export.verify import teacher_forced_scores
+from keras_transformer.saving import load_finished
+from keras_transformer.translation import pad
+
+pytestmark = [
+    pytest.mark.torch_parity,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+#: The second are those of OPUS-MT's models.
+SIZES = {
+    "small": {"d_model": 24, "layers": 2, "ffn_dim": 40, "attention_heads": 3, "vocab_size": 211},
+    "opus": {"d_model": 512, "layers": 6, "ffn_dim": 2048, "attention_heads": 8, "vocab_size": 58_101},
+}
+SENTENCES, LONGEST, EXTRA = 200, 10, 10
+TIE = 1e-4
+
+
+def sentencepiece_model(vocab_size):
+    import sentencepiece
+
+    model = io.BytesIO()
+    words = [f"{a}{b}{c}" for a in "bdfg" for b in "aeiou" for c in "klmn"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(words[i : i + 5]) for i in range(len(words) - 5)]),
+        model_writer=model,
+        vocab_size=vocab_size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue(), sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def random_ids(vocab_size, rows=SENTENCES):
+    """Sources of Marian's ids: at least three pieces, the end (0) and then padding (the last)."""
+    rng = np.random.default_rng(5)
+    ids = rng.integers(2, vocab_size - 1, (rows, LONGEST)).astype("int64")
+    lengths = rng.integers(4, LONGEST + 1, rows)
+    at = np.arange(LONGEST)
+    return np.where(at >= lengths[:, None], vocab_size - 1, np.where(at == lengths[:, None] - 1, 0, ids))
+
+
+def make_marian(folder, vocab_size, d_model, **sizes):
+    """Saves a model of random weights, whose SentencePiece models know the first pieces of its vocabulary."""
+    config = transformers.MarianConfig(
+        vocab_size=vocab_size,
+        d_model=d_model,
+        **{f"{stack}_{name}": size for name, size in sizes.items() for stack in ("encoder", "decoder")},
+        activation_function="swish",
+        scale_embedding=True,
+        max_position_embeddings=512,
+        pad_token_id=vocab_size - 1,
+        decoder_start_token_id=vocab_size - 1,
+        eos_token_id=0,
+        init_std=0.1,
+    )
+    torch.manual_seed(1)
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+        model.model.shared.weight *= 40 / d_model**0.5 / 10**0.5
+        model.final_logits_bias.copy_(0.5 * torch.randn(1, vocab_size))
+        # The end about as likely as what is likeliest, so that hypotheses end at unlike lengths.
+        source = torch.from_numpy(random_ids(vocab_size, 8))
+        logits = model(source, attention_mask=source != vocab_size - 1, decoder_input_ids=source).logits
+        model.final_logits_bias[0, 0] += (logits[..., 1:].amax(-1) - logits[..., 0]).mean() - logits.std()
+    model.save_pretrained(folder)
+    spm, processor = sentencepiece_model(90)
+    names = ["</s>", "<unk>", *(processor.id_to_piece(i) for i in range(3, processor.vocab_size()))]
+    names += [f"piece{i}" for i in range(vocab_size - len(names) - 1)] + ["<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(spm)
+    return model
+
+
+class Pair:
+    """A model of transformers, and what we have imported of it."""
+
+    def __init__(self, folder, sizes):
+        (folder / "marian").mkdir()
+        self.theirs = make_marian(folder / "marian", **sizes)
+        self.directory = import_marian(folder / "marian", folder / "run")
+        self.ours, self.tokenizers = load_finished(self.directory)
+        self.vocab_size = sizes["vocab_size"]
+        vocab = json.loads((folder / "marian" / "vocab.json").read_text())
+        our_id = {piece: i for i, piece in enumerate(self.tokenizers[0].pieces)}
+        self.to_ours = np.array([our_id[piece] for piece, _ in sorted(vocab.items(), key=lambda item: item[1])])
+        self.source = random_ids(self.vocab_size)
+
+    def generate(self, **options):
+        """Tokens and scores of transformers, one sentence's limit at a time, as ids of ours."""
+        tokens, scores = [[] for _ in self.source], np.zeros(len(self.source))
+        lengths = (self.source != self.vocab_size - 1).sum(axis=1)
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            source = torch.from_numpy(self.source[rows, :length])
+            found = self.theirs.generate(
+                source,
+                attention_mask=torch.ones_like(source),
+                max_new_tokens=int(length) + EXTRA,
+                bad_words_ids=[[self.vocab_size - 1]],
+                forced_eos_token_id=0,
+                do_sample=False,
+                return_dict_in_generate=True,
+                output_scores=True,
+                **options,
+            )
+            for i, row in zip(rows, found.sequences[:, 1:].tolist(), strict=True):
+                tokens[i] = self.to_ours[row[: row.index(0) + 1]]
+            if "sequences_scores" in found:
+                scores[rows] = found.sequences_scores
+        return tokens, scores
+
+    def search(self, strategy):
+        tokens, scores, _ = self.ours.generate(self.to_ours[self.source], strategy)
+        return [np.trim_zeros(row, "b") for row in tokens[:, 0]], scores[:, 0]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def pair(request, tmp_path_factory):
+    return Pair(tmp_path_factory.mktemp(request.param), SIZES[request.param])
+
+
+def equal(ours, theirs):
+    return np.array([np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)])
+
+
+def logits_of(model, source, target, pad_id):
+    with torch.no_grad():
+        source, target = torch.from_numpy(source), torch.from_numpy(target)
+        return model(source, attention_mask=source != pad_id, decoder_input_ids=target).logits.numpy()
+
+
+def test_logits_are_equal(pair):
+    source, pad_id = pair.source[:24], pair.vocab_size - 1
+    target = np.concatenate([np.full((24, 1), pad_id), pair.source[24:48, :7]], axis=1)
+    expected = logits_of(pair.theirs, source, target, pad_id)
+    shifted = np.concatenate([np.full((24, 1), 2), pair.to_ours[target[:, 1:]]], axis=1)
+    ours = pair.ours({"source": pair.to_ours[source], "target": shifted})
+    logits = keras.ops.convert_to_numpy(ours)[..., pair.to_ours]
+    is_real = shifted != 0
+    difference = np.abs(logits - expected)[is_real].max()
+    print(f"\nlogits of {expected.std():.2f} differ by {difference:.1e} at most")
+    assert difference < 1e-4 and expected.std() > 1
+
+
+def test_greedy_tokens_are_equal(pair):
+    theirs, _ = pair.generate(num_beams=1)
+    ours, _ = pair.search(GreedySearch(extra_length=EXTRA))
+    print(f"\n{equal(ours, theirs).sum()} of {SENTENCES} equal, lengths {sorted({len(row) for row in ours})}")
+    assert equal(ours, theirs).all() and len({len(row) for row in ours}) > 5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_beams_are_equal(pair, alpha):
+    """In transformers hypotheses that have ended leave the beam, and those at the limit end for nothing.
+
+    Without a penalty that makes no difference to the best of those that end by themselves.
+    """
+    theirs, their_scores = pair.generate(num_beams=4, length_penalty=alpha, early_stopping="never")
+    strategy = BeamSearch(length_penalty=alpha, length_penalty_kind="length", extra_length=EXTRA)
+    ours, our_scores = pair.search(strategy)
+    source = pair.to_ours[pair.source]
+    lengths = (source != 0).sum(axis=1) + EXTRA
+    ends = np.array([len(a) < n > len(b) for a, b, n in zip(ours, theirs, lengths, strict=True)])
+    rescored = teacher_forced_scores(pair.ours, source, pad(theirs), strategy)
+    same, tie = equal(ours, theirs), np.abs(rescored - our_scores) < TIE
+    better = our_scores > rescored
+    counts = f"{same.sum()} equal, {(~same & tie).sum()} ties, {(~same & ~tie & better).sum()} better, "
+    counts += f"{(~same & ~tie & ~better).sum()} worse, of {SENTENCES}; {(~ends).sum()} at the limit"
+    print(f"\nalpha {alpha}: {counts}; scores of one's own differ by {np.abs(rescored - their_scores)[ends].max():.1e}")
+    np.testing.assert_allclose(rescored[ends], their_scores[ends], atol=TIE)
+    assert ends.mean() > 0.8 and (same | tie)[ends].mean() > (0.95 if alpha else 0.999)
+
+
+def test_transformers_loads_what_we_write(pair):
+    export(str(pair.directory.path), ExportConfig(format="huggingface", extra_length=3, beam_size=2))
+    written = pair.directory.export / "huggingface"
+    again = transformers.MarianMTModel.from_pretrained(written).eval()
+    source = pair.to_ours[pair.source[:24]]
+    target = np.concatenate([np.full((24, 1), 2), source[:, :5]], axis=1)
+    expected = keras.ops.convert_to_numpy(pair.ours({"source": source, "target": target}))
+    difference = np.abs(logits_of(again, source, target, 0) - expected).max()
+    print(f"\nlogits differ by {difference:.1e} at most")
+    assert difference < 1e-4
+    tokenizer = transformers.MarianTokenizer.from_pretrained(written)
+    lines = ["bak dul gom", "fin"]
+    assert tokenizer(lines).input_ids == pair.tokenizers[0].encode(lines)
+    assert tokenizer.decode(tokenizer("bak dul gom").input_ids, skip_special_tokens=True) == "bak dul gom"

@@ -1,0 +1,109 @@
+"""Modules around `torch.nn.Transformer`, imported from the safetensors of their state."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import TransformerConfig
+from keras_transformer.export import import_torch_transformer
+
+pytestmark = [
+    pytest.mark.torch_parity,
+    pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning:torch"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning:torch"),
+]
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+from safetensors.numpy import load_file  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 17, "final_norm": True, "layer_norm_epsilon": 1e-5}
+SOURCE = np.array([[4, 5, 6, 7, 8, 9, 3], [10, 11, 3, 0, 0, 0, 0]], "int32")
+TARGET = np.array([[2, 12, 13, 14, 15], [2, 16, 17, 0, 0]], "int32")
+
+
+class Translator(torch.nn.Module):
+    """What people build around `nn.Transformer`."""
+
+    def __init__(self, reference, norm_first, bias):
+        super().__init__()
+        self.positions = lambda length: torch.from_numpy(reference.positional_encoding(length, 12).astype("float32"))
+        self.source_embedding, self.target_embedding = torch.nn.Embedding(23, 12), torch.nn.Embedding(19, 12)
+        self.transformer = torch.nn.Transformer(
+            12, 3, 2, 2, 17, dropout=0.0, batch_first=True, norm_first=norm_first, bias=bias
+        )
+        self.generator = torch.nn.Linear(12, 19)
+
+    def forward(self, source, target):
+        decoded = self.transformer(
+            self.source_embedding(source) * 12**0.5 + self.positions(source.shape[1]),
+            self.target_embedding(target) * 12**0.5 + self.positions(target.shape[1]),
+            tgt_mask=torch.triu(torch.ones(target.shape[1], target.shape[1], dtype=torch.bool), 1),
+            src_key_padding_mask=source == 0,
+            tgt_key_padding_mask=target == 0,
+            memory_key_padding_mask=source == 0,
+        )
+        return self.generator(decoded)
+
+
+@pytest.fixture
+def saved(reference, tmp_path):
+    """A module of random weights, biases and norms too, and the file of its state."""
+
+    def saved(norm_first=False, bias=True):
+        torch.manual_seed(3)
+        module = Translator(reference, norm_first, bias).eval()
+        for parameter in module.parameters():
+            parameter.data += 0.2 * torch.randn_like(parameter)
+        save_file(module.state_dict(), tmp_path / "model.safetensors")
+        return module, tmp_path / "model.safetensors"
+
+    return saved
+
+
+def config(**options):
+    fields = {"vocab_size": 19, "source_vocab_size": 23, "share_embeddings": False, "logits_bias": True}
+    return TransformerConfig(**{**SIZES, **fields, **options})
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no_biases"])
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post_norm", "pre_norm"])
+def test_logits_equal_those_of_pytorch(saved, norm_first, bias):
+    module, path = saved(norm_first, bias)
+    model = import_torch_transformer(path, config(norm_first=norm_first, use_bias=bias), prefix="transformer.")
+    with torch.no_grad():
+        expected = module(torch.from_numpy(SOURCE), torch.from_numpy(TARGET)).numpy()
+    logits = keras.ops.convert_to_numpy(model({"source": SOURCE, "target": TARGET}))
+    is_real = TARGET != 0
+    np.testing.assert_allclose(logits[is_real], expected[is_real], atol=1e-5)
+    assert np.abs(logits).max() > 1
+
+
+def test_a_shared_matrix(saved):
+    """The target's embedding then is the source's and makes the logits, with the generator's bias."""
+    _, path = saved()
+    shared = config(source_vocab_size=None, share_embeddings=True)
+    model = import_torch_transformer(path, shared, "transformer.")
+    state = load_file(path)
+    np.testing.assert_array_equal(model.source_embedding.embeddings.numpy(), state["target_embedding.weight"])
+    np.testing.assert_array_equal(model.logits.bias.numpy(), state["generator.bias"])
+
+
+def test_all_faults_at_once(saved):
+    _, path = saved()
+    with pytest.raises(ValueError, match="does not fit the configuration") as error:
+        import_torch_transformer(
+            path, config(num_layers=1, d_ff=13, vocab_size=18), prefix="transformer.", source_embedding="embed.weight"
+        )
+    for fault in (
+        "model.safetensors lacks embed.weight",
+        "target_embedding.weight must have shape (18, 12). Received: (19, 12)",
+        "transformer.encoder.layers.0.linear1.weight must have shape (13, 12). Received: (17, 12)",
+        "holds what such a model lacks: transformer.decoder.layers.1.linear1.bias",
+    ):
+        assert fault in str(error.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ValueError, match="No such file"):
+        import_torch_transformer(tmp_path / "model.safetensors", config())
