@@ -16,6 +16,7 @@ class Marian(NamedTuple):
     folder: object
     vocab: dict
     lines: list
+    target_lines: list
 
 
 def made_up_lines(vowels, seed):
@@ -93,4 +94,4 @@ def marian(tmp_path):
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
     numpy.save_file(marian_tensors(len(vocab)), folder / "model.safetensors")
-    return Marian(folder, vocab, lines[0])
+    return Marian(folder, vocab, *lines)

@@ -99,11 +99,37 @@ def test_an_export_read_back_is_equal(imported, tmp_path):
 
 
 def test_an_import_translates_and_exports_like_any_other(imported, marian):
-    export(str(imported.path), ExportConfig(format="saved_model,onnx", extra_length=3, beam_size=2))
+    export(str(imported.path), ExportConfig(format="saved_model,onnx,ctranslate2", extra_length=3, beam_size=2))
     found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
     assert all(translation.tokens[-1] == 3 for translation in found)
     entries = json.loads(imported.verification_file.read_text())
-    assert {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"} == set(entries)
+    programs = {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
+    assert {*programs, "ctranslate2 greedy", "ctranslate2 beam"} == set(entries)
+
+
+def test_an_import_is_trained_further(imported, marian, tmp_path):
+    for name, lines in (("source", marian.lines), ("target", marian.target_lines)):
+        (tmp_path / name).write_text("\n".join(lines))
+    options = {
+        "output": tmp_path / "further",
+        "init_from": imported.path,
+        "source": tmp_path / "source",
+        "target": tmp_path / "target",
+        "max_length": 60,
+        "tokens_per_batch": 600,
+        "num_buckets": 1,
+        "recipe.max_steps": 8,
+        "recipe.peak_learning_rate": 0.001,
+        "recipe.warmup_steps": 2,
+        "recipe.xla": "false",
+    }
+    assert main(["train", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    before, _ = load_finished(imported)
+    after, tokenizers = load_finished(ModelDirectory(tmp_path / "further"))
+    assert after.config == before.config
+    assert [tokenizer.model for tokenizer in tokenizers] == [*imported.tokenizer_models()]
+    changes = [np.abs(to_numpy(a) - to_numpy(b)).max() for a, b in zip(after.weights, before.weights, strict=True)]
+    assert 0 < max(changes) < 0.1
 
 
 def test_a_start_of_its_own_is_no_copy(marian, tmp_path):
