@@ -14,7 +14,6 @@ from rich.table import Table
 
 from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
-from keras_transformer.export.config import FORMATS
 from keras_transformer.export.load import available_runtimes
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import DataConfig
@@ -45,7 +44,7 @@ def main(output: str) -> int:
         if status:
             return status
     trained = time.time()
-    for options in ([f"--format={','.join(FORMATS)}"], ["--format=onnx", "--quantize=int8"]):
+    for options in (["--format=saved_model,onnx,ctranslate2"], ["--format=onnx", "--quantize=int8"]):
         status = keras_transformer(["export", output, *options])
         if status:
             return status

@@ -99,6 +99,7 @@ def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]
     if vocab is not None:
         reader.faults += vocabulary_faults(vocab, config or {}, parsed)
     if fields is not None and tensors is not None:
+        tensors = _completed(tensors, config["vocab_size"])
         reader.faults += _tensor_faults(tensors, fields, config["vocab_size"])
     reader.raise_faults()
     layout = lay_out(vocab, config, [*models.values()])
@@ -169,17 +170,18 @@ def _read_vocab(path):
     return vocab
 
 
-def _tensor_faults(tensors: dict, fields: Mapping, vocab_size: int) -> list[str]:
-    """What is wrong with the tensors, to which what may be left out is added."""
+def _completed(tensors: Mapping, vocab_size: int) -> dict:
+    """With the shared embedding by its own name, and with biases where there are none."""
+    copies = [{EMBEDDING: tensors[name]} for name in _COPIES if name in tensors]
+    return {LOGITS_BIAS: np.zeros((1, vocab_size), "float32"), **(copies[0] if copies else {}), **tensors}
+
+
+def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[str]:
     file = "model.safetensors"
-    copies = [name for name in _COPIES if name in tensors]
-    if copies:
-        tensors.setdefault(EMBEDDING, tensors[copies[0]])
-    tensors.setdefault(LOGITS_BIAS, np.zeros((1, vocab_size), "float32"))
     faults = [
         f"{name} must equal {EMBEDDING}: embeddings that are not shared are not supported"
-        for name in copies
-        if not np.array_equal(tensors[name], tensors[EMBEDDING])
+        for name in _COPIES
+        if name in tensors and not np.array_equal(tensors[name], tensors[EMBEDDING])
     ]
     expected = {EMBEDDING: (vocab_size, fields["d_model"]), LOGITS_BIAS: (1, vocab_size)}
     for name, shape in expected.items():

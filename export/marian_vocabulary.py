@@ -86,7 +86,8 @@ def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping
 def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layout:
     """Our ids of a vocabulary in which `vocabulary_faults` has found none.
 
-    The start token, for which Marian takes padding, becomes a piece of its own. Pieces of the SentencePiece models
+    The start token, for which Marian takes padding, becomes a piece of its own, and a copy where text is cut into
+    such pieces, too. Pieces of the SentencePiece models
     that the vocabulary lacks, which Marian takes for unknown, get copies of the unknown piece.
 
     Args:
@@ -98,8 +99,10 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
         `Layout`.
     """
     pad, unk, start, eos = config["pad_token_id"], vocab["<unk>"], config["decoder_start_token_id"], vocab["</s>"]
-    others = sorted(set(vocab.values()) - {pad, unk, eos, start})
     of_id = {i: piece for piece, i in vocab.items()}
+    made = dict.fromkeys(piece for model in models for piece in _made_pieces(model))
+    start_is_copy = start in (pad, unk, eos) or of_id[start] in made
+    others = sorted({*of_id} - {pad, unk, eos} - (set() if start_is_copy else {start}))
     pieces = list(SPECIAL_PIECES)
     for i in others:
         # A code of a language stands alone at the beginning, where SentencePiece puts its mark.
@@ -108,8 +111,8 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
             name += "_"
         pieces.append(name)
     known = set(pieces)
-    unknown = [piece for piece in dict.fromkeys(p for m in models for p in _made_pieces(m)) if piece not in known]
-    is_copy = [False, False, start in (pad, unk, eos), False] + [False] * len(others) + [True] * len(unknown)
+    unknown = [piece for piece in made if piece not in known]
+    is_copy = [False, False, start_is_copy, False] + [False] * len(others) + [True] * len(unknown)
     return Layout(pieces + unknown, np.array([pad, unk, start, eos, *others, *[unk] * len(unknown)]), np.array(is_copy))
 
 

@@ -132,12 +132,22 @@ def test_an_import_is_trained_further(imported, marian, tmp_path):
     assert 0 < max(changes) < 0.1
 
 
-def test_a_start_of_its_own_is_no_copy(marian, tmp_path):
-    rewrite(marian.folder / "config.json", decoder_start_token_id=7)
+def test_a_start_of_its_own_is_no_copy(marian):
+    rewrite(marian.folder / "config.json", decoder_start_token_id=marian.vocab[">>fra<<"])
     model, tokenizers = read_marian(marian.folder)
     assert model.config.vocab_size == len(marian.vocab) + 3
     assert to_numpy(model.logits.bias)[2] > -10
     assert Tokenizer(tokenizers[0]).pieces[2] == "<s>"
+
+
+def test_a_start_that_text_is_cut_into_stays_a_piece(marian):
+    start = next(i for piece, i in marian.vocab.items() if piece in marian.lines[0].split()[0] and i > 1)
+    rewrite(marian.folder / "config.json", decoder_start_token_id=start)
+    model, tokenizers = read_marian(marian.folder)
+    pieces, names = Tokenizer(tokenizers[0]).pieces, [*marian.vocab]
+    table, bias = to_numpy(model.target_embedding.embeddings), to_numpy(model.logits.bias)
+    np.testing.assert_array_equal(table[2], table[pieces.index(names[start])])
+    assert bias[2] == -100 and bias[pieces.index(names[start])] > -10
 
 
 def test_half_precision_and_other_names_of_the_embedding(marian):
