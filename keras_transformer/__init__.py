@@ -9,7 +9,7 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["decoding", "layers", "losses", "masks", "metrics", "optimizers", "schedules"],
+    submodules=["decoding", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"],
     submod_attrs={
         "config": ["PRESETS", "TransformerConfig"],
         "models": ["Transformer"],

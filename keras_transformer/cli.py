@@ -140,6 +140,22 @@ def score(arguments: list[str]) -> int:
     return 0
 
 
+def attend(arguments: list[str]) -> int:
+    """Draw where each head of a layer looks as a sentence is translated."""
+    parser = _parser(attend)
+    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("sentence", help="text")
+    parser.add_argument("--output", required=True, help="the picture; .png, .pdf, .svg")
+    parser.add_argument("--target", help="its translation; default: the model's")
+    parser.add_argument("--layer", type=int, help="of the decoder, 1 the first; default: the last")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.attend import attend as run
+
+    print(run(options.directory, options.sentence, options.output, options.target, options.layer))
+    return 0
+
+
 def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
@@ -182,6 +198,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "translate": translate,
     "evaluate": evaluate,
     "score": score,
+    "attend": attend,
     "export": export,
     "import-marian": import_marian,
 }

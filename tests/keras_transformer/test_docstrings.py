@@ -16,7 +16,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(keras_transformer.__path__, "keras_transformer.")
     if not module.name.startswith(("keras_transformer.training", "keras_transformer.export"))
 )
-PUBLIC = ("decoding", "layers", "losses", "masks", "metrics", "models", "optimizers", "schedules")
+PUBLIC = ("decoding", "layers", "losses", "masks", "metrics", "models", "optimizers", "plotting", "schedules")
 
 
 def public_objects():

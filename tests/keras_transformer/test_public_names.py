@@ -21,7 +21,17 @@ def public_names_of(module):
 
 def public_names():
     names = {f"keras_transformer.{name}" for name in public_names_of(keras_transformer)}
-    for submodule in ("decoding", "export", "layers", "losses", "masks", "metrics", "optimizers", "schedules"):
+    for submodule in (
+        "decoding",
+        "export",
+        "layers",
+        "losses",
+        "masks",
+        "metrics",
+        "optimizers",
+        "plotting",
+        "schedules",
+    ):
         module = importlib.import_module(f"keras_transformer.{submodule}")
         names |= {f"{module.__name__}.{name}" for name in public_names_of(module)}
     return sorted(names)
