@@ -1,4 +1,4 @@
-"""Model directory to SavedModel, ONNX and CTranslate2, proven equal, and their small clients."""
+"""Models to SavedModel, ONNX and CTranslate2, proven equal, and their small clients; models of others in and out."""
 
 import lazy_loader
 
@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "ctranslate2_translator": ["CTranslate2Translator"],
+        "models_of_ids": ["export_model"],
         "load": ["load_translator"],
         "marian": ["import_marian"],
         "torch_transformer": ["import_torch_transformer"],

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import keras
+import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
@@ -47,8 +48,8 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
     if quantize == "float16":
         model = _of_dtype(model, "float16")
     weights = WeightsFile(path)
-    for name, make in (("model", _search), ("encoder", _encoder), ("decoder", _decoder)):
-        proto = _convert(*make(model, strategy))
+    for name, make in (("model", search_program), ("encoder", _encoder), ("decoder", _decoder)):
+        proto = convert(*make(model, strategy))
         if quantize == "int8":
             quantize_matrices(proto.graph)
         sink_constants(proto.graph)
@@ -66,15 +67,25 @@ def _of_dtype(model, dtype):
     return copy
 
 
-def _search(model, strategy):
-    def search(source):
-        return tuple(keras.tree.flatten(model.search(source, strategy)))  # Without what was not asked for.
+def search_program(model, strategy, ids="source"):
+    """The whole search of a model, as `convert` takes it.
 
-    inputs = {"source": ("batch", "source_length")}
+    Args:
+        model: with `search`.
+        strategy: `BeamSearch` or `GreedySearch`.
+        ids: name of what is searched for.
+
+    Returns:
+        The function, its signature, and the shapes of its inputs and of its outputs by name.
+    """
+
+    def search(ids):
+        return tuple(keras.tree.flatten(model.search(ids, strategy)))  # Without what was not asked for.
+
     outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
     if strategy.token_scores:
         outputs["token_scores"] = outputs["tokens"]
-    return search, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, outputs
+    return search, [tf.TensorSpec([None, None], tf.int32, name=ids)], {ids: ("batch", f"{ids}_length")}, outputs
 
 
 def _encoder(model, strategy):
@@ -130,7 +141,18 @@ def _unstacked(key, value):
     return tuple(KeyValue(key[i], value[i]) for i in range(key.shape[0]))
 
 
-def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
+def convert(function, signature, inputs, outputs) -> onnx.ModelProto:
+    """A function as ONNX, in few and fast operators.
+
+    Args:
+        function: of tensors, whose results are in a tuple.
+        signature: one `tf.TensorSpec` an input, named.
+        inputs: their shapes by name, in order; axes of a name are dynamic.
+        outputs: the same of the results.
+
+    Returns:
+        The model, with its weights.
+    """
     import tf2onnx
     from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
 
@@ -140,7 +162,7 @@ def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
         proto, _ = tf2onnx.convert.from_function(
-            named, input_signature=signature, opset=_OPSET, custom_op_handlers={"SelectV2": (_select, [])}
+            named, input_signature=signature, opset=_OPSET, custom_op_handlers=_HANDLERS
         )
     hoist_loop_invariants(proto.graph)
     fuse_layer_normalizations(proto.graph)
@@ -156,6 +178,23 @@ def _convert(function, signature, inputs, outputs) -> onnx.ModelProto:
 def _select(context, node, name, arguments):
     """ONNX's own choice between tensors; tf2onnx would write sums of products."""
     node.type = "Where"
+
+
+def _erfc(context, node, name, arguments):
+    """1 - erf, which is what ONNX has. GELU is made of it."""
+    import tf2onnx
+
+    inputs, outputs = list(node.input), list(node.output)
+    kind = {"dtypes": [context.get_dtype(outputs[0])], "shapes": [context.get_shape(outputs[0])]}
+    context.remove_node(node.name)
+    number = tf2onnx.utils.map_onnx_to_numpy_type(kind["dtypes"][0])
+    one = context.make_const(tf2onnx.utils.make_name("one"), np.array(1, number))
+    erf = context.make_node("Erf", inputs, **kind)
+    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, name=node.name, **kind)
+
+
+#: For operators that tf2onnx lacks, or writes badly.
+_HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
 
 
 def _describe(values, shapes):

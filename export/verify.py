@@ -116,6 +116,30 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
     return Agreement(len(expected), sum(is_equal), sum(is_tie), largest)
 
 
+def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
+    """Compares the logits of classes.
+
+    Args:
+        model: the Keras `SentenceClassifier`.
+        classify: the exported program: int32 `(batch, source_length)` -> float32 `(batch, num_classes)`.
+        batches: int32 matrices of source ids.
+
+    Returns:
+        `Agreement`; equal is the class, a tie another one of nearly the same logit, and scores are logits.
+    """
+    equal = ties = 0
+    largest = 0.0
+    for source in batches:
+        expected, found = model.predict_on_batch(source), classify(source)
+        best, other = (np.argmax(logits, axis=1)[:, None] for logits in (expected, found))
+        gap = np.take_along_axis(expected, best, axis=1) - np.take_along_axis(expected, other, axis=1)
+        equal += int((best == other).sum())
+        ties += int(((best != other) & (gap < TIE)).sum())
+        difference = float(np.abs(expected - found).max())
+        largest = max(largest, difference if np.isfinite(difference) else np.inf)
+    return Agreement(sum(map(len, batches)), equal, ties, largest)
+
+
 def made_up_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
     """Sources of random subwords, in batches of several sizes and lengths.
 

@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=["decoding", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"],
     submod_attrs={
         "config": ["PRESETS", "TransformerConfig"],
-        "models": ["Transformer"],
+        "models": ["LanguageModel", "SentenceClassifier", "Transformer"],
         "saving": ["load_model"],
     },
 )

@@ -65,7 +65,7 @@ def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
-    """How hypotheses must begin.
+    """How the hypotheses of some sentences must begin.
 
     Args:
         prefix: ids `(batch, prefix_length)`.
@@ -76,27 +76,45 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
         Int32 matrix, padded.
 
     Raises:
-        ValueError: if it is no matrix of ids with a row a sentence, holds special ids or padding
-            between others, or leaves no learned position for the end.
+        ValueError: as of `checked_beginnings`, and if it has not a row a sentence.
     """
-    prefix = checked_ids("prefix", prefix, config.vocab_size, None)
+    prefix = checked_beginnings("prefix", prefix, config)
     if len(prefix) != batch_size:
         raise ValueError(f"`prefix` must have as many rows as `source`. Received: {len(prefix)} and {batch_size} rows")
-    is_real = prefix != config.pad_id
+    return prefix
+
+
+def checked_beginnings(name, ids, config) -> np.ndarray:
+    """How hypotheses must begin.
+
+    Args:
+        name: of the argument, for messages.
+        ids: `(batch, length)`.
+        config: the model's `TransformerConfig`.
+
+    Returns:
+        Int32 matrix, padded to the longest row.
+
+    Raises:
+        ValueError: if it is no matrix of ids, holds special ids or padding between others, or leaves no
+            learned position for the end.
+    """
+    ids = checked_ids(name, ids, config.vocab_size, None)
+    is_real = ids != config.pad_id
     is_broken = (is_real[:, 1:] & ~is_real[:, :-1]).any(axis=1)
     if is_broken.any():
         row = is_broken.argmax()
         raise ValueError(
-            "`prefix` must have its padding after each row's ids. "
-            f"Received: prefix[{row}]={reprlib.repr(prefix[row].tolist())}"
+            f"`{name}` must have its padding after each row's ids. "
+            f"Received: {name}[{row}]={reprlib.repr(ids[row].tolist())}"
         )
-    for name in ("bos_id", "eos_id"):
-        if (prefix == getattr(config, name)).any():
-            raise ValueError(f"`prefix` must not hold `{name}`. Received: {getattr(config, name)}")
+    for special in ("bos_id", "eos_id"):
+        if (ids == getattr(config, special)).any():
+            raise ValueError(f"`{name}` must not hold `{special}`. Received: {getattr(config, special)}")
     longest = int(is_real.sum(axis=1).max(initial=0))
     if config.max_length and longest >= config.max_length:
         raise ValueError(
-            f"`prefix` must be shorter than `max_length`={config.max_length}, the number of learned positions. "
-            f"Received: prefix_length={longest}"
+            f"`{name}` must be shorter than `max_length`={config.max_length}, the number of learned positions. "
+            f"Received: {name}_length={longest}"
         )
-    return prefix[:, :longest]
+    return ids[:, :longest]

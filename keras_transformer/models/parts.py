@@ -1,4 +1,4 @@
-"""The layers of a `Transformer`."""
+"""The layers that a `TransformerConfig` asks for."""
 
 import keras
 
@@ -13,6 +13,40 @@ from keras_transformer.layers import (
 from keras_transformer.layers.block import SHARED_ARGUMENTS
 
 
+def stack_sizes(config) -> dict:
+    """The arguments of a stack of layers.
+
+    Args:
+        config: a `TransformerConfig`.
+    """
+    return {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
+
+
+def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
+    """A token embedding.
+
+    Args:
+        config: a `TransformerConfig`.
+        policy: dtype policy.
+        vocab_size: number of subwords.
+        name: of the layer.
+    """
+    return TokenEmbedding(vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name)
+
+
+def make_positions(config, policy, name) -> keras.layers.Layer:
+    """The layer that adds positions.
+
+    Args:
+        config: a `TransformerConfig`.
+        policy: dtype policy.
+        name: of the layer.
+    """
+    if config.positions == "sinusoidal":
+        return PositionalEncoding(layout=config.position_layout, dtype=policy, name=name)
+    return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
+
+
 def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
     """The layers of a `Transformer`, by the names of its attributes.
 
@@ -23,29 +57,19 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
     Returns:
         Unbuilt layers.
     """
-    sizes = {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
-
-    def embedding(vocab_size, name):
-        return TokenEmbedding(
-            vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name
-        )
-
-    def positions(name):
-        if config.positions == "sinusoidal":
-            return PositionalEncoding(layout=config.position_layout, dtype=policy, name=name)
-        return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
-
+    sizes = stack_sizes(config)
     if config.share_embeddings:
-        source_embedding = target_embedding = output_embedding = embedding(config.vocab_size, "embedding")
+        shared = make_embedding(config, policy, config.vocab_size, "embedding")
+        source_embedding = target_embedding = output_embedding = shared
     else:
-        source_embedding = embedding(config.source_vocabulary, "source_embedding")
-        target_embedding = embedding(config.vocab_size, "target_embedding")
-        output_embedding = embedding(config.vocab_size, "output_embedding")
+        source_embedding = make_embedding(config, policy, config.source_vocabulary, "source_embedding")
+        target_embedding = make_embedding(config, policy, config.vocab_size, "target_embedding")
+        output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
     return {
         "source_embedding": source_embedding,
         "target_embedding": target_embedding,
-        "source_positions": positions("source_positions"),
-        "target_positions": positions("target_positions"),
+        "source_positions": make_positions(config, policy, "source_positions"),
+        "target_positions": make_positions(config, policy, "target_positions"),
         "source_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout"),
         "target_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout"),
         "encoder": Encoder(**sizes, dtype=policy, name="encoder"),

@@ -1,4 +1,4 @@
-"""What a `Transformer` says of given targets: one pass over each, every token after the true ones before it."""
+"""What a model says of given targets: one pass over each, every token after the true ones before it."""
 
 from keras import ops
 
@@ -18,8 +18,21 @@ def token_log_probs(transformer, source, target):
         Float32 tensor `(batch, target_length)`.
     """
     logits, _ = _teacher_forced(transformer, source, target)
-    is_real = masks.padding_mask(target, transformer.config.pad_id)
-    return ops.where(is_real, -token_cross_entropy(target, logits), 0.0)
+    return _log_probs(target, logits, transformer.config)
+
+
+def text_log_probs(language_model, tokens):
+    """`LanguageModel.token_log_probs` of a tensor.
+
+    Args:
+        language_model: the model.
+        tokens: int tensor `(batch, length)`.
+
+    Returns:
+        Float32 tensor `(batch, length)`.
+    """
+    config = language_model.config
+    return _log_probs(tokens, language_model.decode(_shifted(tokens, config)), config)
 
 
 def attention_scores(transformer, source, target):
@@ -41,6 +54,13 @@ def attention_scores(transformer, source, target):
 def _teacher_forced(transformer, source, target):
     config = transformer.config
     mask = masks.padding_mask(source, config.pad_id)
-    shifted = ops.concatenate([ops.full_like(target[:, :1], config.bos_id), target[:, :-1]], axis=1)
     memory = transformer.encode(source, mask)
-    return transformer.decode(shifted, memory, memory_mask=mask, return_attention_scores=True)
+    return transformer.decode(_shifted(target, config), memory, memory_mask=mask, return_attention_scores=True)
+
+
+def _shifted(target, config):
+    return ops.concatenate([ops.full_like(target[:, :1], config.bos_id), target[:, :-1]], axis=1)
+
+
+def _log_probs(target, logits, config):
+    return ops.where(masks.padding_mask(target, config.pad_id), -token_cross_entropy(target, logits), 0.0)

@@ -1,24 +1,29 @@
 """The encoder-decoder Transformer as a functional Keras model."""
 
-import dataclasses
-import functools
-
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import BeamSearch, Hypotheses, Sampling, Sentences, SpecialIds, run_search
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    Hypotheses,
+    Sampling,
+    Sentences,
+    SpecialIds,
+    run_search,
+)
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
+from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
 from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix
-from keras_transformer.models.compiled import Compiled, rounded
 from keras_transformer.models.parts import make_layers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(keras.Model):
+class Transformer(ConfiguredModel):
     """logits = E · decoder(target, encoder(source)).
 
     A functional model of `{"source": (batch, source_length), "target": (batch, target_length)}`, both
@@ -52,19 +57,14 @@ class Transformer(keras.Model):
         Vaswani et al. 2017, §3 and Figure 1.
     """
 
-    def __init__(self, config, *, name="transformer", dtype=None, **kwargs):
-        if not isinstance(config, TransformerConfig):
-            raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
-        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    def __init__(self, config: TransformerConfig, *, name="transformer", dtype=None, **kwargs):
+        policy = checked_policy(config, dtype)
         # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
         vars(self).update(config=config, **make_layers(config, policy))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))
-        super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, **kwargs)
-        self.dtype_policy = policy
-        # One of each function and strategy; behind a function, where Keras does not track them as layers.
-        self._compiled = functools.cache(functools.partial(Compiled, self))
+        super().__init__({"source": source, "target": target}, logits, policy, name=name, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
         given = inputs if isinstance(inputs, dict) else {}  # Keras takes a list, too.
@@ -169,7 +169,7 @@ class Transformer(keras.Model):
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
         return run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
 
-    def generate(self, source, strategy=None, prefix=None) -> Hypotheses:
+    def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
         """Searches for the best targets, or draws some, compiled.
 
         Args:
@@ -198,19 +198,7 @@ class Transformer(keras.Model):
         if prefix is not None:
             prefix = checked_prefix(prefix, len(source), self.config)
             arrays |= {"prefix": prefix} if prefix.size else {}
-        if source.size == 0:
-            tokens = np.zeros((len(source), strategy.n_best, 0), "int32")
-            token_scores = tokens.astype("float32") if strategy.token_scores else ()
-            return Hypotheses(tokens, np.zeros(tokens.shape[:2], "float32"), token_scores)
-        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
-        if isinstance(strategy, Sampling):
-            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
-            arrays["noise"] = strategy.noise(len(source), max_length)
-            strategy = dataclasses.replace(strategy, seed=None)  # One compiled search for all seeds.
-        tokens, scores, token_scores = self._compiled(Transformer.search, strategy=strategy).run(**arrays)
-        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
-        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
-        return Hypotheses(tokens[:, :, :used], scores, token_scores)
+        return self._hypotheses(strategy, **arrays) if source.size else nothing_found(len(source), strategy)
 
     def token_log_probs(self, source, target) -> np.ndarray:
         """The log probability of each token of given targets, after those before it; compiled.
@@ -268,24 +256,6 @@ class Transformer(keras.Model):
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
         scores = self._compiled(teacher_forcing.attention_scores).run(**arrays)
         return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)
-
-    def _rounded(self, ids):
-        return rounded(ids, self.config.pad_id, self.config.max_length)
-
-    def get_config(self):
-        return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "config": dataclasses.asdict(self.config),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        dtype = config.pop("dtype", None)
-        if isinstance(dtype, dict):
-            dtype = keras.dtype_policies.deserialize(dtype)
-        return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
 
 
 def _positions(segments):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx import _convert
+from keras_transformer.export.onnx import convert
 from keras_transformer.export.onnx_fusions import merge_products
 from keras_transformer.layers import MultiHeadAttention
 
@@ -18,7 +18,7 @@ WIDTH = 12
 def exported(layer, *shape):
     """The layer as an ONNX model of one input."""
     signature = [tf.TensorSpec(shape, tf.float32, name="x")]
-    return _convert(lambda x: (layer(x),), signature, {"x": ("batch", *shape[1:])}, {"y": ("batch", *shape[1:])})
+    return convert(lambda x: (layer(x),), signature, {"x": ("batch", *shape[1:])}, {"y": ("batch", *shape[1:])})
 
 
 def operators(model):

@@ -4,7 +4,7 @@ import onnxruntime
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_transformer.export.onnx import _convert
+from keras_transformer.export.onnx import convert
 from keras_transformer.export.onnx_graphs import scopes
 from keras_transformer.export.onnx_quantization import quantize_matrices
 
@@ -100,7 +100,7 @@ def test_products_in_a_loop():
             ],
         )
 
-    proto = _convert(
+    proto = convert(
         program, [tf.TensorSpec([None, 13], tf.float32, name="x")], {"x": ("rows", 13)}, {"y": ("rows", 13)}
     )
     x = RNG.normal(size=(5, 13)).astype("float32")

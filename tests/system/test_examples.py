@@ -12,13 +12,24 @@ from keras_transformer.training.config import ModelConfig, RecipeConfig
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 CONFIGURATIONS = sorted(EXAMPLES.glob("*.yaml"))
-RUN = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+RUN = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @pytest.mark.slow
 def test_one_layer_learns(run_python):
     accuracies = re.findall(r"val_accuracy: ([\d.]+)", run_python(RUN, EXAMPLES / "one_layer.py"))
     assert float(accuracies[-1]) > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "figure", "least"),
+    [("sentence_classifier", "test accuracy", 0.98), ("language_model", "counted on rightly", 0.9)],
+)
+def test_a_model_learns_and_is_exported(name, figure, least, run_python, tmp_path):
+    printed = run_python(RUN, EXAMPLES / f"{name}.py", tmp_path)
+    assert float(re.search(rf"{figure}: ([\d.]+)", printed)[1]) > least
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {"saved_model", "onnx", "verification.json"}
 
 
 def test_the_configurations_are_found():

@@ -1,0 +1,86 @@
+"""A decoder alone: a language model that counts in words, on from a number it has never seen. Trained by `fit`.
+
+python examples/language_model.py runs/language_model
+"""
+
+import math
+import sys
+
+import keras
+import numpy as np
+from num2words import num2words
+
+import keras_transformer as kt
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.export import export_model
+from keras_transformer.tokenization import BOS_ID, EOS_ID, SPECIAL_PIECES
+
+LARGEST, NUMBERS = 10_000, 4
+THEN = "then"
+#: No number of these hundreds is trained on, nor is a text that reaches into them.
+HELD_OUT = {7, 23, 41, 58, 76, 94}
+
+
+def words_of(number: int) -> list[str]:
+    """342 -> three hundred and forty two."""
+    return num2words(number).replace("-", " ").replace(",", "").split()
+
+
+VOCABULARY = [*SPECIAL_PIECES, THEN, *sorted({word for n in range(LARGEST) for word in words_of(n)})]
+IDS = {word: i for i, word in enumerate(VOCABULARY)}
+
+
+def encode(numbers) -> list[int]:
+    """The ids of numbers, with the end."""
+    words = [word for number in numbers for word in (*words_of(number), THEN)]
+    return [IDS[word] for word in words[:-1]] + [EOS_ID]
+
+
+def make_texts():
+    """Four numbers in a row, from each start: those to train on and those held out, as padded ids."""
+    texts = {True: [], False: []}
+    for start in range(LARGEST - NUMBERS):
+        hundreds = {start // 100, (start + NUMBERS - 1) // 100}
+        if len(hundreds & HELD_OUT) in (0, len(hundreds)):
+            texts[hundreds <= HELD_OUT].append(encode(range(start, start + NUMBERS)))
+    return (keras.utils.pad_sequences(texts[held_out], padding="post") for held_out in (False, True))
+
+
+def inputs_of(texts):
+    """The texts shifted right: what the model sees as it predicts them."""
+    return np.concatenate([np.full((len(texts), 1), BOS_ID), texts[:, :-1]], axis=1)
+
+
+def right_continuations(model, texts) -> float:
+    """The share of texts that the model goes on with as it should, from their first number and `then` alone."""
+    ends = (texts == IDS[THEN]).argmax(axis=1)
+    prompts = np.where(np.arange(texts.shape[1]) <= ends[:, None], texts, 0)
+    tokens = model.generate(prompts, GreedySearch(extra_length=texts.shape[1])).tokens[:, 0]
+    width = max(tokens.shape[1], texts.shape[1])
+    padded = (np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in (tokens, texts))
+    return float(np.equal(*padded).all(axis=1).mean())
+
+
+def main(output: str) -> None:
+    """Trains, tests on the held-out numbers, exports."""
+    keras.utils.set_random_seed(0)
+    train, held_out = make_texts()
+    config = kt.TransformerConfig(
+        vocab_size=len(VOCABULARY), num_layers=2, d_model=96, num_heads=4, d_ff=256, norm_first=True
+    )
+    model = kt.LanguageModel(config)
+    model.compile(
+        keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-3, 12 * math.ceil(len(train) / 64))),
+        kt.losses.LabelSmoothedCrossEntropy(smoothing=0.0, pad_id=0),
+    )
+    model.fit(inputs_of(train), train, batch_size=64, epochs=12, verbose=2)
+    log_probs = model.token_log_probs(held_out)
+    print(f"test perplexity: {math.exp(-log_probs.sum() / (held_out != 0).sum()):.3f}")
+    print(f"counted on rightly: {right_continuations(model, held_out):.4f}")
+    export_model(model, f"{output}/export", GreedySearch(extra_length=40))
+    model.save(f"{output}/model.keras")
+    print(f"equal exports: {output}/export/saved_model and {output}/export/onnx/model.onnx")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "runs/language_model")

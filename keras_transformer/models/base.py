@@ -1,0 +1,92 @@
+"""What all models of a `TransformerConfig` have in common."""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.decoding import Hypotheses, Sampling
+from keras_transformer.models.compiled import Compiled, rounded
+
+
+class ConfiguredModel(keras.Model):
+    """Base of the functional models of this folder.
+
+    Args:
+        inputs: symbolic.
+        outputs: symbolic.
+        policy: dtype policy of the layers.
+        **kwargs: of `keras.Model`.
+    """
+
+    def __init__(self, inputs, outputs, policy, **kwargs):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.dtype_policy = policy
+        # One of each function and strategy; behind a function, where Keras does not track them as layers.
+        self._compiled = functools.cache(functools.partial(Compiled, self))
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "config": dataclasses.asdict(self.config),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        dtype = config.pop("dtype", None)
+        if isinstance(dtype, dict):
+            dtype = keras.dtype_policies.deserialize(dtype)
+        return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+
+    def _hypotheses(self, strategy, **arrays):
+        """What `search` finds for matrices of ids, compiled."""
+        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
+        if isinstance(strategy, Sampling):
+            rows = len(next(iter(arrays.values())))
+            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
+            arrays["noise"] = strategy.noise(rows, max_length)
+            strategy = dataclasses.replace(strategy, seed=None)  # One compiled search for all seeds.
+        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
+        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
+        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
+        return Hypotheses(tokens[:, :, :used], scores, token_scores)
+
+    def _rounded(self, ids):
+        return rounded(ids, self.config.pad_id, self.config.max_length)
+
+
+def checked_policy(config, dtype):
+    """The dtype policy of a model.
+
+    Args:
+        config: must be a `TransformerConfig`.
+        dtype: name of a policy, a policy, or `None` for the global one.
+
+    Returns:
+        A `keras.DTypePolicy`.
+
+    Raises:
+        ValueError: if `config` is none.
+    """
+    if not isinstance(config, TransformerConfig):
+        raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
+    return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+
+
+def nothing_found(rows: int, strategy) -> Hypotheses:
+    """The hypotheses of sources without a token.
+
+    Args:
+        rows: number of sources.
+        strategy: of the search.
+
+    Returns:
+        `Hypotheses` of length 0.
+    """
+    tokens = np.zeros((rows, strategy.n_best, 0), "int32")
+    token_scores = tokens.astype("float32") if strategy.token_scores else ()
+    return Hypotheses(tokens, np.zeros(tokens.shape[:2], "float32"), token_scores)

@@ -1,0 +1,168 @@
+"""The decoder alone, as a causal language model."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.config import TransformerConfig
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    Hypotheses,
+    Sampling,
+    Sentences,
+    SpecialIds,
+    run_search,
+)
+from keras_transformer.layers import CausalDecoder, TiedLogits
+from keras_transformer.models import teacher_forcing
+from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
+from keras_transformer.models.checks import checked_beginnings, checked_ids
+from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LanguageModel(ConfiguredModel):
+    """logits = E · decoder(tokens): what comes next after each token and those before it.
+
+    A functional model of int ids `(batch, length)`, whose output is `(batch, length, vocab_size)` logits.
+    The tokens are those shifted right: they start with `bos_id`, and the logits at a position predict the
+    next token.
+
+    Masking: positions that hold `pad_id` are attended by none, and no position attends to a later one. The
+    logits carry no mask.
+
+    Args:
+        config: a `TransformerConfig`; what it says of a source is not looked at. With
+            `share_embeddings=False` the output has a matrix of its own.
+        **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
+
+    Raises:
+        ValueError: if `config` is not a `TransformerConfig`.
+
+    Example:
+
+    >>> model = LanguageModel(TransformerConfig.preset("tiny", vocab_size=100))
+    >>> model(np.array([[2, 8, 9]])).shape
+    TensorShape([1, 3, 100])
+    >>> model.generate([[8, 9]]).tokens[0, 0, :2]
+    array([8, 9], dtype=int32)
+
+    Reference:
+        Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
+    """
+
+    def __init__(self, config: TransformerConfig, *, name="language_model", dtype=None, **kwargs):
+        policy = checked_policy(config, dtype)
+        embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
+        if not config.share_embeddings:
+            output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
+        # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
+        vars(self).update(
+            config=config,
+            embedding=embedding,
+            positions=make_positions(config, policy, "positions"),
+            dropout=keras.layers.Dropout(config.dropout, dtype=policy, name="dropout"),
+            decoder=CausalDecoder(**stack_sizes(config), dtype=policy, name="decoder"),
+            logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
+        )
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        super().__init__(tokens, self.decode(tokens), policy, name=name, **kwargs)
+
+    def decode(self, tokens, cache=None, offset=0):
+        """The logits after tokens.
+
+        Args:
+            tokens: int `(batch, length)`; with a cache also `(batch,)`, one token of each row.
+            cache: from `decoder.empty_cache` or the last call.
+            offset: position of the first token; with a cache.
+
+        Returns:
+            Logits, the shape of `tokens` and `vocab_size`; followed by the grown cache if one was given.
+        """
+        x = self.dropout(self.positions(self.embedding(tokens), offset=offset))
+        if cache is None:
+            return self.logits(self.decoder(x))
+        x, cache = self.decoder(x, cache=cache, offset=offset)
+        return self.logits(x), cache
+
+    def search(self, prompt, strategy, noise=None) -> Hypotheses:
+        """`generate` without its checks and conversions: for graphs that contain the search.
+
+        Args:
+            prompt: int tensor `(batch, prompt_length)`.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
+            noise: of `Sampling`: float32 tensor `(batch, n_samples, max_length)`, from its `noise`, where
+                `max_length` is `prompt_length + max(extra_length, 1)`.
+
+        Returns:
+            `Hypotheses` of tensors.
+        """
+        config = self.config
+        batch_size, prompt_length = ops.shape(prompt)
+        max_length = prompt_length + max(strategy.extra_length, 1)
+        limits = ops.sum(ops.cast(masks.padding_mask(prompt, config.pad_id), "int32"), axis=-1) + strategy.extra_length
+        limits = ops.clip(limits, 1, config.max_length or max_length)
+        cache = self.decoder.empty_cache(prompt, batch_size * strategy.beam_size, max_length)
+        # One more column, so that there is one: prompts may be empty.
+        prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
+        sentences = Sentences(limits, prefix, () if noise is None else noise)
+
+        def next_logits(tokens, cache, memory, offset):
+            return self.decode(tokens, cache=cache, offset=offset)
+
+        ids = SpecialIds(config.pad_id, config.bos_id, config.eos_id)
+        return run_search(strategy.searching, next_logits, cache, (), sentences, max_length, ids)
+
+    def generate(self, prompt, strategy: BeamSearch | GreedySearch | Sampling | None = None) -> Hypotheses:
+        """Searches for the best continuations, or draws some, compiled.
+
+        Args:
+            prompt: int ids `(batch, prompt_length)`, padded with `pad_id`, without the start token; rows may
+                be empty. An array or nested lists.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`; its `extra_length` is counted from the
+                prompt's. Default: `GreedySearch()`.
+
+        Returns:
+            `Hypotheses` of NumPy arrays: tokens int32 `(batch, n_best, length)`, with the prompt, the end
+            token and then padding, scores float32 `(batch, n_best)`, in which the prompt counts, and token
+            scores if asked for.
+
+        Raises:
+            ValueError: if `prompt` is not a matrix of ids, or holds start, end or inner padding.
+
+        Example:
+
+        >>> model = LanguageModel(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.generate([[8, 9], [7, 0]], Sampling(top_k=5, seed=1, n_samples=3)).tokens.shape[:2]
+        (2, 3)
+        """
+        prompt = checked_beginnings("prompt", prompt, self.config)
+        strategy = GreedySearch() if strategy is None else strategy
+        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else nothing_found(0, strategy)
+
+    def token_log_probs(self, tokens) -> np.ndarray:
+        """The log probability of each token of given texts, after those before it; compiled.
+
+        Args:
+            tokens: int ids `(batch, length)`, without the start token, padded with `pad_id`: such as the
+                tokens of `generate`.
+
+        Returns:
+            Float32 array `(batch, length)`; 0 at padding.
+
+        Raises:
+            ValueError: if `tokens` is not a matrix of ids.
+
+        Example:
+
+        >>> model = LanguageModel(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.token_log_probs([[8, 9, 3], [7, 3, 0]]).shape
+        (2, 3)
+        """
+        tokens = checked_ids("tokens", tokens, self.config.vocab_size, self.config.max_length)
+        if tokens.size == 0:
+            return np.zeros(tokens.shape, "float32")
+        found = self._compiled(teacher_forcing.text_log_probs).run(tokens=self._rounded(tokens))
+        return found[:, : tokens.shape[1]]
