@@ -1,0 +1,98 @@
+"""One table of every exported layer, on which the contracts of this folder are tried."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import layers
+
+BATCH, TARGET, SOURCE, D_MODEL, VOCAB = 2, 5, 7, 22, 19
+BLOCK = {"d_model": D_MODEL, "num_heads": 3, "d_ff": 17, "d_k": 13, "d_v": 11}
+
+
+class Case(NamedTuple):
+    """How to make a layer of some dtype, and the shapes of its inputs: `None` as width means ids."""
+
+    make: Callable
+    inputs: tuple = ((TARGET, D_MODEL),)
+    width: int = D_MODEL
+
+    def arrays(self, lengths=None, rows=BATCH):
+        """Example inputs, of the case's lengths or of others."""
+        rng = np.random.default_rng(0)
+        shapes = [(length, width) for length, width in self.inputs]
+        for i, length in enumerate(lengths or ()):
+            shapes[i : i + 1] = [(length, shapes[i][1])] if i < len(shapes) else []
+        return [
+            rng.integers(0, VOCAB, (rows, length)).astype("int32")
+            if width is None
+            else rng.normal(size=(rows, length, width)).astype("float32")
+            for length, width in shapes
+        ]
+
+    def functional(self, layer):
+        """The layer alone as a functional model."""
+        inputs = [
+            keras.Input((None,), dtype="int32") if width is None else keras.Input((None, width))
+            for _, width in self.inputs
+        ]
+        return keras.Model(inputs, layer(*inputs))
+
+
+def simple(name, inputs=((TARGET, D_MODEL),), width=D_MODEL, **arguments):
+    return Case(lambda dtype: getattr(layers, name)(**arguments, dtype=dtype), inputs, width)
+
+
+def residual(dtype):
+    return layers.ResidualConnection(layers.FeedForward(D_MODEL, 17, dtype=dtype), dropout=0.1, dtype=dtype)
+
+
+def tied_logits(dtype):
+    return layers.TiedLogits(layers.TokenEmbedding(VOCAB, D_MODEL, dtype=dtype), use_bias=True, dtype=dtype)
+
+
+WITH_MEMORY = ((TARGET, D_MODEL), (SOURCE, D_MODEL))
+LAYERS = {
+    "CausalDecoder": simple("CausalDecoder", num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
+    "CausalDecoderLayer": simple("CausalDecoderLayer", **BLOCK),
+    "Decoder": simple("Decoder", WITH_MEMORY, num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
+    "DecoderLayer": simple("DecoderLayer", WITH_MEMORY, **BLOCK),
+    "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
+    "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
+    "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="silu", dropout=0.1),
+    "LearnedPositionalEmbedding": simple("LearnedPositionalEmbedding", max_length=11),
+    "MultiHeadAttention": simple(
+        "MultiHeadAttention", WITH_MEMORY, 19, d_model=19, num_heads=3, d_k=13, d_v=11, dropout=0.1
+    ),
+    "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves"),
+    "ResidualConnection": Case(residual),
+    "TiedLogits": Case(tied_logits, width=VOCAB),
+    "TokenEmbedding": simple(
+        "TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1, scale=False
+    ),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def case(request):
+    """Each row of the table."""
+    return LAYERS[request.param]
+
+
+@pytest.fixture
+def table():
+    """The whole table, by name."""
+    return LAYERS
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says how many layers have kept how many contracts."""
+    kept = [report.nodeid for report in terminalreporter.stats.get("passed", []) if "conformance" in report.nodeid]
+    names = [node.removesuffix("]").partition("[") for node in kept]
+    pairs = {(contract, row) for contract, _, ids in names for row in LAYERS if row in ids.split("-")}
+    if pairs:
+        contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
+        terminalreporter.write_line(f"{rows} layers x {contracts} contracts: {len(pairs)} kept")

@@ -1,0 +1,176 @@
+"""Every layer inside models that other people write: what Keras does with those, it does with these layers in them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import masks
+
+to_numpy = keras.ops.convert_to_numpy
+TABLE = pathlib.Path(__file__).parent / "conftest.py"
+NEEDS_MEMORY = "a Sequential model passes one tensor on, and a decoder with a memory takes two"
+NO_PARTS = "the layer has no sub-layer with weights"
+MAKES_ITS_MASK = "the layer takes ids, of which it makes the mask itself"
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Host(keras.Model):
+    """A subclassed model around a layer."""
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(**kwargs)
+        self.layer, self.head = layer, keras.layers.Dense(3)
+
+    def call(self, inputs):
+        return self.head(self.layer(*inputs))
+
+
+def test_in_a_subclassed_model(case, few_steps, tmp_path):
+    models = [Host(case.make("float32")) for _ in range(2)]
+    arrays, labels = case.arrays(), np.zeros((2, 5, 3), "float32")
+    for model in models:
+        model.compile("adam", "mse", **few_steps)
+        model.train_on_batch(arrays, labels)
+    one, other = models
+    before = one.predict_on_batch(arrays)
+    one.save_weights(tmp_path / "all.weights.h5")
+    assert not np.allclose(before, other.predict_on_batch(arrays), atol=1e-4)
+    other.load_weights(tmp_path / "all.weights.h5")
+    np.testing.assert_allclose(other.predict_on_batch(arrays), before, atol=1e-5)
+
+
+def test_in_a_sequential_model(case, tmp_path, randomize):
+    layer = case.make("float32")
+    if type(layer).__name__ in ("Decoder", "DecoderLayer"):
+        pytest.skip(NEEDS_MEMORY)
+    (_, width), array = case.inputs[0], case.arrays()[0]
+    inputs = keras.Input((None,), dtype="int32") if width is None else keras.Input((None, width))
+    model = randomize(keras.Sequential([inputs, layer, keras.layers.Dense(3)]))
+    assert model.output_shape == (None, None, 3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(array, verbose=0), to_numpy(model(array)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
+def test_exported_by_keras(case, format, tmp_path, randomize, tensorflow):
+    model = randomize(case.functional(case.make("float32")))
+    model(case.arrays())  # Keras exports what has been called.
+    model.export(tmp_path / "model", format=format, verbose=False)
+    for arrays in (case.arrays(), case.arrays(lengths=[9, 4])):
+        if format == "onnx":
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(tmp_path / "model")
+            names = [value.name for value in session.get_inputs()]
+            (found,) = session.run(None, dict(zip(names, arrays, strict=True)))
+        else:
+            served = tensorflow.saved_model.load(str(tmp_path / "model"))
+            found = served.serve(arrays)
+        np.testing.assert_allclose(found, to_numpy(model(arrays)), rtol=1e-4, atol=1e-4)
+
+
+def masked(case, source):
+    """The case's inputs as a layer leaves them that masks their last two positions; and without these."""
+    arrays = case.arrays()
+    if source == "masking":
+        for array in arrays:
+            array[:, -2:] = 0
+        return [keras.layers.Masking()(array) for array in arrays], [array[:, :-2] for array in arrays]
+    found = []
+    for array in arrays:
+        ids = np.random.default_rng(1).integers(1, 11, array.shape[:2])
+        ids[:, -2:] = 0
+        found.append(keras.layers.Embedding(11, array.shape[-1], mask_zero=True)(ids))
+    return found, [to_numpy(x)[:, :-2] for x in found]
+
+
+@pytest.mark.parametrize("source", ["masking", "embedding"])
+def test_masks_of_other_layers(case, source):
+    """What is masked never matters, and the mask is passed on unless the layer ends it."""
+    layer = case.make("float32")
+    if case.inputs[0][1] is None:
+        pytest.skip(MAKES_ITS_MASK)
+    inputs, without = masked(case, source)
+    output = layer(*inputs)
+    np.testing.assert_allclose(to_numpy(output)[:, :-2], to_numpy(layer(*without)), atol=1e-5)
+    mask = masks.resolve(None, output)
+    if type(layer).__name__ == "TiedLogits":
+        assert mask is None
+    else:
+        np.testing.assert_array_equal(to_numpy(mask), [[True] * 3 + [False] * 2] * 2)
+
+
+def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps):
+    layer = case.make("float32")
+    model = case.functional(layer)
+    part = next((x for x in layer._flatten_layers(include_self=False) if x.trainable_weights), None)
+    if part is None:
+        pytest.skip(NO_PARTS)
+    part.trainable = False
+    model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
+    frozen, before = {weight.path for weight in part.weights}, {w.path: to_numpy(w).copy() for w in layer.weights}
+    model.train_on_batch(case.arrays(), np.ones((2, 5, case.width), "float32"))
+    moved = {w.path for w in layer.weights if not np.array_equal(before[w.path], to_numpy(w))}
+    assert frozen and not frozen & moved
+    assert bool(moved) == any(weight.path not in frozen for weight in layer.trainable_weights)
+
+
+#: One step of each layer on one and on two replicas, without dropout: how far their weights lie apart, and have moved.
+REPLICAS = """
+import importlib.util, json, sys
+import keras, numpy as np, tensorflow as tf
+
+spec = importlib.util.spec_from_file_location("table", sys.argv[1])
+table = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(table)
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+found = {}
+for name, case in table.LAYERS.items():
+    initial, ends = None, []
+    for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
+        with tf.distribute.MirroredStrategy(devices).scope():
+            model = case.functional(case.make("float32"))
+            for part in model._flatten_layers():
+                if isinstance(part, keras.layers.Dropout):
+                    part.rate = 0.0
+            initial = initial or model.get_weights()
+            model.set_weights(initial)
+            model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+        # Without padding: for a mask on the output Keras would average over each replica's own positions.
+        arrays = [np.where(array == 1, 4, array) for array in case.arrays(rows=4)]
+        model.fit(arrays, np.ones((4, 5, case.width), "float32"), batch_size=4, verbose=0)
+        ends.append(model.get_weights())
+    apart = [float(abs(a - b).max()) for a, b in zip(*ends)]
+    moved = [float(abs(a - b).max()) for a, b in zip(initial, ends[0])]
+    found[name] = [max(apart, default=0.0), max(moved, default=None)]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def replicas():
+    """For each layer how far two replicas' weights end from one's, and how far these have moved."""
+    completed = subprocess.run(
+        [sys.executable, "-c", REPLICAS, str(TABLE)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_two_replicas_are_one(case, tensorflow, request):
+    name = type(case.make("float32")).__name__
+    apart, moved = request.getfixturevalue("replicas")[name]
+    assert apart < 1e-5 and (moved is None or moved > 1e-3)

@@ -1,0 +1,62 @@
+"""`MultiHeadAttention` beside that of Keras, with the same weights."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import MultiHeadAttention
+
+to_numpy = keras.ops.convert_to_numpy
+BATCH, QUERY, KEY, D_MODEL, HEADS, D_K, D_V = 2, 5, 7, 22, 3, 13, 11
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+QUERIES, VALUES, KEYS = normal(1, BATCH, QUERY, D_MODEL), normal(2, BATCH, KEY, 17), normal(3, BATCH, KEY, 19)
+CALLS = {
+    "no mask": {},
+    "attention mask": {"attention_mask": np.random.default_rng(4).random((BATCH, QUERY, KEY)) < 0.6},
+    "value mask": {"value_mask": np.arange(KEY) < np.array([[4], [7]])},
+    "key mask": {"key_mask": np.arange(KEY) > np.array([[2], [0]])},
+    "causal": {"use_causal_mask": True},
+    "all": {
+        "attention_mask": np.random.default_rng(5).random((BATCH, QUERY, KEY)) < 0.8,
+        "value_mask": np.arange(KEY) < np.array([[6], [7]]),
+        "use_causal_mask": True,
+    },
+}
+for call in CALLS.values():  # Each query may attend to something: Keras then attends to all.
+    if "attention_mask" in call:
+        call["attention_mask"][..., 0] = True
+
+
+@pytest.fixture(params=[True, False], ids=["biases", "no biases"])
+def pair(request, randomize):
+    """Ours and Keras's."""
+    ours = MultiHeadAttention(D_MODEL, HEADS, D_K, D_V, use_bias=request.param)
+    theirs = keras.layers.MultiHeadAttention(HEADS, D_K, D_V, use_bias=request.param)
+    ours.build(QUERIES.shape, VALUES.shape, KEYS.shape)
+    theirs.build(QUERIES.shape, VALUES.shape, KEYS.shape)
+    randomize(ours, scale=0.3)
+    dense = (ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection)
+    keras_dense = (theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense)
+    for one, other in zip(dense, keras_dense, strict=True):
+        for weight, target in zip(one.weights, other.weights, strict=True):
+            target.assign(keras.ops.reshape(weight, target.shape))
+    return ours, theirs
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_outputs_and_weights_are_equal(pair, call):
+    found = [layer(QUERIES, VALUES, KEYS, **call, return_attention_scores=True) for layer in pair]
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), atol=1e-5)
+
+
+def test_implicit_masks_are_equal(pair):
+    masked = [keras.layers.Masking()(np.where((np.arange(KEY) < 4)[:, None], x, 0)) for x in (VALUES, KEYS)]
+    ours, theirs = (to_numpy(layer(QUERIES, *masked)) for layer in pair)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert np.abs(ours - to_numpy(pair[0](QUERIES, *map(to_numpy, masked)))).max() > 1e-3
