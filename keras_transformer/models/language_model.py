@@ -70,22 +70,23 @@ class LanguageModel(ConfiguredModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), policy, name=name, **kwargs)
 
-    def decode(self, tokens, cache=None, offset=0):
+    def decode(self, tokens, cache=None, offset=0, output_matrix=None):
         """The logits after tokens.
 
         Args:
             tokens: int `(batch, length)`; with a cache also `(batch,)`, one token of each row.
             cache: from `decoder.empty_cache` or the last call.
             offset: position of the first token; with a cache.
+            output_matrix: from `logits.embedding.output_matrix`, where tokens are decoded one by one.
 
         Returns:
             Logits, the shape of `tokens` and `vocab_size`; followed by the grown cache if one was given.
         """
         x = self.dropout(self.positions(self.embedding(tokens), offset=offset))
         if cache is None:
-            return self.logits(self.decoder(x))
+            return self.logits(self.decoder(x), matrix=output_matrix)
         x, cache = self.decoder(x, cache=cache, offset=offset)
-        return self.logits(x), cache
+        return self.logits(x, matrix=output_matrix), cache
 
     def search(self, prompt, strategy, noise=None) -> Hypotheses:
         """`generate` without its checks and conversions: for graphs that contain the search.
@@ -108,9 +109,10 @@ class LanguageModel(ConfiguredModel):
         # One more column, so that there is one: prompts may be empty.
         prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
         sentences = Sentences(limits, prefix, () if noise is None else noise)
+        matrix = self.logits.embedding.output_matrix()
 
         def next_logits(tokens, cache, memory, offset):
-            return self.decode(tokens, cache=cache, offset=offset)
+            return self.decode(tokens, cache=cache, offset=offset, output_matrix=matrix)
 
         ids = SpecialIds(config.pad_id, config.bos_id, config.eos_id)
         return run_search(strategy.searching, next_logits, cache, (), sentences, max_length, ids)
