@@ -1,5 +1,6 @@
-"""One table of every exported layer, on which the contracts of this folder are tried."""
+"""The tables of every exported layer and of every model, on which the contracts of this folder are tried."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import layers
+from keras_transformer import TransformerConfig, layers, models
 
 BATCH, TARGET, SOURCE, D_MODEL, VOCAB = 2, 5, 7, 22, 19
 BLOCK = {"d_model": D_MODEL, "num_heads": 3, "d_ff": 17, "d_k": 13, "d_v": 11}
@@ -76,6 +77,41 @@ LAYERS = {
 }
 
 
+CONFIG = TransformerConfig(vocab_size=VOCAB, num_layers=1, **BLOCK)
+
+
+class ModelCase(NamedTuple):
+    """How to make a model, and whether its ids have two sides."""
+
+    make: Callable
+    sides: tuple = ()
+
+    def inputs(self, length=TARGET):
+        """Two rows of ids, the second padded."""
+        ids = np.random.default_rng(0).integers(4, VOCAB, (BATCH, length)).astype("int32")
+        ids[1, max(1, length - 2) :] = 0
+        return {side: ids for side in self.sides} if self.sides else ids
+
+
+MODELS = {
+    "LanguageModel": ModelCase(functools.partial(models.LanguageModel, CONFIG)),
+    "SentenceClassifier": ModelCase(functools.partial(models.SentenceClassifier, CONFIG, 3)),
+    "Transformer": ModelCase(functools.partial(models.Transformer, CONFIG), ("source", "target")),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model_case(request):
+    """Each row of the table of models."""
+    return MODELS[request.param]
+
+
+@pytest.fixture
+def model_table():
+    """The whole table of models, by name."""
+    return MODELS
+
+
 @pytest.fixture(params=LAYERS)
 def case(request):
     """Each row of the table."""
@@ -89,10 +125,11 @@ def table():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Says how many layers have kept how many contracts."""
+    """Says how many layers and models have kept how many contracts."""
     kept = [report.nodeid for report in terminalreporter.stats.get("passed", []) if "conformance" in report.nodeid]
     names = [node.removesuffix("]").partition("[") for node in kept]
-    pairs = {(contract, row) for contract, _, ids in names for row in LAYERS if row in ids.split("-")}
-    if pairs:
-        contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
-        terminalreporter.write_line(f"{rows} layers x {contracts} contracts: {len(pairs)} kept")
+    for kind, table in (("layers", LAYERS), ("models", MODELS)):
+        pairs = {(contract, row) for contract, _, ids in names for row in table if row in ids.split("-")}
+        if pairs:
+            contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
+            terminalreporter.write_line(f"{rows} {kind} x {contracts} contracts: {len(pairs)} kept")

@@ -33,6 +33,10 @@ likeliest = model.generate(source, Sampling(top_k=1, extra_length=3))
 assert (likeliest.tokens == greedy.tokens).all() and numpy.allclose(likeliest.scores, greedy.scores, atol=1e-5)
 model.compile("sgd", kt.losses.LabelSmoothedCrossEntropy(0.1, pad_id=0))
 assert numpy.isfinite(model.train_on_batch({"source": source, "target": target}, target))
+language_model, classifier = kt.LanguageModel(model.config), kt.SentenceClassifier(model.config, 3)
+tokens = language_model.generate([[5, 6], [7, 0]], BeamSearch(beam_size=2, extra_length=3)).tokens
+assert (tokens[:, 0, 0] == [5, 7]).all() and (tokens == 3).any(-1).all()
+assert classifier(source).shape == (2, 3)
 print("whole")
 """
 

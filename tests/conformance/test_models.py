@@ -1,0 +1,106 @@
+"""The Keras contract that every model keeps, alone and inside a model of somebody else."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import models
+
+to_numpy = keras.ops.convert_to_numpy
+
+
+def as_float32(x):
+    return to_numpy(keras.ops.cast(x, "float32"))
+
+
+def close(found, expected):
+    np.testing.assert_allclose(as_float32(found), as_float32(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def model(model_case, randomize):
+    return randomize(model_case.make(dtype="float32"), scale=0.3)
+
+
+def test_every_model_is_in_the_table(model_table):
+    assert set(model_table) == set(models.__all__)
+    for name, case in model_table.items():
+        assert type(case.make()) is getattr(models, name)
+
+
+def test_get_config_round_trip(model_case):
+    model = model_case.make(dtype="mixed_bfloat16")
+    copy = type(model).from_config(model.get_config())
+    assert copy.get_config() == model.get_config() and copy.dtype_policy == model.dtype_policy
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
+
+
+def test_save_and_load(model, model_case, tmp_path):
+    model.save(tmp_path / "model.keras")
+    close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), model(model_case.inputs()))
+
+
+def test_weights_alone(model, model_case, tmp_path):
+    model.save_weights(tmp_path / "all.weights.h5")
+    other = model_case.make(dtype="float32")
+    assert np.abs(to_numpy(other(model_case.inputs())) - to_numpy(model(model_case.inputs()))).max() > 1e-3
+    other.load_weights(tmp_path / "all.weights.h5")
+    close(other(model_case.inputs()), model(model_case.inputs()))
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(model_case, policy):
+    model = model_case.make(dtype=policy)
+    assert np.isfinite(as_float32(model(model_case.inputs()))).all()
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled(model, model_case, jit_compile):
+    model.compile(jit_compile=jit_compile)
+    close(model.predict_on_batch(model_case.inputs()), model(model_case.inputs()))
+
+
+def test_in_a_tf_function(model, model_case, tensorflow):
+    traced = tensorflow.function(model)
+    close(traced(keras.tree.map_structure(tensorflow.constant, model_case.inputs())), model(model_case.inputs()))
+
+
+@pytest.mark.parametrize("length", [1, 9])
+def test_other_lengths(model, model_case, length):
+    output = model(model_case.inputs(length))
+    assert output.shape[0] == 2 and np.isfinite(to_numpy(output)).all()
+
+
+def test_inside_a_functional_model(model, model_case, tmp_path):
+    inputs = keras.tree.map_structure(lambda x: keras.Input((None,), dtype="int32"), model_case.inputs())
+    around = keras.Model(inputs, keras.layers.Dense(3)(model(inputs)))
+    around.save(tmp_path / "model.keras")
+    close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), around(model_case.inputs()))
+
+
+def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps):
+    part = next(layer for layer in model.layers if hasattr(layer, "layers"))  # The stack.
+    part.trainable = False
+    frozen, before = {weight.path for weight in part.weights}, {w.path: to_numpy(w).copy() for w in model.weights}
+    model.compile("sgd", "mse", **few_steps)
+    model.train_on_batch(model_case.inputs(), np.ones(model(model_case.inputs()).shape, "float32"))
+    moved = {weight.path for weight in model.weights if not np.array_equal(before[weight.path], to_numpy(weight))}
+    assert frozen and moved and not frozen & moved
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
+def test_exported_by_keras(model, model_case, format, tmp_path, tensorflow):
+    model(model_case.inputs())
+    model.export(tmp_path / "model", format=format, verbose=False)
+    for inputs in (model_case.inputs(), model_case.inputs(9)):
+        if format == "onnx":
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(tmp_path / "model")
+            names = [value.name for value in session.get_inputs()]
+            (found,) = session.run(None, dict(zip(names, keras.tree.flatten(inputs), strict=True)))
+        else:
+            found = tensorflow.saved_model.load(str(tmp_path / "model")).serve(inputs)
+        close(found, model(inputs))
