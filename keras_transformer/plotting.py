@@ -70,7 +70,10 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
         ax.set_yticks(range(len(target)), target, fontsize=8, parse_math=False)
     for ax in axes[len(scores) :]:
         ax.remove()
-    figure.colorbar(image, ax=axes[: len(scores)].tolist(), label="weight", shrink=0.6)
+    figure.supxlabel("source", fontsize=9)
+    figure.supylabel("target", fontsize=9)
+    bar = figure.colorbar(image, ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
+    bar.ax.tick_params(labelsize=8)
     with replacing(Path(path)) as temporary:
         figure.savefig(temporary, dpi=150)
 

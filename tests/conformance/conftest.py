@@ -92,6 +92,11 @@ class ModelCase(NamedTuple):
         ids[1, max(1, length - 2) :] = 0
         return {side: ids for side in self.sides} if self.sides else ids
 
+    def symbolic(self):
+        """The same of symbolic ids."""
+        sides = {side: keras.Input((None,), dtype="int32", name=side) for side in self.sides}
+        return sides or keras.Input((None,), dtype="int32")
+
 
 MODELS = {
     "LanguageModel": ModelCase(functools.partial(models.LanguageModel, CONFIG)),
@@ -122,6 +127,26 @@ def case(request):
 def table():
     """The whole table, by name."""
     return LAYERS
+
+
+@pytest.fixture(scope="session")
+def copy_weights():
+    """Gives a layer of Keras, or its attention, the weights of ours."""
+
+    def copy_weights(ours, theirs):
+        parts = [(ours, theirs)]
+        if isinstance(theirs, keras.layers.MultiHeadAttention):
+            parts = [
+                (ours.query_projection, theirs.query_dense),
+                (ours.key_projection, theirs.key_dense),
+                (ours.value_projection, theirs.value_dense),
+                (ours.output_projection, theirs.output_dense),
+            ]
+        for one, other in parts:
+            for weight, target in zip(one.weights, other.weights, strict=True):
+                target.assign(keras.ops.reshape(weight, target.shape))
+
+    return copy_weights
 
 
 def pytest_terminal_summary(terminalreporter):

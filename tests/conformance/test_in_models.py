@@ -58,6 +58,7 @@ def test_in_a_sequential_model(case, tmp_path, randomize):
     np.testing.assert_allclose(loaded.predict(array, verbose=0), to_numpy(model(array)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
 def test_exported_by_keras(case, format, tmp_path, randomize, tensorflow):

@@ -33,18 +33,13 @@ for call in CALLS.values():  # Each query may attend to something: Keras then at
 
 
 @pytest.fixture(params=[True, False], ids=["biases", "no biases"])
-def pair(request, randomize):
+def pair(request, randomize, copy_weights):
     """Ours and Keras's."""
     ours = MultiHeadAttention(D_MODEL, HEADS, D_K, D_V, use_bias=request.param)
     theirs = keras.layers.MultiHeadAttention(HEADS, D_K, D_V, use_bias=request.param)
     ours.build(QUERIES.shape, VALUES.shape, KEYS.shape)
     theirs.build(QUERIES.shape, VALUES.shape, KEYS.shape)
-    randomize(ours, scale=0.3)
-    dense = (ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection)
-    keras_dense = (theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense)
-    for one, other in zip(dense, keras_dense, strict=True):
-        for weight, target in zip(one.weights, other.weights, strict=True):
-            target.assign(keras.ops.reshape(weight, target.shape))
+    copy_weights(randomize(ours, scale=0.3), theirs)
     return ours, theirs
 
 

@@ -73,7 +73,7 @@ def test_other_lengths(model, model_case, length):
 
 
 def test_inside_a_functional_model(model, model_case, tmp_path):
-    inputs = keras.tree.map_structure(lambda x: keras.Input((None,), dtype="int32"), model_case.inputs())
+    inputs = model_case.symbolic()
     around = keras.Model(inputs, keras.layers.Dense(3)(model(inputs)))
     around.save(tmp_path / "model.keras")
     close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), around(model_case.inputs()))
@@ -89,6 +89,7 @@ def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps):
     assert frozen and moved and not frozen & moved
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
 def test_exported_by_keras(model, model_case, format, tmp_path, tensorflow):
@@ -102,5 +103,6 @@ def test_exported_by_keras(model, model_case, format, tmp_path, tensorflow):
             names = [value.name for value in session.get_inputs()]
             (found,) = session.run(None, dict(zip(names, keras.tree.flatten(inputs), strict=True)))
         else:
-            found = tensorflow.saved_model.load(str(tmp_path / "model")).serve(inputs)
+            served = tensorflow.saved_model.load(str(tmp_path / "model"))
+            found = served.serve(inputs)
         close(found, model(inputs))

@@ -35,6 +35,15 @@ def test_causal_mask_takes_a_tensor_as_offset():
     assert np.array_equal(to_numpy(masks.causal_mask(3, 5, offset)), np.tri(3, 5, k=2, dtype=bool))
 
 
+def test_segment_mask_is_the_picture_in_its_docstring():
+    picture = re.findall(r"segment (\d):  ([01 ]+)\n", masks.segment_mask.__doc__)
+    queries = [int(segment) for segment, _ in picture]
+    rows = [[int(digit) for digit in row.split()] for _, row in picture]
+    mask = to_numpy(masks.segment_mask(np.array([queries]), np.array([[1, 1, 1, 2, 2]])))
+    assert mask.dtype == bool and queries == [1, 1, 2, 0]
+    assert mask[0].astype(int).tolist() == rows
+
+
 def test_nothing_to_mask_is_none():
     assert masks.attention_mask() is None
 
