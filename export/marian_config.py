@@ -40,33 +40,22 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
         config: the contents of config.json.
 
     Returns:
-        The fields, or `None` where something is wrong, and what is wrong.
+        The fields, or `None` where they cannot be told, and what is wrong.
     """
     faults = [
         f"`{name}` must be {value!r}. Received: {config[name]!r}: an unknown architecture"
         for name, value in _REQUIRED.items()
         if config.get(name, value) not in (value, None)
     ]
-    if "model_type" not in config:
-        faults.append("config.json must say `model_type`")
-    numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
-    wrong = [name for name in numbers if type(config.get(name)) is not int]
-    faults += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
-    for size in _SIZES.values():
-        ours, theirs = f"encoder_{size}", f"decoder_{size}"
-        if config.get(ours) != config.get(theirs):
-            faults.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
-    activation = config.get("activation_function", "gelu")
-    if activation not in _ACTIVATIONS:
-        faults.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
-    if faults:
-        return None, faults
+    sizes = _size_faults(config)
+    if sizes or config["model_type"] != _REQUIRED["model_type"]:
+        return None, faults + sizes
     fields = {
         **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
         **{name: config.get(name, 0.0) for name in _DROPOUTS},
         **_FIXED,
         "d_model": config["d_model"],
-        "activation": _ACTIVATIONS[activation],
+        "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
         "position_layout": "halves",
         "scale_embedding": config.get("scale_embedding", False),
         "logits_bias": True,
@@ -75,10 +64,26 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
     outside = [name for name in _IDS if not 0 <= config[name] < size]
     faults += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
     try:
-        TransformerConfig(vocab_size=max(size, 4), **fields)
+        TransformerConfig(vocab_size=size, **fields)
     except ValueError as error:
-        faults.append(str(error))
-    return (None if faults else fields), faults
+        return None, faults + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
+    return fields, faults
+
+
+def _size_faults(config):
+    """What keeps the sizes of the weights, and what they compute, from being known."""
+    faults = [] if "model_type" in config else ["config.json must say `model_type`"]
+    numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
+    wrong = [name for name in numbers if type(config.get(name)) is not int]
+    faults += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
+    for size in _SIZES.values():
+        ours, theirs = f"encoder_{size}", f"decoder_{size}"
+        if config.get(ours) != config.get(theirs):
+            faults.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
+    activation = config.get("activation_function", "gelu")
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        faults.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
+    return faults
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:

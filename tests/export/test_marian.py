@@ -182,6 +182,7 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
     safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
     size = len(marian.vocab)
     rewrite(marian.folder / "vocab.json", **{"</s>": 3, "<unk>": None})
+    rewrite(marian.folder / "config.json", add_final_layer_norm=True, pad_token_id=-1)
     (marian.folder / "target.spm").unlink()
     (marian.folder / "source.spm").write_bytes(b"no model")
     message = refused(marian, tmp_path, capsys)
@@ -190,6 +191,9 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
         "source.spm cannot be read: not a SentencePiece model",
         f"vocab.json must give each id in [0, {size}) to one piece",
         "vocab.json must hold <unk>",
+        "`add_final_layer_norm` must be False. Received: True: an unknown architecture",
+        f"`pad_token_id` must be in [0, {size}). Received: -1",
+        f"`pad_token_id` must be the id of <pad> in vocab.json, {size - 1}. Received: -1",
         "`eos_token_id` must be the id of </s> in vocab.json, 3. Received: 0",
         "model.encoder.layers.1.fc1.weight must have shape (17, 12). Received: (5, 12)",
         f"model.shared.weight must have shape ({size}, 12). Received: ({size - 1}, 12)",
@@ -198,7 +202,7 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
         "model.safetensors holds what such a model lacks: model.encoder.layer_norm.weight",
     ):
         assert fault in message
-    assert message.count("\n- ") == 10
+    assert message.count("\n- ") == 13
 
 
 @pytest.mark.parametrize(
@@ -208,8 +212,9 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
         ({"normalize_before": True}, ["`normalize_before` must be False. Received: True: an unknown architecture"]),
         ({"decoder_layers": 3, "d_model": None}, ["`decoder_layers` must equal", "`d_model` must be int"]),
         ({"activation_function": "mish"}, ["`activation_function` must be one of swish"]),
+        ({"activation_function": ["relu"], "model_type": None}, ["Received: ['relu']", "must say `model_type`"]),
         ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` must be in [0, "]),
-        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["`d_model` must be a multiple"]),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["\n- `d_model` must be a multiple"]),
         ({"vocab_size": "many"}, ["`vocab_size` must be int. Received: 'many'"]),
     ],
 )
