@@ -1,14 +1,13 @@
 """The command line: parses, delegates, and turns what users can mend into a message and status 2."""
 
-import dataclasses
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable
 
 from jsonargparse import ArgumentError, ArgumentParser
-from jsonargparse.typing import NonNegativeInt
+
+from keras_transformer.runtime_options import add_batching, add_runtime, make_translator
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -92,13 +91,13 @@ def translate(arguments: list[str]) -> int:
     parser = _parser(translate)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("file", nargs="?", help="text to translate, plain or .gz; default: standard input")
-    _add_runtime(parser)
+    add_runtime(parser)
     options = parser.parse_args(arguments)
 
     from keras_transformer.text_files import TextLines
 
     with TextLines(options.file) as lines:
-        _print_translations(_translator(options, arguments), lines, options.batch_size, options.batch_tokens)
+        _print_translations(make_translator(options, arguments), lines, options.batch_size, options.batch_tokens)
     return 0
 
 
@@ -108,14 +107,14 @@ def evaluate(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="its translation, as many lines")
-    _add_runtime(parser)
+    add_runtime(parser)
     options = parser.parse_args(arguments)
 
     from keras_transformer.text_files import read_lines
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = read_lines(options.source), read_lines(options.reference)
-    print(run(_translator(options, arguments), source, reference, options.batch_size, options.batch_tokens))
+    print(run(make_translator(options, arguments), source, reference, options.batch_size, options.batch_tokens))
     return 0
 
 
@@ -125,7 +124,7 @@ def score(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text, plain or .gz")
     parser.add_argument("--target", required=True, help="its translation, as many lines")
-    _add_batching(parser, "pairs scored", "tokens of either side scored")
+    add_batching(parser, "pairs scored", "tokens of either side scored")
     options = parser.parse_args(arguments)
 
     from tqdm import tqdm
@@ -219,50 +218,6 @@ def _dataclass(parser, arguments, dataclass):
     options = parser.instantiate(parser.parse_args(arguments))
     options.pop("config", None)
     return dataclass(**vars(options))
-
-
-def _add_runtime(parser):
-    from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.load import RUNTIMES
-
-    parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
-    _add_batching(parser, "sentences translated", "source tokens translated")
-    threads = "exports translate so many batches at a time, with a thread each; 0: one a core"
-    parser.add_argument("--threads", type=NonNegativeInt, default=0, help=threads)
-    parser.add_class_arguments(BeamSearch, skip={"token_scores"})  # What comes out is text.
-
-
-def _add_batching(parser, items, tokens):
-    from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
-
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"{items} at a time, at most")
-    tokens = f"{tokens} at a time, at most, padding counted"
-    parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
-
-
-def _translator(options, arguments):
-    from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.load import load_translator
-    from keras_transformer.export.threads import num_cores
-
-    search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch) if field.name in options}
-    if options.runtime == "keras":
-        return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**search))
-    given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}
-    translator = load_translator(
-        options.directory,
-        options.runtime,
-        num_threads=1 if options.threads else 0,
-        parallel_batches=options.threads or num_cores(),
-    )
-    if options.runtime == "ctranslate2":  # The only export that holds no search.
-        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})
-    elif any(translator.exported_search[name] != value for name, value in given.items()):
-        raise ValueError(
-            f"The search of the {options.runtime} export is fixed: {translator.exported_search}. "
-            f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}"
-        )
-    return translator
 
 
 def _print_translations(translator, lines, batch_size, batch_tokens):

@@ -98,6 +98,7 @@ def test_an_export_read_back_is_equal(imported, tmp_path):
     assert entries["huggingface"]["equal"] == 224
 
 
+@pytest.mark.slow
 def test_an_import_translates_and_exports_like_any_other(imported, marian):
     export(str(imported.path), ExportConfig(format="saved_model,onnx,ctranslate2", extra_length=3, beam_size=2))
     found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
@@ -107,6 +108,7 @@ def test_an_import_translates_and_exports_like_any_other(imported, marian):
     assert {*programs, "ctranslate2 greedy", "ctranslate2 beam"} == set(entries)
 
 
+@pytest.mark.slow
 def test_an_import_is_trained_further(imported, marian, tmp_path):
     for name, lines in (("source", marian.lines), ("target", marian.target_lines)):
         (tmp_path / name).write_text("\n".join(lines))

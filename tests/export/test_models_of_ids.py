@@ -36,10 +36,17 @@ def test_a_classifier(tmp_path, randomize, pooling, activation):
     assert [entry["equal"] for entry in entries.values()] == [224, 224]
 
 
-@pytest.mark.parametrize("strategy", [None, BeamSearch(beam_size=3, n_best=2, extra_length=5)], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(None, id="greedy"),
+        pytest.param(BeamSearch(beam_size=3, n_best=2, extra_length=5), id="beam", marks=pytest.mark.slow),
+    ],
+)
 def test_a_language_model(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
-    export_model(model, tmp_path / "export", strategy)
+    found = export_model(model, tmp_path / "export", strategy)
+    assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
     tokens, scores, _ = model.generate(IDS, strategy)
     for found in run_both(tmp_path / "export", "prompt"):
         length = found["tokens"].shape[2]
