@@ -149,3 +149,16 @@ def beam_search(log_probs, limit, ids, alpha, kind, beam_size):
                     candidates.append((new_total / penalty(length, alpha, kind), new_total, (*tokens, token)))
         beam = sorted(candidates, reverse=True)[:beam_size]
     return [(score, tokens) for score, _, tokens in beam]
+
+
+def dropout_bits(shape, seed, number):
+    """MurmurHash3's finalizer, twice, of each place's number, keyed by those of the seed and of the call's number."""
+    places = np.arange(math.prod(shape), dtype="uint32").reshape(shape)
+    key = _murmur3_finalizer(np.array([seed], "uint32"))
+    return _murmur3_finalizer(_murmur3_finalizer(places + key) ^ _murmur3_finalizer(key + np.uint32(number)))
+
+
+def _murmur3_finalizer(x):
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))

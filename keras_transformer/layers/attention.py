@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers.dropout import Dropout
 
 
 def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
@@ -118,7 +119,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_projection = self._dense(num_heads * self.d_k, "key")
         self.value_projection = self._dense(num_heads * self.d_v, "value")
         self.output_projection = self._dense(d_model, "output")
-        self.weights_dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
+        self.weights_dropout = Dropout(dropout, dtype="float32", name="dropout")
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = value_shape or query_shape

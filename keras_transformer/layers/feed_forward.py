@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class FeedForward(keras.layers.Layer):
@@ -46,7 +48,7 @@ class FeedForward(keras.layers.Layer):
         self.inner = keras.layers.Dense(
             d_ff, activation=self.activation, use_bias=use_bias, dtype=self.dtype_policy, name="inner"
         )
-        self.inner_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.outer = keras.layers.Dense(d_model, use_bias=use_bias, dtype=self.dtype_policy, name="outer")
 
     def build(self, input_shape):

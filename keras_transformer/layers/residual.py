@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class ResidualConnection(keras.layers.Layer):
@@ -42,7 +44,7 @@ class ResidualConnection(keras.layers.Layer):
         self.norm_first = norm_first
         self.epsilon = epsilon
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
-        self.output_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.output_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape, **sublayer_shapes):
         self.norm.build(inputs_shape)

@@ -15,7 +15,7 @@ from keras_transformer.decoding import (
     SpecialIds,
     run_search,
 )
-from keras_transformer.layers import CausalDecoder, TiedLogits
+from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
 from keras_transformer.models.checks import checked_beginnings, checked_ids
@@ -63,7 +63,7 @@ class LanguageModel(ConfiguredModel):
             config=config,
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),
-            dropout=keras.layers.Dropout(config.dropout, dtype=policy, name="dropout"),
+            dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
             decoder=CausalDecoder(**stack_sizes(config), dtype=policy, name="decoder"),
             logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
         )

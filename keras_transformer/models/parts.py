@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.layers import (
     Decoder,
+    Dropout,
     Encoder,
     LearnedPositionalEmbedding,
     PositionalEncoding,
@@ -70,8 +71,8 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
         "target_embedding": target_embedding,
         "source_positions": make_positions(config, policy, "source_positions"),
         "target_positions": make_positions(config, policy, "target_positions"),
-        "source_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="source_dropout"),
-        "target_dropout": keras.layers.Dropout(config.dropout, dtype=policy, name="target_dropout"),
+        "source_dropout": Dropout(config.dropout, dtype=policy, name="source_dropout"),
+        "target_dropout": Dropout(config.dropout, dtype=policy, name="target_dropout"),
         "encoder": Encoder(**sizes, dtype=policy, name="encoder"),
         "decoder": Decoder(**sizes, dtype=policy, name="decoder"),
         "logits": TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),

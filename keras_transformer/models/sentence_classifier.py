@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import Encoder
+from keras_transformer.layers import Dropout, Encoder
 from keras_transformer.models.base import ConfiguredModel, checked_policy
 from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
 
@@ -63,7 +63,7 @@ class SentenceClassifier(ConfiguredModel):
             pooling=pooling,
             embedding=make_embedding(config, policy, config.source_vocabulary, "embedding"),
             positions=make_positions(config, policy, "positions"),
-            dropout=keras.layers.Dropout(config.dropout, dtype=policy, name="dropout"),
+            dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
             encoder=Encoder(**stack_sizes(config), dtype=policy, name="encoder"),
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )

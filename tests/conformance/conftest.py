@@ -61,6 +61,7 @@ LAYERS = {
     "CausalDecoderLayer": simple("CausalDecoderLayer", **BLOCK),
     "Decoder": simple("Decoder", WITH_MEMORY, num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
     "DecoderLayer": simple("DecoderLayer", WITH_MEMORY, **BLOCK),
+    "Dropout": simple("Dropout", rate=0.3, seed=5),
     "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
     "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
     "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="silu", dropout=0.1),
