@@ -1,7 +1,8 @@
 """The batches of `benchmarks.train`: `(inputs, labels, weights)` in arrays."""
 
 import dataclasses
-import sys
+import itertools
+import tempfile
 
 import numpy as np
 
@@ -20,28 +21,25 @@ def text_batches(options):
     """The first batches of an epoch over a text, by the way they are made."""
     from keras_transformer.tokenization import TokenizerConfig
     from keras_transformer.training.batches import BATCHINGS
-    from keras_transformer.training.config import DataConfig
-    from keras_transformer.training.datasets import load_corpus
-    from keras_transformer.training.pipeline import filtered
-    from keras_transformer.training.tokenizer import PairTokenizer, train_tokenizers
+    from keras_transformer.training.data_config import BatchConfig, PrepareConfig
+    from keras_transformer.training.prepare import prepare
 
-    sizes = {"max_length": LONGEST, "tokens_per_batch": options.tokens_per_batch}
-    buckets = DataConfig(source=options.source, target=options.target, batching="buckets", **sizes)
+    buckets = BatchConfig(tokens_per_batch=options.tokens_per_batch, batching="buckets")
     ways = {
         "packed": dataclasses.replace(buckets, batching="packed"),
         "buckets": buckets,
         "plain": dataclasses.replace(buckets, num_buckets=1),
     }
-    corpus = load_corpus(buckets).train
-    tokenizer_config = TokenizerConfig(vocab_size=options.vocab_size or (VOCAB_SIZE if options.source else 480))
-    tokenizer = PairTokenizer(train_tokenizers(corpus, tokenizer_config))
-    pairs, found = filtered(tokenizer(corpus), buckets)
-    print(found, file=sys.stderr)
+    text = {"source": options.source, "target": options.target, "max_length": LONGEST}
+    tokenizer = TokenizerConfig(vocab_size=options.vocab_size or (VOCAB_SIZE if options.source else 480))
+    with tempfile.TemporaryDirectory() as folder:
+        sides = prepare(PrepareConfig(output=f"{folder}/tokens", tokenizer=tokenizer, **text)).sides("train")
     batches = {}
     for name, config in ways.items():
-        epoch = BATCHINGS[config.batching](pairs, found, config).training(seed=1)
-        batches[name] = list(epoch.take(options.batches).as_numpy_iterator())
-    return batches | {"sorted": sorted_batches(list(pairs.as_numpy_iterator()), options)}
+        epoch = BATCHINGS[config.batching](*sides, config).training(seed=1)
+        batches[name] = list(itertools.islice(epoch, options.batches))
+    pairs = list(zip(*([*np.split(side.ids, side.starts[1:])] for side in sides), strict=True))
+    return batches | {"sorted": sorted_batches(pairs, options)}
 
 
 def sorted_batches(pairs, options):

@@ -3,6 +3,7 @@
 python examples/quickstart.py runs/quickstart
 """
 
+import itertools
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import available_runtimes
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.training.config import DataConfig
+from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.evaluate import evaluate
 
@@ -64,8 +65,8 @@ def main(output: str) -> int:
 
 
 def _held_out(count):
-    pairs = load_corpus(DataConfig(validation_split="test")).validation.take(count).as_numpy_iterator()
-    source, target = zip(*((a.decode(), b.decode()) for a, b in pairs), strict=True)
+    pairs = itertools.islice(load_corpus(DataConfig(validation_split="test")).validation, count)
+    source, target = zip(*pairs, strict=True)
     return list(source), list(target)
 
 

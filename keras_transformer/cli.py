@@ -51,11 +51,7 @@ def train(arguments: list[str]) -> int:
     """Train a model on a dataset or on text files."""
     from keras_transformer.training.config import TrainConfig
 
-    parser = _parser(train)
-    parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
-    parser.add_class_arguments(TrainConfig, skip={"overwrite"})
-    parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
-    config = _dataclass(parser, arguments, TrainConfig)
+    config = _configured(train, TrainConfig, arguments, "replace the model or the run that lies there")
 
     from keras_transformer.training.stopping import Diverged, Interrupted
     from keras_transformer.training.train import train as run
@@ -65,6 +61,18 @@ def train(arguments: list[str]) -> int:
     except (Diverged, Interrupted) as error:
         print(f"keras-transformer train: {error}", file=sys.stderr)
         return error.status
+    return 0
+
+
+def prepare(arguments: list[str]) -> int:
+    """Make a corpus into tokens once, for runs of `train --tokens`."""
+    from keras_transformer.training.data_config import PrepareConfig
+
+    config = _configured(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
+
+    from keras_transformer.training.prepare import prepare as run
+
+    print(f"The tokens are in {run(config).path}", file=sys.stderr)
     return 0
 
 
@@ -192,6 +200,7 @@ def import_marian(arguments: list[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "prepare": prepare,
     "train": train,
     "average": average,
     "translate": translate,
@@ -214,7 +223,12 @@ def _parser(command) -> ArgumentParser:
     )
 
 
-def _dataclass(parser, arguments, dataclass):
+def _configured(command, dataclass, arguments, overwrite):
+    """The dataclass of a command's options, which may stand in a YAML file."""
+    parser = _parser(command)
+    parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
+    parser.add_class_arguments(dataclass, skip={"overwrite"})
+    parser.add_argument("--overwrite", action="store_true", help=overwrite)
     options = parser.instantiate(parser.parse_args(arguments))
     options.pop("config", None)
     return dataclass(**vars(options))

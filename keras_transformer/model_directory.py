@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 #: The shared tokenizer, or the source's and the target's.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
 #: How the names of folders begin in which files are written before they take their place.
-_TEMPORARY = ".tmp-"
+TEMPORARY = ".tmp-"
 
 
 class ModelDirectoryError(ValueError):
@@ -36,6 +36,7 @@ class ModelDirectory:
         self.config_file = self.path / "config.yaml"
         self.model_file = self.path / "model.keras"
         self.checkpoints = self.path / "checkpoints"
+        self.tokens = self.path / "tokens"
         self.logs = self.path / "logs"
         self.curve_file = self.logs / "training_curve.png"
         self.export = self.path / "export"
@@ -150,12 +151,14 @@ class ModelDirectory:
     def _require_no_others(self):
         """Refuses a folder of somebody else's files; those of a run killed at its beginning are ours."""
         found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
-        others = {name for name in found - {*_TOKENIZERS, "logs", "checkpoints"} if not name.startswith(_TEMPORARY)}
+        others = {
+            name for name in found - {*_TOKENIZERS, "logs", "checkpoints", "tokens"} if not name.startswith(TEMPORARY)
+        }
         if others:
             raise ModelDirectoryError(f"{self.path} is not empty and is no model directory")
 
     def clear(self) -> None:
-        """Deletes what a run writes; other files stay."""
+        """Deletes what a run writes, but for the tokens that it begins with; other files stay."""
         for folder in (self.checkpoints, self.logs, self.export):
             shutil.rmtree(folder, ignore_errors=True)
         for name in ("model.keras", *_TOKENIZERS):
@@ -181,8 +184,8 @@ class ModelDirectory:
             os.close(descriptor)
             raise ModelDirectoryError(f"{self.path} is in use by another process") from error
         try:
-            for folder in (self.path, self.checkpoints, self.export):
-                for leftover in folder.glob(f"{_TEMPORARY}*"):  # Of processes that were killed.
+            for folder in (self.path, self.checkpoints, self.tokens, self.export):
+                for leftover in folder.glob(f"{TEMPORARY}*"):  # Of processes that were killed.
                     shutil.rmtree(leftover, ignore_errors=True)
             yield
         finally:
@@ -218,7 +221,7 @@ def replacing(path: Path) -> Iterator[Path]:
         The path to write to, with the same suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
     temporary = folder / path.name
     try:
         yield temporary

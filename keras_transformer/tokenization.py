@@ -139,7 +139,7 @@ class Tokenizer:
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, with the end id.
+        """The ids of each line, with the end id; of many lines on all cores.
 
         Args:
             lines: text.
@@ -147,7 +147,7 @@ class Tokenizer:
         Returns:
             One list of ids a line.
         """
-        return [ids + [EOS_ID] for ids in self._processor.encode(list(lines))]
+        return self._processor.encode(list(lines), add_eos=True)
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of ids, up to its first end or padding.

@@ -1,1 +1,1 @@
-"""Text to trained model directory: data, tokenizer, `fit`, evaluation. Needs TensorFlow."""
+"""Text to trained model directory: data, tokenizer, `fit`, evaluation. On TensorFlow or JAX."""

@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.training.backends import backend
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
@@ -183,6 +184,7 @@ class Checkpoints(keras.callbacks.Callback):
         return time.monotonic() - self.begun >= self.recipe.seconds
 
     def _save(self):
+        backend().reattach(self.model)
         self.divergence.require_finite_weights()
         self.state.seconds = time.monotonic() - self.begun
         self.files.write(self.model, self.state)

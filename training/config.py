@@ -6,64 +6,10 @@ from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.tokenization import TokenizerConfig
+from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least
 
 #: Fields of `TransformerConfig` that the tokenizer decides.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Where the pairs come from, and which of them are used.
-
-    Args:
-        dataset: TensorFlow Datasets name of a translation dataset.
-        data_dir: where TensorFlow Datasets keeps its data. Default: its own.
-        reverse: translate from the dataset's second language to its first.
-        train_split: TFDS split to train on.
-        validation_split: TFDS split to validate on.
-        source: a text file or a list of them to train on, plain or .gz, one sentence a line, instead of
-            `dataset`.
-        target: the same lines in the other language.
-        validation_source: a text file or a list of them to validate on. Default: every hundredth line of the training
-            files, 2,000 at most, is held out.
-        validation_target: the same lines in the other language.
-        max_length: pairs with more subwords than this on a side, the end counted, are left out.
-        max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
-            by more than 10, are left out.
-        tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
-        batching: how pairs are put into rows: one each, in batches of about one length (`buckets`), or several, in
-            batches of one shape with hardly any padding (`packed`).
-        num_buckets: of `buckets`: lengths that batches are padded to; each is one shape to compile.
-
-    Raises:
-        ValueError: naming the argument that is wrong.
-    """
-
-    dataset: str = "number_words/en_de"
-    data_dir: str | None = None
-    reverse: bool = False
-    train_split: str = "train"
-    validation_split: str = "validation"
-    source: list[str] | str | None = None
-    target: list[str] | str | None = None
-    validation_source: list[str] | str | None = None
-    validation_target: list[str] | str | None = None
-    max_length: int = 256
-    max_length_ratio: float = 4.0
-    tokens_per_batch: int = 4096
-    batching: Literal["buckets", "packed"] = "buckets"
-    num_buckets: int = 4
-
-    def __post_init__(self):
-        for one, other in (("source", "target"), ("validation_source", "validation_target")):
-            for name in (one, other):
-                object.__setattr__(self, name, _as_list(getattr(self, name)))
-            sizes = len(getattr(self, one)), len(getattr(self, other))
-            if sizes[0] != sizes[1]:
-                raise ValueError(f"`{one}` and `{other}` must name as many files. Received: {sizes[0]} and {sizes[1]}")
-        if self.validation_source and not self.source:
-            raise ValueError("`validation_source` goes with `source`; a dataset has its `validation_split`")
-        _at_least(self, max_length=2, max_length_ratio=1, num_buckets=1, tokens_per_batch=self.max_length)
 
 
 _ModelFields = dataclasses.make_dataclass(
@@ -167,8 +113,8 @@ class RecipeConfig:
         return math.inf if self.max_time is None else 60.0 * self.max_time
 
     def __post_init__(self):
-        _at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        _at_least(self, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
+        at_least(self, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
         for name in ("max_time", "peak_learning_rate"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -182,12 +128,14 @@ class RecipeConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig(DataConfig):
-    """One training run; besides its own options it has those of `DataConfig`.
+class TrainConfig(BatchConfig, DataConfig):
+    """One training run; besides its own options it has those of `DataConfig` and `BatchConfig`.
 
     Args:
         output: the model directory to write.
         overwrite: replace the model or the other run that lies there.
+        tokens: a folder that `keras-transformer prepare` has made, instead of `dataset` or `source`; the options of the
+            data and the `tokenizer` are then that folder's, and not to be given.
         init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
             that directory's, and `model` and `tokenizer` are not to be given.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
@@ -204,6 +152,7 @@ class TrainConfig(DataConfig):
 
     output: str
     overwrite: bool = False
+    tokens: str | None = None
     init_from: str | None = None
     devices: str | None = None
     tokens_per_device: int | None = None
@@ -212,18 +161,42 @@ class TrainConfig(DataConfig):
     recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
 
     def __post_init__(self):
-        super().__post_init__()
-        _at_least(self, tokens_per_device=self.max_length)
+        DataConfig.__post_init__(self)
+        BatchConfig.__post_init__(self)
+        if self.tokens:
+            self._require_no_data()
+        else:
+            self.require_room(self.max_length)
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError("`init_from` brings its own model and tokenizer; leave `model` and `tokenizer` out")
 
+    def _require_no_data(self):
+        default = DataConfig()
+        names = [field.name for field in dataclasses.fields(default)]
+        given = [name for name in names if getattr(self, name) != getattr(default, name)]
+        if self.tokenizer != TokenizerConfig():
+            given.append("tokenizer")
+        if given:
+            names = ", ".join(f"`{name}`" for name in given)
+            raise ValueError(f"`tokens` bring their own data; leave {names} out. Received: tokens={self.tokens!r}")
+
+    def require_room(self, longest: int) -> None:
+        """Checks that the longest sentence has room in a batch, and on a device.
+
+        Args:
+            longest: its subwords, at most.
+
+        Raises:
+            ValueError: if it has not.
+        """
+        at_least(self, tokens_per_batch=longest, tokens_per_device=longest)
+
     def record(self) -> dict:
         """What identifies the run: everything but where it writes and on what it computes."""
-        return {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if name not in ("output", "overwrite", "devices", "tokens_per_device")
-        }
+        left_out = {"output", "overwrite", "devices", "tokens_per_device"}
+        if self.tokens:  # They know.
+            left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in left_out}
 
     def parts(self, replicas: int) -> int:
         """Passes that a device makes over its share of a batch.
@@ -233,14 +206,3 @@ class TrainConfig(DataConfig):
         """
         at_once = replicas * (self.tokens_per_device or self.tokens_per_batch)
         return -(-self.tokens_per_batch // at_once)
-
-
-def _as_list(paths):
-    return [paths] if isinstance(paths, str) else list(paths or [])
-
-
-def _at_least(config, **smallest):
-    for name, bound in smallest.items():
-        value = getattr(config, name)
-        if value is not None and value < bound:
-            raise ValueError(f"`{name}` must be at least {bound}. Received: {name}={value}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import shutil
 import sys
 
 from keras_transformer.config import TransformerConfig
@@ -16,6 +17,8 @@ def finish(
     config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
 ) -> None:
     """Writes the model that translates, and the training's curve where matplotlib is installed; marks it as finished.
+
+    The run's own tokens go: nothing needs them any more.
 
     Args:
         config: the `TrainConfig`.
@@ -41,3 +44,5 @@ def finish(
         "weights_of_steps": steps,
     }
     directory.write_record(record, finished=True)
+    if not config.tokens:
+        shutil.rmtree(directory.tokens, ignore_errors=True)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
@@ -15,16 +14,14 @@ from keras_transformer.models import Transformer
 from keras_transformer.optimizers import Adam
 from keras_transformer.saving import load_model
 from keras_transformer.schedules import WarmupInverseSqrt
-from keras_transformer.training.accumulation import accumulate
 from keras_transformer.training.averaging import AverageInValidations
-from keras_transformer.training.batches import BucketedBatches, PackedBatches
+from keras_transformer.training.backends import Devices, backend
+from keras_transformer.training.batches import Batches
 from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
-from keras_transformer.training.pipeline import Statistics
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
-from keras_transformer.training.tokenizer import PairTokenizer
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 #: A batch whose loss is so many times that of guessing, log(vocabulary), has run away.
@@ -36,10 +33,8 @@ _SCALARS_EVERY = 10
 class Run(NamedTuple):
     """The data of a run, ready for `fit`."""
 
-    tokenizer: PairTokenizer  # Held because the datasets need it alive.
-    batches: BucketedBatches | PackedBatches
-    validation: tf.data.Dataset
-    statistics: Statistics
+    batches: Batches
+    validation: Batches
     total: int  # steps of the whole training
     bleu: ValidationBleu | None
     parts: int  # passes of a device over its share of a batch
@@ -70,7 +65,7 @@ def learning_rate(recipe, d_model: int, total: int) -> keras.optimizers.schedule
     )
 
 
-def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, strategy: tf.distribute.Strategy):
+def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, devices: Devices):
     """Trains from the last whole checkpoint, or from the start, to the finished model.
 
     Args:
@@ -78,7 +73,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
         directory: where checkpoints and model go.
         run: the data.
         built: configuration of the model.
-        strategy: the devices.
+        devices: what it runs on.
 
     Raises:
         Interrupted: if the process was told to stop; a checkpoint is saved.
@@ -89,13 +84,13 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
     recipe = config.recipe
     files = CheckpointFiles(directory.checkpoints, recipe.checkpoint_every, recipe.keep, recipe.best_by)
     state = files.last_whole()
-    with strategy.scope():
+    with devices.scope():
         model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)
-    accumulate(model, run.parts)
-    model.jit_compile = strategy.num_replicas_in_sync == 1 if recipe.xla is None else recipe.xla
+    backend().accumulate(model, run.parts)
+    model.jit_compile = backend().jit_compile(recipe.xla, devices.count)
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
     every = recipe.validate_every or run.batches.steps
-    tokens_per_step = run.statistics.target_tokens / run.batches.steps
+    tokens_per_step = run.batches.tokens / run.batches.steps
     progress = Progress(run.total, state.step, tokens_per_step, recipe.seconds - state.seconds)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with progress.bar, StopRequest() as request:
@@ -112,13 +107,12 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, s
 
 
 def _fit_part(model, part, run, seed, callbacks):
-    epoch, done = divmod(part.start, run.batches.steps)
     model.fit(
-        run.batches.training(seed, epoch).skip(done),
+        backend().training_data(run.batches, seed, part.start),
         initial_epoch=part.first,
         epochs=part.last,
         steps_per_epoch=part.steps,
-        validation_data=run.validation,
+        validation_data=backend().validation_data(run.validation),
         callbacks=callbacks,
         shuffle=False,
         verbose=0,

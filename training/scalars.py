@@ -1,12 +1,17 @@
 """What TensorBoard shows of a run."""
 
+import os
 import time
 from pathlib import Path
 
 import keras
-import tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from keras_transformer.optimizers import adam_of
+from keras_transformer.training.backends import backend
 from keras_transformer.training.checkpoints import TrainingState
 
 
@@ -25,9 +30,7 @@ class Scalars(keras.callbacks.Callback):
 
     def __init__(self, folder: Path, state: TrainingState, every: int, tokens_per_step: float):
         super().__init__()
-        self.training, self.validation = (
-            tf.summary.create_file_writer(str(folder / name)) for name in ("train", "validation")
-        )
+        self.training, self.validation = (EventFile(folder / name) for name in ("train", "validation"))
         self.state = state
         self.every = every
         self.tokens_per_step = tokens_per_step
@@ -40,22 +43,50 @@ class Scalars(keras.callbacks.Callback):
             self._write_training(logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._write(self.validation, {name[4:]: value for name, value in logs.items() if name.startswith("val_")})
+        values = {name[4:]: value for name, value in logs.items() if name.startswith("val_")}
+        self.validation.write(self.state.step, values)
 
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
         self.since = self.state.step, now
+        backend().reattach(self.model)
         adam = adam_of(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.state.step > step:
             values["tokens_per_second"] = (self.state.step - step) * self.tokens_per_step / (now - begun)
-        self._write(self.training, values)
+        self.training.write(self.state.step, values)
 
-    def _write(self, writer, values):
+
+class EventFile:
+    """A file of scalars as TensorBoard reads them, written without TensorFlow; it is made with the first ones.
+
+    Args:
+        folder: where it is made, under a name of its own.
+    """
+
+    def __init__(self, folder: Path):
+        self.path = folder / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Adds scalars.
+
+        Args:
+            step: the update they are of.
+            values: by their names.
+
+        Raises:
+            OSError: if they cannot be written.
+        """
+        summaries = [scalar_pb(name, float(value)) for name, value in values.items()]
+        summary = Summary(value=[value for found in summaries for value in found.value])
         try:
-            with writer.as_default(step=self.state.step):
-                for name, value in values.items():
-                    tf.summary.scalar(name, float(value))
-            writer.flush()
-        except tf.errors.OpError as error:  # That there is no space, among others.
-            raise OSError(f"The logs for TensorBoard cannot be written: {error.message}") from error
+            if not self.path.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._append(Event(wall_time=time.time(), file_version="brain.Event:2"))
+            self._append(Event(wall_time=time.time(), step=step, summary=summary))
+        except OSError as error:  # That there is no space, among others.
+            raise OSError(f"The logs for TensorBoard cannot be written: {error}") from error
+
+    def _append(self, event):
+        with open(self.path, "ab") as file:
+            RecordWriter(file).write(event.SerializeToString())

@@ -1,21 +1,23 @@
 """One training run: text in, model directory out."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.backends import backend
 from keras_transformer.training.batches import BATCHINGS
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
-from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.fit import Run, fit, learning_rate
-from keras_transformer.training.pipeline import filtered
-from keras_transformer.training.tokenizer import PairTokenizer, train_tokenizers
+from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
+from keras_transformer.training.token_directory import SPLITS, TokenDirectory
+from keras_transformer.training.tokenizer import train_tokenizers
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 
@@ -37,66 +39,77 @@ def train(config: TrainConfig) -> ModelDirectory:
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
     directory.is_begun(config.record(), config.overwrite)
-    strategy = make_strategy(config.devices)
-    # Before any tokenizer is made: seeding clears TensorFlow's kernels, and the tokenizers with them.
+    devices = backend().make_devices(config.devices)
+    backend().jit_compile(config.recipe.xla, devices.count)  # Refused before anything is written, as what follows.
     keras.utils.set_random_seed(config.recipe.seed)
-    corpus = load_corpus(config)
     with directory.locked():
         resuming = directory.is_begun(config.record(), config.overwrite)
-        models = _tokenizers(config, directory, corpus, resuming)
-        transformer_config = _transformer_config(config, models)
-        run = _prepare(config, corpus, models, strategy.num_replicas_in_sync)
-        learning_rate(config.recipe, transformer_config.d_model, run.total)  # Refused before anything is written.
+        with _tokens(config, directory, resuming) as tokens:
+            built = _transformer_config(config, tokens)
+            run = _prepare(config, tokens, devices.count)
+            learning_rate(config.recipe, built.d_model, run.total)
+            state = {"tokens_sha256": tokens.record()["sha256"], "batches": run.batches.shapes}
+            if resuming and state != {name: directory.record().get(name) for name in state}:
+                raise ModelDirectoryError(f"{directory.path} holds an unfinished run that was begun with other tokens")
+            models = tokens.tokenizer_models()
         if not resuming:
             directory.clear()
             directory.write_tokenizers(models)
-            directory.write_record({**config.record(), "batches": run.batches.shapes}, finished=False)
-        elif directory.record()["batches"] != run.batches.shapes:
-            raise ValueError("The run was begun with other data: its batches had other sizes")
-        fit(config, directory, run, transformer_config, strategy)
+            directory.write_record({**config.record(), **state}, finished=False)
+        fit(config, directory, run, built, devices)
     return directory
 
 
-def _tokenizers(config, directory, corpus, resuming):
-    existing = directory if resuming else ModelDirectory(config.init_from) if config.init_from else None
-    if existing is None:
-        return train_tokenizers(corpus.train, config.tokenizer)
-    if not resuming:
-        existing.require_finished()
-    return tuple(Tokenizer(path).model for path in dict.fromkeys(existing.tokenizer_files))
+@contextlib.contextmanager
+def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
+    """The tokens that are given, or lie there; or new ones, which take their place when the block ends well."""
+    if config.tokens:
+        tokens = TokenDirectory(config.tokens)
+        config.require_room(tokens.record()["data"]["max_length"])
+        yield tokens
+        return
+    tokens = TokenDirectory(directory.tokens)
+    if resuming and tokens.record_file.exists() and tokens.record()["data"] == data_options(config):
+        yield tokens
+        return
+    corpus = load_corpus(config)
+    models = directory.tokenizer_models() if resuming else None
+    if config.init_from and not resuming:
+        models = finished_tokenizers(config.init_from)
+    with tokens.replacing() as temporary:
+        write_tokens(temporary, corpus, models or train_tokenizers(corpus.train, config.tokenizer), config)
+        yield temporary
 
 
-def _prepare(config, corpus, models, replicas) -> Run:
-    tokenizer = PairTokenizer(models)
-    train, statistics = filtered(tokenizer(corpus.train), config)
-    validation, validation_statistics = filtered(tokenizer(corpus.validation), config)
-    _say(f"training: {statistics}", f"validation: {validation_statistics}")
+def _prepare(config, tokens, replicas) -> Run:
+    statistics = {split: tokens.statistics(split) for split in SPLITS}
+    _say(f"training: {statistics['train']}", f"validation: {statistics['validation']}")
     parts = config.parts(replicas)
     make_batches = BATCHINGS[config.batching]
-    batches = make_batches(train, statistics, config, multiple=replicas * parts)
-    validation_batches = make_batches(validation, validation_statistics, config, multiple=replicas)
+    batches = make_batches(*tokens.sides("train"), config, multiple=replicas * parts)
     shapes = ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
     passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
     _say(f"batches: {shapes}{passes}; {batches.padding:.0%} of the target is padding")
     sentences = config.recipe.bleu_sentences
+    tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     return Run(
-        tokenizer,
         batches,
-        # Of known size: Keras warns of data that end unannounced.
-        validation_batches.validation().apply(tf.data.experimental.assert_cardinality(validation_batches.steps)),
-        statistics,
+        make_batches(*tokens.sides("validation"), config, multiple=replicas),
         min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize),
-        ValidationBleu(tuple(map(Tokenizer, models)), corpus.validation, sentences) if sentences else None,
+        ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
         parts,
     )
 
 
-def _transformer_config(config, models) -> TransformerConfig:
+def _transformer_config(config, tokens) -> TransformerConfig:
+    models, max_length = tokens.tokenizer_models(), tokens.record()["data"]["max_length"]
+    if config.init_from and models != finished_tokenizers(config.init_from):
+        raise ValueError(f"`tokens` must be made with the tokenizer of `init_from`. Received: tokens={config.tokens}")
     built = _from_directory(config.init_from) if config.init_from else _from_tokenizers(config.model, models)
-    if built.max_length is not None and built.max_length < config.max_length:
+    if built.max_length is not None and built.max_length < max_length:
         raise ValueError(
             f"`model.max_length` must be at least `max_length`, the longest side of a pair. "
-            f"Received: model.max_length={built.max_length}, max_length={config.max_length}"
+            f"Received: model.max_length={built.max_length}, max_length={max_length}"
         )
     return built
 

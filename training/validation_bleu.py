@@ -1,7 +1,8 @@
 """BLEU of validation sentences during training."""
 
+from collections.abc import Sequence
+
 import keras
-import tensorflow as tf
 
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.tokenization import Tokenizer
@@ -25,18 +26,14 @@ class ValidationBleu(keras.callbacks.Callback):
 
     Args:
         tokenizers: of the source and of the target, or the shared one.
-        pairs: dataset of `(source, target)` strings; its first ones are used.
-        sentences: how many.
+        source: the sentences.
+        target: their translations.
     """
 
-    def __init__(self, tokenizers: tuple[Tokenizer, ...], pairs: tf.data.Dataset, sentences: int):
+    def __init__(self, tokenizers: tuple[Tokenizer, ...], source: Sequence[str], target: Sequence[str]):
         super().__init__()
         self.tokenizers = tokenizers
-        texts = [
-            [side.decode("utf-8", errors="replace") for side in pair]
-            for pair in pairs.take(sentences).as_numpy_iterator()
-        ]
-        self.source, self.target = zip(*texts, strict=True)
+        self.source, self.target = source, target
 
     def on_test_end(self, logs=None):
         translator = _GreedyTranslator(self.tokenizers, self.model)

@@ -11,46 +11,42 @@ import sys
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
-from keras_transformer.training.accumulation import accumulate
+from keras_transformer.training.backends import backend
 from keras_transformer.training.batches import BATCHINGS
-from keras_transformer.training.config import DataConfig
-from keras_transformer.training.devices import make_strategy
-from keras_transformer.training.pipeline import filtered
+from keras_transformer.training.data_config import BatchConfig
+from keras_transformer.training.rows import TokenSide
 
 folder, batching, tokens_per_batch, replicas, *numbers_of_parts = *sys.argv[1:3], *map(int, sys.argv[3:])
-strategy = make_strategy(",".join(f"CPU:{i}" for i in range(replicas)))
-assert strategy.num_replicas_in_sync == replicas
+devices = backend().make_devices(",".join(f"CPU:{i}" for i in range(replicas)))
+assert devices.count == replicas
 keras.utils.set_random_seed(1)
 rng = np.random.default_rng(3)
-sizes = rng.integers(2, 15, (53, 2))
-rows = [[np.append(rng.integers(4, 40, size - 1), 3).astype("int32") for size in pair] for pair in sizes]
-spec = tf.TensorSpec([None], tf.int32)
-pairs = tf.data.Dataset.from_generator(lambda: iter(map(tuple, rows)), output_signature=(spec, spec))
-data = DataConfig(max_length=14, tokens_per_batch=tokens_per_batch, batching=batching, num_buckets=2)
-pairs, statistics = filtered(pairs, data)
+sizes = rng.integers(2, 15, (2, 53))
+rows = [[np.append(rng.integers(4, 40, size - 1), 3) for size in side] for side in sizes]
+sides = [TokenSide(np.concatenate(ids), lengths) for ids, lengths in zip(rows, sizes)]
+data = BatchConfig(tokens_per_batch=tokens_per_batch, batching=batching, num_buckets=2)
 config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0)
 initial = Transformer(config).get_weights()
 
 
 for parts in numbers_of_parts:
-    with strategy.scope():
+    with devices.scope():
         model = Transformer(config)
         model.set_weights(initial)
         model.compile(
             Adam(0.02, epsilon=1e-3), loss=LabelSmoothedCrossEntropy(0.1),
-            weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=False,
+            weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
-    accumulate(model, parts)
-    batches = BATCHINGS[batching](pairs, statistics, data, multiple=replicas * parts)
-    validation = batches.validation().apply(tf.data.experimental.assert_cardinality(batches.steps))
+    backend().accumulate(model, parts)
+    batches = BATCHINGS[batching](*sides, data, multiple=replicas * parts)
     history = model.fit(
-        batches.training(seed=1), steps_per_epoch=10, epochs=2, verbose=0, validation_data=validation
+        backend().training_data(batches, seed=1, first_step=0), steps_per_epoch=10, epochs=2, verbose=0,
+        validation_data=backend().validation_data(batches),
     ).history
     assert int(model.optimizer.iterations.numpy()) == 20
     np.savez(f"{folder}/{replicas}-{parts}.npz", *model.get_weights())
@@ -71,8 +67,9 @@ def folder(tmp_path_factory):
 def trained(run_python, folder):
     """What trainings on so many devices say, and their weights."""
 
-    def trained(batching, replicas, *numbers_of_parts):
-        lines = run_python(PROGRAM, folder, *batching, replicas, *numbers_of_parts).splitlines()
+    def trained(backend, batching, replicas, *numbers_of_parts):
+        environment = {"KERAS_BACKEND": backend}
+        lines = run_python(PROGRAM, folder, *batching, replicas, *numbers_of_parts, **environment).splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{")]
         return said, [list(np.load(folder / f"{replicas}-{parts}.npz").values()) for parts in numbers_of_parts]
 
@@ -80,16 +77,19 @@ def trained(run_python, folder):
 
 
 @pytest.mark.parametrize(
-    ("batching", "replicas"),
+    ("backend", "batching", "replicas"),
     [
-        (("buckets", 60), 2),
-        pytest.param(("buckets", 60), 4, marks=pytest.mark.slow),
-        pytest.param(("packed", 192), 2, marks=pytest.mark.slow),
+        ("tensorflow", ("buckets", 60), 2),
+        pytest.param("tensorflow", ("buckets", 60), 4, marks=pytest.mark.slow),
+        pytest.param("tensorflow", ("packed", 192), 2, marks=pytest.mark.slow),
+        pytest.param("jax", ("buckets", 60), 2, marks=pytest.mark.slow),
+        pytest.param("jax", ("packed", 192), 4, marks=pytest.mark.slow),
     ],
 )
-def test_replicas_and_accumulation_learn_what_one_device_does(trained, batching, replicas):
-    (one, *others), (weights, *other_weights) = trained(batching, 1, 1, 3)
-    more, more_weights = trained(batching, replicas, 1, 2)
+def test_replicas_and_accumulation_learn_what_one_device_does(trained, backend, batching, replicas):
+    pytest.importorskip(backend)
+    (one, *others), (weights, *other_weights) = trained(backend, batching, 1, 1, 3)
+    more, more_weights = trained(backend, batching, replicas, 1, 2)
     assert 2 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
     assert any(rows % 8 for rows in one["rows"])  # So that some batches must be filled to be divided.
     for other in others + more:

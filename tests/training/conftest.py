@@ -2,25 +2,21 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+
+from keras_transformer.training.rows import TokenSide
 
 
 @pytest.fixture(scope="session")
-def pairs_of():
-    """A dataset of pairs with these lengths; the first id tells one pair from another, 3 ends each side."""
+def sides_of():
+    """Pairs with these lengths; the first id tells one pair from another, 3 ends each side."""
 
-    def pairs_of(lengths):
-        sides = [
-            [np.array([10 + i] * (size[side] - 1) + [3], "int32") for i, size in enumerate(lengths)] for side in (0, 1)
-        ]
+    def sides_of(lengths):
+        return tuple(
+            TokenSide(np.concatenate([[10 + i] * (size - 1) + [3] for i, size in enumerate(sizes)]), sizes)
+            for sizes in np.array(lengths, "int32").T
+        )
 
-        def generate():
-            yield from zip(*sides, strict=True)
-
-        spec = tf.TensorSpec([None], tf.int32)
-        return tf.data.Dataset.from_generator(generate, output_signature=(spec, spec))
-
-    return pairs_of
+    return sides_of
 
 
 @pytest.fixture(scope="session")

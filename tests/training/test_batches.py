@@ -3,20 +3,24 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.training.batches import BATCHINGS
-from keras_transformer.training.config import DataConfig
-from keras_transformer.training.pipeline import filtered
+from keras_transformer.training.batches import BATCHINGS, BucketedBatches, PackedBatches
+from keras_transformer.training.data_config import BatchConfig
 
-CONFIG = DataConfig(max_length=20, tokens_per_batch=128, num_buckets=3)
+CONFIG = BatchConfig(tokens_per_batch=128, num_buckets=3)
 
 
 @pytest.fixture(scope="module", params=BATCHINGS)
-def batches(request, pairs_of, random_lengths):
-    return BATCHINGS[request.param](*filtered(pairs_of(random_lengths), CONFIG), CONFIG, multiple=3)
+def batches(request, sides_of, random_lengths):
+    return BATCHINGS[request.param](*sides_of(random_lengths), CONFIG, multiple=3)
 
 
-def first(dataset, count):
-    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+@pytest.fixture(scope="module")
+def bucketed(sides_of, random_lengths):
+    return BucketedBatches(*sides_of(random_lengths), BatchConfig(tokens_per_batch=60, num_buckets=3))
+
+
+def first(batches, count):
+    return list(itertools.islice(batches, count))
 
 
 def pair_numbers(batches):
@@ -45,32 +49,44 @@ def test_the_seed_decides_the_order(batches):
     assert equal(one, again) and not equal(one, other)
 
 
-@pytest.mark.parametrize(("epoch", "done"), [(0, 4), (1, 0), (2, 3)])
-def test_skipping_continues_exactly(batches, epoch, done):
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_training_begins_at_any_step(batches, epoch, done):
     start = epoch * batches.steps + done
     whole = first(batches.training(seed=1), start + 5)
-    assert equal(first(batches.training(1, epoch).skip(done), 5), whole[start:])
+    assert equal(first(batches.training(1, start), 5), whole[start:])
+
+
+def test_no_earlier_batch_is_made(batches, monkeypatch):
+    made = []
+    laid_out = type(batches)._laid_out
+    monkeypatch.setattr(
+        type(batches), "_laid_out", lambda self, order, number: made.append(number) or laid_out(self, order, number)
+    )
+    first(batches.training(1, 10**9 * batches.steps + 2), 1)
+    assert made == [2]
 
 
 def test_the_weights_sum_to_the_slots_and_are_equal_on_real_tokens(batches):
     for _, labels, weights in first(batches.training(seed=1), batches.steps):
-        assert len(labels) % 3 == 0
+        assert len(labels) % 3 == 0 and weights.dtype == np.float32
         assert weights.sum() == pytest.approx(labels.size, rel=1e-5)
         np.testing.assert_allclose(weights, (labels != 0) * labels.size / (labels != 0).sum(), rtol=1e-6)
 
 
 def test_validation_is_one_pass_with_weights_of_0_and_1(batches, random_lengths):
-    one, again = (list(batches.validation().as_numpy_iterator()) for _ in range(2))
+    one, again = (list(batches.validation()) for _ in range(2))
     assert len(one) == batches.steps and equal(one, again)
     assert sorted(pair_numbers(one)) == list(range(len(random_lengths)))
     assert all(np.array_equal(weights, labels != 0) for _, labels, weights in one)
 
 
-def test_padding_is_the_share_of_empty_places(pairs_of, random_lengths):
-    for make in BATCHINGS.values():
-        batches = make(*filtered(pairs_of(random_lengths), CONFIG), CONFIG)
-        found = np.concatenate([labels.ravel() for _, labels, _ in batches.validation().as_numpy_iterator()])
-        assert batches.padding == pytest.approx((found == 0).mean())
+@pytest.mark.parametrize("make", BATCHINGS.values(), ids=BATCHINGS)
+def test_padding_is_the_share_of_empty_places(sides_of, random_lengths, make):
+    batches = make(*sides_of(random_lengths), CONFIG)
+    found = np.concatenate([labels.ravel() for _, labels, _ in batches.validation()])
+    assert batches.padding == pytest.approx((found == 0).mean())
+    assert batches.tokens == (found != 0).sum()
 
 
 def test_the_shapes_are_those_that_come(batches):
@@ -78,9 +94,63 @@ def test_the_shapes_are_those_that_come(batches):
         (-(-rows // 3) * 3, length)
         for length, rows in zip(batches.shapes["lengths"], batches.shapes["rows"], strict=True)
     }
-    assert {labels.shape for _, labels, _ in first(batches.training(seed=1), batches.steps)} == shapes
+    found = first(batches.training(seed=1), batches.steps)
+    assert {x.shape for inputs, *rest in found for x in (*inputs.values(), *rest)} == shapes
+    assert batches.static_shape == (*shapes, (None, None))[len(shapes) > 1 and -1]
+    assert all(tuple(inputs) == batches.inputs for inputs, *_ in found)
 
 
-def test_packed_rows_are_long_enough_to_be_full(pairs_of):
-    packed = BATCHINGS["packed"](*filtered(pairs_of(50 * [(4, 4)]), CONFIG), CONFIG)
-    assert packed.shapes == {"lengths": [64], "rows": [2]}
+def test_the_longest_sentence_needs_room(sides_of):
+    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 9, .* Received: tokens_per_batch=8"):
+        BucketedBatches(*sides_of([(2, 9), (3, 3)]), BatchConfig(tokens_per_batch=8))
+
+
+def test_packed_rows_are_long_enough_to_be_full(sides_of):
+    assert PackedBatches(*sides_of(50 * [(4, 4)]), CONFIG).shapes == {"lengths": [64], "rows": [2]}
+
+
+def test_every_batch_has_the_least_of_the_lengths(bucketed):
+    for inputs, labels, _ in first(bucketed.training(seed=1), bucketed.steps):
+        longest = max((inputs["source"] != 0).sum(1).max(), (labels != 0).sum(1).max())
+        assert min(length for length in bucketed.shapes["lengths"] if length >= longest) == labels.shape[1]
+
+
+def test_the_buckets_are_mixed(sides_of):
+    batches = BucketedBatches(*sides_of(40 * [(3, 3), (9, 9)]), BatchConfig(tokens_per_batch=18, num_buckets=2))
+    lengths = [labels.shape[1] for _, labels, _ in first(batches.training(seed=1), batches.steps)]
+    assert set(lengths) == {3, 9}
+    assert sum(a != b for a, b in itertools.pairwise(lengths)) > 5
+
+
+def test_the_last_batch_of_a_bucket_is_filled_with_rows_of_no_weight(bucketed):
+    filled = 0
+    for inputs, labels, weights in first(bucketed.training(seed=1), bucketed.steps):
+        empty = inputs["source"][:, 0] == 0
+        filled += empty.any()
+        assert not inputs["source"][empty].any() and not inputs["target"][empty].any()
+        assert not labels[empty].any() and not weights[empty].any()
+    assert 0 < filled <= len(bucketed.shapes["lengths"])
+
+
+@pytest.mark.parametrize("make", BATCHINGS.values(), ids=BATCHINGS)
+@pytest.mark.parametrize("multiple", [2, 4, 7])
+def test_batches_that_are_computed_in_parts_hold_the_same_pairs(sides_of, random_lengths, make, multiple):
+    whole, filled = (make(*sides_of(random_lengths), CONFIG, multiple=n) for n in (1, multiple))
+    for ours, theirs in zip(
+        first(filled.training(1), filled.steps), first(whole.training(1), whole.steps), strict=True
+    ):
+        rows = len(theirs[1])
+        assert len(ours[1]) == -(-rows // multiple) * multiple
+        assert equal([({k: v[:rows] for k, v in ours[0].items()}, ours[1][:rows])], [theirs[:2]])
+        assert not ours[1][rows:].any() and not ours[2][rows:].any()
+
+
+def test_target_is_the_labels_shifted_right(bucketed):
+    for inputs, labels, _ in first(bucketed.training(seed=1), bucketed.steps):
+        for source, target, label in zip(inputs["source"], inputs["target"], labels, strict=True):
+            size = (label != 0).sum()
+            if size:
+                assert source[source != 0][-1] == 3
+                np.testing.assert_array_equal(target[:size], [2, *label[: size - 1]])
+                assert label[size - 1] == 3 and 3 not in label[: size - 1]
+                assert not target[size:].any() and not label[size:].any()

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.training.pipeline import Buckets
+from keras_transformer.training.buckets import Buckets
 
 
 def padded_size(histogram, lengths):
@@ -43,13 +43,3 @@ def test_rows_fill_the_batch():
 
 def test_a_row_at_least():
     assert Buckets.fit(np.array([0, 0, 0, 0, 5]), 1, 3).rows == (1,)
-
-
-@pytest.mark.parametrize(("count", "steps"), [(0, 0), (1, 1), (8, 1), (9, 2), (16, 2)])
-def test_steps_count_the_filled_batch(count, steps):
-    buckets = Buckets(lengths=(5, 9), rows=(8, 4))
-    histogram = np.zeros(10, int)
-    histogram[3:6] = [count // 2, 0, count - count // 2]
-    histogram[9] = 4
-    assert buckets.steps(histogram) == steps + 1
-    assert buckets.slots(histogram) == steps * 8 * 5 + 4 * 9

@@ -4,7 +4,8 @@ import pytest
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.tokenization import TokenizerConfig
-from keras_transformer.training.config import DataConfig, ModelConfig, RecipeConfig, TrainConfig
+from keras_transformer.training.config import ModelConfig, RecipeConfig, TrainConfig
+from keras_transformer.training.data_config import BatchConfig, DataConfig, PrepareConfig
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,6 @@ from keras_transformer.training.config import DataConfig, ModelConfig, RecipeCon
         ({"validation_source": "a", "validation_target": "b"}, "`validation_source` goes with `source`"),
         ({"max_length": 1}, "`max_length` must be at least 2. Received: max_length=1"),
         ({"max_length_ratio": 0.5}, "`max_length_ratio` must be at least 1"),
-        ({"num_buckets": 0}, "`num_buckets` must be at least 1. Received: num_buckets=0"),
-        ({"tokens_per_batch": 255}, "`tokens_per_batch` must be at least 256. Received: tokens_per_batch=255"),
     ],
 )
 def test_data_out_of_range(options, message):
@@ -102,6 +101,39 @@ def test_passes_over_a_batch(tokens_per_device, replicas, parts):
     assert config.parts(replicas) == parts
 
 
-def test_a_device_takes_a_pair_at_least():
-    with pytest.raises(ValueError, match="`tokens_per_device` must be at least 256. Received: tokens_per_device=255"):
-        TrainConfig(output="a", tokens_per_device=255)
+@pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_device"])
+def test_the_longest_pair_needs_room(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 256. Received: {name}=255"):
+        TrainConfig(output="a", **{name: 255})
+    config = TrainConfig(output="a", tokens="b", **{name: 255})  # How long it is, the tokens will tell.
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 300. Received: {name}=255"):
+        config.require_room(300)
+
+
+def test_buckets_out_of_range():
+    with pytest.raises(ValueError, match="`num_buckets` must be at least 1. Received: num_buckets=0"):
+        BatchConfig(num_buckets=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"source": "a", "target": "b"}, "`source`, `target`"),
+        ({"dataset": "wmt14_translate/de-en", "max_length": 99}, "`dataset`, `max_length`"),
+        ({"tokenizer": TokenizerConfig(vocab_size=300)}, "`tokenizer`"),
+    ],
+)
+def test_tokens_bring_their_own_data(options, names):
+    with pytest.raises(ValueError, match=f"`tokens` bring their own data; leave {names} out. Received: tokens='b'"):
+        TrainConfig(output="a", tokens="b", **options)
+
+
+def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
+    record = TrainConfig(output="a", tokens="b", num_buckets=2).record()
+    assert record["tokens"] == "b" and record["num_buckets"] == 2
+    assert not {"dataset", "source", "max_length", "tokenizer"} & set(record)
+
+
+def test_tokens_for_fine_tuning_bring_their_own_subwords():
+    with pytest.raises(ValueError, match="`init_from` brings its own tokenizer; leave `tokenizer` out"):
+        PrepareConfig(output="a", init_from="b", tokenizer=TokenizerConfig(vocab_size=300))

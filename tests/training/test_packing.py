@@ -1,56 +1,36 @@
+import itertools
+
 import numpy as np
 import pytest
 
-from keras_transformer.training.packing import Packing, TokenSide
+from keras_transformer.training.batches import PackedBatches
+from keras_transformer.training.data_config import BatchConfig
+from keras_transformer.training.packing import Packing
 
-LENGTH, ROWS = 21, 4
+LENGTH, ROWS = 64, 4
 
 
-def sides_of(lengths):
-    """Pairs with these lengths; the first id tells one pair from another, 3 ends each side."""
-    return [
-        TokenSide(np.concatenate([[10 + i] * (size - 1) + [3] for i, size in enumerate(sizes)]), sizes)
-        for sizes in np.array(lengths).T
-    ]
+@pytest.fixture(scope="module")
+def packed(sides_of, random_lengths):
+    return PackedBatches(*sides_of(random_lengths), BatchConfig(tokens_per_batch=LENGTH * ROWS))
 
 
 @pytest.fixture(scope="module")
 def packing(random_lengths):
-    return Packing(*sides_of(random_lengths), LENGTH, ROWS)
+    return Packing(*random_lengths.T, length=21)
 
 
-def pairs_in(batches):
-    """Of each row that is used: the pairs in it, in order."""
-    rows = []
-    for inputs, labels in batches:
-        for labels_row, segments in zip(labels, inputs["target_segments"], strict=True):
-            starts = np.flatnonzero(np.diff(segments, prepend=0) > 0)
-            rows += [(labels_row[starts] - 10).tolist()] if len(starts) else []
-    return rows
+def rows_of(packing, seed):
+    """Of each row: the pairs in it, in order."""
+    order = packing.order(None if seed is None else np.random.default_rng(seed))
+    return [packing.pairs_of(order, row, row + 1)[0].tolist() for row in range(packing.num_rows)]
 
 
-def test_a_batch_is_laid_out_as_in_this_picture():
-    source = TokenSide(np.array([11, 12, 3, 13, 3]), np.array([3, 2]))
-    target = TokenSide(np.array([21, 3, 22, 23, 24, 3]), np.array([2, 4]))
-    ((inputs, labels),) = Packing(source, target, length=7, rows=1, multiple=2).epoch(None)
-    expected = {
-        "source": [[13, 3, 11, 12, 3, 0, 0]],
-        "source_segments": [[1, 1, 2, 2, 2, 0, 0]],
-        "target": [[2, 22, 23, 24, 2, 21, 0]],
-        "target_segments": [[1, 1, 1, 1, 2, 2, 0]],
-    }
-    for name, row in expected.items():
-        np.testing.assert_array_equal(inputs[name], row + [[0] * 7])
-        assert inputs[name].dtype == np.int32
-    np.testing.assert_array_equal(labels, [[22, 23, 24, 3, 21, 3, 0], [0] * 7])
-
-
-@pytest.mark.parametrize("seed", [None, (1, 0), (1, 1)])
-def test_an_epoch_holds_every_pair_once_and_whole(packing, random_lengths, seed):
-    batches = list(packing.epoch(seed))
-    assert len(batches) == packing.steps
+@pytest.mark.parametrize(("seed", "epoch"), [(None, 0), (1, 0), (1, 1)])
+def test_an_epoch_holds_every_pair_once_and_whole(packed, random_lengths, seed, epoch):
     found = []
-    for inputs, labels in batches:
+    made = packed.validation() if seed is None else packed.training(seed, epoch * packed.steps)
+    for inputs, labels, _ in itertools.islice(made, packed.steps):
         assert {x.shape for x in (*inputs.values(), labels)} == {(ROWS, LENGTH)}
         for row in range(ROWS):
             for segment in range(1, inputs["source_segments"][row].max() + 1):
@@ -73,20 +53,35 @@ def test_an_epoch_holds_every_pair_once_and_whole(packing, random_lengths, seed)
     assert sorted(found) == [(i, *sizes) for i, sizes in enumerate(random_lengths)]
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_every_pair_has_its_place(packing, random_lengths, seed):
+    rows = rows_of(packing, seed)
+    assert sorted(pair for row in rows for pair in row) == list(range(len(random_lengths)))
+    assert all((random_lengths[row].sum(axis=0) <= 21).all() for row in rows)
+
+
+def test_pairs_of_several_rows_are_numbered_within_each(packing):
+    order = packing.order(None)
+    pairs, segments = packing.pairs_of(order, 1, 4)
+    rows = rows_of(packing, None)[1:4]
+    assert pairs.tolist() == [pair for row in rows for pair in row]
+    assert segments.tolist() == [i for row in rows for i in range(1, len(row) + 1)]
+    assert packing.pairs_of(order, packing.num_rows - 1, packing.num_rows + 3)[0].size > 0
+
+
 def test_little_is_left_empty(packing, random_lengths):
-    rows = len(pairs_in(packing.epoch(None)))
-    least = -(-random_lengths.sum(axis=0).max() // LENGTH)
-    assert least <= rows <= 1.1 * least < 0.7 * len(random_lengths)
+    least = -(-random_lengths.sum(axis=0).max() // 21)
+    assert least <= packing.num_rows <= 1.1 * least < 0.7 * len(random_lengths)
 
 
 def test_lengths_that_fill_rows_exactly_leave_nothing_empty():
     lengths = 30 * [(5, 2)] + 30 * [(2, 5)] + 10 * [(7, 7)]
-    assert Packing(*sides_of(lengths), length=7, rows=8).steps == 40 // 8
+    assert Packing(*np.array(lengths).T, length=7).num_rows == 40
 
 
 def test_epochs_differ_in_the_neighbours_and_in_the_order(random_lengths):
-    packing = Packing(*sides_of(np.tile(random_lengths, (8, 1))), LENGTH, ROWS)
-    one, other = (pairs_in(packing.epoch((1, epoch))) for epoch in (0, 1))
+    packing = Packing(*np.tile(random_lengths, (8, 1)).T, length=21)
+    one, other = (rows_of(packing, (1, epoch)) for epoch in (0, 1))
     assert sorted(map(len, one)) == sorted(map(len, other))
     assert [len(row) for row in one] != [len(row) for row in other]
     together = [{frozenset(row) for row in rows if len(row) > 1} for rows in (one, other)]
@@ -94,11 +89,11 @@ def test_epochs_differ_in_the_neighbours_and_in_the_order(random_lengths):
 
 
 def test_the_seed_decides(packing):
-    orders = [pairs_in(packing.epoch(seed)) for seed in ((1, 0), (1, 0), (2, 0), None, None)]
+    orders = [rows_of(packing, seed) for seed in (1, 1, 2, None, None)]
     assert orders[0] == orders[1] != orders[2]
     assert orders[3] == orders[4]
 
 
 def test_a_sentence_longer_than_a_row_is_refused():
     with pytest.raises(ValueError, match="`length` must be at least that of the longest sentence, 9. Received: 8"):
-        Packing(*sides_of([(2, 9), (3, 3)]), length=8, rows=1)
+        Packing(np.array([2, 3]), np.array([9, 3]), length=8)

@@ -1,12 +1,11 @@
 import keras
 import pytest
-import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.checkpoints import TrainingState
-from keras_transformer.training.scalars import Scalars
+from keras_transformer.training.scalars import EventFile, Scalars
 
 
 def scalars_of(folder):
@@ -43,11 +42,16 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    def scalar(name, value):
-        raise tf.errors.OutOfRangeError(None, None, "events.v2; No space left on device")
+def test_a_resumed_run_writes_to_a_file_of_its_own(tmp_path):
+    for step in (1, 2):
+        EventFile(tmp_path).write(step, {"loss": step / 2})
+    assert len(list(tmp_path.iterdir())) == 2
 
-    monkeypatch.setattr(tf.summary, "scalar", scalar)
-    callback = Scalars(tmp_path, TrainingState(step=3), every=2, tokens_per_step=50.0)
-    with pytest.raises(OSError, match="The logs for TensorBoard cannot be written: events.v2; No space left on device"):
-        callback.on_epoch_end(0, {"val_loss": 2.0})
+
+def test_a_full_disk_is_told(tmp_path, monkeypatch):
+    def write(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("keras_transformer.training.scalars.RecordWriter.write", write)
+    with pytest.raises(OSError, match="The logs for TensorBoard cannot be written: .*No space left on device"):
+        EventFile(tmp_path).write(3, {"loss": 2.0})

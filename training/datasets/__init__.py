@@ -1,5 +1,5 @@
-"""Parallel text as `tf.data`: TensorFlow Datasets by name, or aligned text files."""
+"""Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
-from keras_transformer.training.datasets.corpus import Corpus, load_corpus, read_pairs
+from keras_transformer.training.datasets.corpus import Corpus, Pairs, load_corpus, read_pairs
 
-__all__ = ["Corpus", "load_corpus", "read_pairs"]
+__all__ = ["Corpus", "Pairs", "load_corpus", "read_pairs"]

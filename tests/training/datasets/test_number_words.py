@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.training.config import DataConfig
+from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus, number_words
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
@@ -16,10 +16,6 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-def pairs(dataset):
-    return [tuple(side.decode() for side in pair) for pair in dataset.as_numpy_iterator()]
-
-
 @pytest.fixture(scope="module")
 def corpus(data_dir):
     return load_corpus(DataConfig(data_dir=str(data_dir)))
@@ -27,7 +23,7 @@ def corpus(data_dir):
 
 def test_sizes_and_disjoint_splits(data_dir, corpus):
     test = load_corpus(DataConfig(data_dir=str(data_dir), validation_split="test")).validation
-    splits = [pairs(part) for part in (corpus.train, corpus.validation, test)]
+    splits = [list(part) for part in (corpus.train, corpus.validation, test)]
     assert [len(split) for split in splits] == [60, 20, 20]
     assert len(set().union(*splits)) == 100
 
@@ -47,12 +43,12 @@ def test_the_pairs_are_spelled_by_num2words(corpus):
     rng = number_words.random.Random(0)
     numbers = rng.sample(range(number_words._LIMIT), 100)
     expected = {(num2words(i, lang="en"), num2words(i, lang="de")) for i in numbers[:60]}
-    assert set(pairs(corpus.train)) == expected
+    assert set(list(corpus.train)) == expected
 
 
 def test_reverse_begins_with_german(data_dir, corpus):
     reversed_corpus = load_corpus(DataConfig(data_dir=str(data_dir), reverse=True))
-    assert pairs(reversed_corpus.train) == [pair[::-1] for pair in pairs(corpus.train)]
+    assert list(reversed_corpus.train) == [pair[::-1] for pair in list(corpus.train)]
 
 
 def test_missing_split(data_dir):

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from keras_transformer.text_files import read_lines
-from keras_transformer.training.config import DataConfig
+from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import corpus, load_corpus
 
 
@@ -20,8 +20,11 @@ def write(tmp_path):
     return write
 
 
-def pairs(dataset):
-    return [tuple(side.decode() for side in pair) for pair in dataset.as_numpy_iterator()]
+def pairs(part):
+    """They can be gone through again, and are as many as is said."""
+    found = list(part)
+    assert found == list(part) and len(found) == part.count
+    return found
 
 
 def numbered(prefix, count, start=0):

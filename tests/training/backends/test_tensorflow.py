@@ -1,10 +1,11 @@
 import pytest
-import tensorflow as tf
 
-from keras_transformer.training.devices import make_strategy
+tf = pytest.importorskip("tensorflow")
+
+from keras_transformer.training.backends.tensorflow import make_strategy  # noqa: E402
 
 DEVICES = """
-from keras_transformer.training.devices import make_strategy
+from keras_transformer.training.backends.tensorflow import make_strategy
 strategy = make_strategy({!r})
 print(type(strategy).__name__, strategy.num_replicas_in_sync, *strategy.extended.worker_devices)
 """

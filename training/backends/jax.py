@@ -1,0 +1,119 @@
+"""Training on JAX: data parallelism over a mesh of devices, batches from a `PyDataset`; see the package."""
+
+import contextlib
+import functools
+import re
+
+import jax
+import keras
+
+from keras_transformer.training.backends import Devices, require_known
+from keras_transformer.training.batches import Batches
+
+
+def make_devices(names: str | None) -> Devices:
+    """`DataParallel` over these devices, which is then the process's distribution.
+
+    Args:
+        names: such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all accelerators, or the CPU. Several CPU names are
+            logical devices, made here; JAX must not have run yet.
+
+    Raises:
+        ValueError: if a device does not exist or is named twice.
+    """
+    chosen = [name.strip().lower() for name in names.split(",")] if names else []
+    cpus = [int(found[1]) for name in chosen if (found := re.fullmatch(r"cpu:(\d+)", name))]
+    if len(cpus) > 1:
+        with contextlib.suppress(RuntimeError):  # Initialised already: what is there must do.
+            jax.config.update("jax_num_cpu_devices", 1 + max(cpus))
+    if names:
+        kinds = {device.platform for device in jax.devices()} | {"cpu"}
+        require_known(chosen, {name for kind in kinds for name in keras.distribution.list_devices(kind)})
+    else:
+        chosen = [name for name in keras.distribution.list_devices() if not name.startswith("cpu")]
+    is_default = len(chosen) < 2 and not names
+    keras.distribution.set_distribution(None if is_default else keras.distribution.DataParallel(devices=chosen))
+    return Devices(max(len(chosen), 1), contextlib.nullcontext)
+
+
+def jit_compile(xla: bool | None, count: int) -> bool:
+    """Always XLA.
+
+    Raises:
+        ValueError: if it is to be done without.
+    """
+    if xla is False:
+        raise ValueError("`recipe.xla` must not be false on JAX, which runs through XLA. Received: xla=False")
+    return True
+
+
+class _Feed(keras.utils.PyDataset):
+    """Batches by their number. To make one takes far less than a step: threads would not pay."""
+
+    def __init__(self, make_batch, num_batches=None):
+        super().__init__()
+        self._make_batch = make_batch
+        self._num_batches = num_batches
+
+    @property
+    def num_batches(self):
+        return self._num_batches
+
+    def __getitem__(self, index):
+        return self._make_batch(index)
+
+
+def training_data(batches: Batches, seed: int, first_step: int) -> keras.utils.PyDataset:
+    """Batches without end."""
+    return _Feed(lambda i: batches.training_batch(seed, first_step + i))
+
+
+def validation_data(batches: Batches) -> keras.utils.PyDataset:
+    """Batches of one pass."""
+    return _Feed(batches.validation_batch, batches.steps)
+
+
+def reattach(model: keras.Model) -> None:
+    """`fit` takes the values from the variables while it runs; here they get them back, until the next step."""
+    model.jax_state_sync()
+
+
+def accumulate(model: keras.Model, parts: int) -> None:
+    """Has each training step of `fit` go through its batch in parts; see the same function for TensorFlow."""
+    if parts > 1:
+        model.train_step = functools.partial(_train_step, model, parts)
+
+
+def _train_step(model, parts, state, data):
+    """Of Keras's JAX trainer: `state` are the values of all variables, in and out."""
+    trainable, non_trainable, optimizer_variables, metrics_variables = state
+    gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
+
+    def add_part(carry, part):
+        sums, non_trainable, metrics_variables = carry
+        inputs, labels, weights = part
+        (_, (_, logits, non_trainable, metrics_variables)), gradients = gradients_of(
+            trainable,
+            non_trainable,
+            metrics_variables,
+            *part,
+            training=True,
+            optimizer_variables=optimizer_variables,
+        )
+        with keras.StatelessScope(zip(model.metrics_variables, metrics_variables, strict=True)) as scope:
+            model.compute_metrics(inputs, labels, logits, weights)
+        metrics_variables = [scope.get_current_value(variable) for variable in model.metrics_variables]
+        sums = [total + gradient / parts for total, gradient in zip(sums, gradients, strict=True)]
+        return (sums, non_trainable, metrics_variables), None
+
+    start = [jax.numpy.zeros_like(value) for value in trainable], non_trainable, metrics_variables
+    (gradients, non_trainable, metrics_variables), _ = jax.lax.scan(add_part, start, _divided(data, parts))
+    trainable, optimizer_variables = model.optimizer.stateless_apply(optimizer_variables, gradients, trainable)
+    with keras.StatelessScope(zip(model.metrics_variables, metrics_variables, strict=True)):
+        logs = model.get_metrics_result()
+    return logs, (trainable, non_trainable, optimizer_variables, metrics_variables)
+
+
+def _divided(data, parts):
+    """Every so-manieth row is of one part, so that each device divides its own rows."""
+    return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), data)

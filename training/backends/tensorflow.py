@@ -1,0 +1,118 @@
+"""Training on TensorFlow: `MirroredStrategy`, `tf.data`; see the package."""
+
+import functools
+import re
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.training.backends import Devices, require_known
+from keras_transformer.training.batches import Batches
+
+
+def make_devices(names: str | None) -> Devices:
+    """The devices of `make_strategy`."""
+    strategy = make_strategy(names)
+    return Devices(strategy.num_replicas_in_sync, strategy.scope)
+
+
+def make_strategy(devices: str | None) -> tf.distribute.Strategy:
+    """`MirroredStrategy` over several devices, the default strategy on one.
+
+    Args:
+        devices: names such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all visible GPUs, or the
+            CPU. Several CPU names are logical devices, made here; TensorFlow must not have run yet.
+
+    Returns:
+        A strategy.
+
+    Raises:
+        ValueError: if a device does not exist or is named twice.
+    """
+    names = [name.strip() for name in devices.split(",")] if devices else _all_gpus()
+    cpus = {int(found[1]) for name in names if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
+    if len(cpus) > 1:
+        _make_logical_cpus(1 + max(cpus))
+    known = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}
+    require_known(names, known)
+    if len(names) == 1:
+        return tf.distribute.OneDeviceStrategy(f"/{names[0]}") if devices else tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy(names) if names else tf.distribute.get_strategy()
+
+
+def _all_gpus():
+    return [f"GPU:{i}" for i in range(len(tf.config.list_physical_devices("GPU")))]
+
+
+def _make_logical_cpus(count):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError:  # Initialised already: what is there must do.
+        return
+
+
+def jit_compile(xla: bool | None, count: int) -> bool:
+    """XLA on one device; under a strategy of several only where it is asked for."""
+    return count == 1 if xla is None else xla
+
+
+def training_data(batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
+    """Batches without end; under a strategy each is divided by rows."""
+    return _dataset(batches, functools.partial(batches.training, seed, first_step))
+
+
+def validation_data(batches: Batches) -> tf.data.Dataset:
+    """Batches of one pass, of known number: Keras warns of data that end unannounced."""
+    return _dataset(batches, batches.validation).apply(tf.data.experimental.assert_cardinality(batches.steps))
+
+
+def _dataset(batches, generate):
+    ids = tf.TensorSpec(batches.static_shape, tf.int32)
+    signature = dict.fromkeys(batches.inputs, ids), ids, tf.TensorSpec(batches.static_shape, tf.float32)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(tf.data.AUTOTUNE)
+
+
+def reattach(model: keras.Model) -> None:
+    """Nothing: TensorFlow trains the variables themselves."""
+
+
+def accumulate(model: keras.Model, parts: int) -> None:
+    """Has each training step of `fit` go through its batch in parts.
+
+    The gradient is that of the whole batch: the parts are of one size, so the mean of their means, each
+    over all slots with the batch's sample weights, is the batch's. Keras's own accumulation is in the
+    optimizer, where a part whose gradient overflows shifts the groups, and a checkpoint holds half sums.
+
+    Args:
+        model: a compiled model, whose optimizer steps as often as before.
+        parts: how many; each device's rows of every batch must be a multiple.
+    """
+    if parts > 1:
+        model.train_step = functools.partial(_train_step, model, parts)
+
+
+def _train_step(model, parts, data):
+    split = tf.nest.map_structure(
+        lambda x: tf.reshape(x, tf.concat([[parts, tf.shape(x)[0] // parts], tf.shape(x)[1:]], 0)), data
+    )
+    variables = model.trainable_variables
+
+    def add_part(i, *sums):
+        gradients = _gradients(model, variables, *tf.nest.map_structure(lambda x: x[i], split))
+        return i + 1, *(s + tf.cast(g, s.dtype) / parts for s, g in zip(sums, gradients, strict=True))
+
+    start = (tf.constant(0), *(tf.zeros(v.shape, v.dtype) for v in variables))
+    _, *gradients = tf.while_loop(lambda i, *_: i < parts, add_part, start, parallel_iterations=1)
+    model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    return model.get_metrics_result()
+
+
+def _gradients(model, variables, inputs, labels, weights):
+    """Of one part, as dense tensors; the metrics take note of it."""
+    with tf.GradientTape() as tape:
+        logits = model(inputs, training=True)
+        loss = model.compute_loss(inputs, labels, logits, weights, training=True)
+        loss = model.optimizer.scale_loss(loss)
+    model.compute_metrics(inputs, labels, logits, sample_weight=weights)
+    return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]

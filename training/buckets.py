@@ -1,0 +1,49 @@
+"""The few lengths that batches of about one length are padded to."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Buckets:
+    """The shapes of the batches: `rows[i]` pairs of at most `lengths[i]` subwords a side."""
+
+    lengths: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    @classmethod
+    def fit(cls, histogram: np.ndarray, num_buckets: int, tokens_per_batch: int):
+        """The lengths that pad a corpus least, found by dynamic programming.
+
+        Args:
+            histogram: pairs by length, `(longest + 1,)`.
+            num_buckets: how many lengths at most.
+            tokens_per_batch: rows x length of a batch at most; a batch has at least a row.
+
+        Returns:
+            `Buckets`.
+        """
+        lengths = _least_padding(histogram, num_buckets)
+        return cls(lengths, tuple(max(tokens_per_batch // length, 1) for length in lengths))
+
+
+def _least_padding(histogram, num_buckets):
+    present = np.flatnonzero(histogram)
+    below = np.concatenate([[0], np.cumsum(histogram[present])])
+    # cost[j]: padded size of the pairs up to present[j - 1], with the buckets so far; cut[k][j]: where the last begins.
+    cost = np.concatenate([[0.0], np.full(len(present), np.inf)])
+    cuts = []
+    for _ in range(min(num_buckets, len(present))):
+        total = cost[:, None] + (below[None, :] - below[:, None]) * np.concatenate([[0], present])[None, :]
+        total[np.tril_indices(len(cost))] = np.inf
+        total[0, 0] = 0.0
+        cuts.append(total.argmin(axis=0))
+        cost = total.min(axis=0)
+    lengths, end = [], len(present)
+    for cut in reversed(cuts):
+        if end == 0:
+            break
+        lengths.append(int(present[end - 1]))
+        end = int(cut[end])
+    return tuple(reversed(lengths))

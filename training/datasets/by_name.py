@@ -1,0 +1,80 @@
+"""TensorFlow Datasets by name. Needs TensorFlow."""
+
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from keras_transformer.training.datasets import number_words  # Importing it registers the builder.
+from keras_transformer.training.datasets.corpus import Corpus, Pairs
+
+
+def load_by_name(config) -> Corpus:
+    """The corpus of a TensorFlow Datasets name.
+
+    Args:
+        config: a `DataConfig`.
+
+    Returns:
+        `Corpus`.
+
+    Raises:
+        ValueError: if the name is unknown, is no translation dataset's, has not these splits, or its data cannot be
+            had.
+    """
+    try:
+        builder = tfds.builder(config.dataset, data_dir=config.data_dir)
+    except (tfds.core.DatasetNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"Unknown TensorFlow dataset. Received: dataset={config.dataset!r}. {_first_line(error)}"
+        ) from error
+    languages = _languages(builder, config.dataset)
+    _prepare(builder, config)
+    splits = [config.train_split, config.validation_split]
+    try:
+        parts = builder.as_dataset(split=splits, shuffle_files=False)
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"{config.dataset!r} must have the splits {splits}. It has: {sorted(builder.info.splits)}"
+        ) from error
+    return Corpus(*(_pairs(part, languages[::-1] if config.reverse else languages) for part in parts))
+
+
+def _pairs(dataset, languages):
+    def begin():
+        for batch in dataset.batch(1024).as_numpy_iterator():
+            yield from zip(*(map(_decoded, batch[name]) for name in languages), strict=True)
+
+    count = int(dataset.cardinality())
+    return Pairs(begin, count if count >= 0 else None)
+
+
+def _decoded(text):
+    return text.decode("utf-8", errors="replace")
+
+
+def _prepare(builder, config):
+    """Downloads what is not there yet; a `data_dir` made for a download that fails is removed."""
+    is_new = config.data_dir and not Path(config.data_dir).exists()
+    if not (builder.is_prepared() or isinstance(builder, number_words.NumberWords)):
+        print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # Downloads fail in as many ways as there are hosts.
+        if is_new:
+            shutil.rmtree(config.data_dir, ignore_errors=True)
+        raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
+
+
+def _languages(builder, name):
+    features = builder.info.features
+    if not isinstance(features, tfds.features.Translation):
+        raise ValueError(f"A translation dataset is needed. Received: dataset={name!r}")
+    return tuple(builder.info.supervised_keys or features.languages)[:2]
+
+
+def _first_line(error) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
