@@ -21,19 +21,21 @@ def make_devices(names: str | None) -> Devices:
     Raises:
         ValueError: if a device does not exist or is named twice.
     """
-    chosen = [name.strip().lower() for name in names.split(",")] if names else []
-    cpus = [int(found[1]) for name in chosen if (found := re.fullmatch(r"cpu:(\d+)", name))]
+    chosen = [name.strip() for name in names.split(",")] if names else _accelerators()
+    cpus = {int(found[1]) for name in chosen if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
     if len(cpus) > 1:
         with contextlib.suppress(RuntimeError):  # Initialised already: what is there must do.
             jax.config.update("jax_num_cpu_devices", 1 + max(cpus))
-    if names:
-        kinds = {device.platform for device in jax.devices()} | {"cpu"}
-        require_known(chosen, {name for kind in kinds for name in keras.distribution.list_devices(kind)})
-    else:
-        chosen = [name for name in keras.distribution.list_devices() if not name.startswith("cpu")]
-    is_default = len(chosen) < 2 and not names
-    keras.distribution.set_distribution(None if is_default else keras.distribution.DataParallel(devices=chosen))
+    kinds = {device.platform for device in jax.devices()} | {"cpu"}
+    require_known(chosen, [name for kind in kinds for name in keras.distribution.list_devices(kind)])
+    is_default = not names and len(chosen) < 2
+    devices = None if is_default else keras.distribution.DataParallel(devices=[name.lower() for name in chosen])
+    keras.distribution.set_distribution(devices)
     return Devices(max(len(chosen), 1), contextlib.nullcontext)
+
+
+def _accelerators():
+    return [name for name in keras.distribution.list_devices() if not name.startswith("cpu")]
 
 
 def jit_compile(xla: bool | None, count: int) -> bool:

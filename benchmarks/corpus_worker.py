@@ -1,0 +1,66 @@
+"""One stage of `benchmarks.corpus` in a process of its own; a line of JSON out."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.decode_worker import answer, peak_memory
+
+TINY = ["--model.num_layers=1", "--model.d_model=16", "--model.num_heads=2", "--model.d_ff=32", "--recipe.xla=false"]
+
+
+def main():
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
+    stage, folder, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    stages = {"prepare": prepare, "train": train}
+    found = stages[stage](folder, steps) if stage in stages else make_batches(stage, folder, steps)
+    answer(answers, memory=peak_memory(), **found)
+
+
+def prepare(folder, steps):
+    from keras_transformer.tokenization import TokenizerConfig
+    from keras_transformer.training.data_config import PrepareConfig
+    from keras_transformer.training.prepare import prepare
+
+    started = time.perf_counter()
+    text = {"source": str(folder / "text.en"), "target": str(folder / "text.de")}
+    config = PrepareConfig(output=str(folder / "tokens"), tokenizer=TokenizerConfig(vocab_size=400), **text)
+    pairs = prepare(config).statistics("train").pairs
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "pairs": pairs / seconds}
+
+
+def make_batches(batching, folder, steps):
+    """Of two epochs, as many of each."""
+    from keras_transformer.training.batches import BATCHINGS
+    from keras_transformer.training.data_config import BatchConfig
+    from keras_transformer.training.token_directory import TokenDirectory
+
+    started = time.perf_counter()
+    batches = BATCHINGS[batching](*TokenDirectory(folder / "tokens").sides("train"), BatchConfig())
+    start = time.perf_counter() - started
+    times = []
+    for first in (0, batches.steps):
+        for step in range(first, first + min(steps // 2, batches.steps)):
+            begun = time.perf_counter()
+            batches.training_batch(1, step)
+            times.append(time.perf_counter() - begun)
+    median = sorted(times)[len(times) // 2]
+    found = {"seconds": start + sum(times), "start": start, "batch": 1000 * median, "worst": 1000 * max(times)}
+    return found | {"padding": batches.padding}
+
+
+def train(folder, steps):
+    from keras_transformer.cli import main
+
+    started = time.perf_counter()
+    arguments = ["train", f"--tokens={folder / 'tokens'}", f"--output={folder / 'run'}", *TINY]
+    if main([*arguments, f"--recipe.max_steps={max(steps // 10, 1)}"]):
+        sys.exit(1)
+    return {"seconds": time.perf_counter() - started}
+
+
+if __name__ == "__main__":
+    main()

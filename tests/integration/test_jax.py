@@ -1,0 +1,142 @@
+"""Training on JAX, in processes in which TensorFlow cannot be imported."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_model
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.checkpoints import CheckpointFiles
+
+pytestmark = pytest.mark.slow
+
+#: Runs commands, each a list of arguments with the step in which SIGTERM comes, or none; prints their exit statuses.
+PROGRAM = """
+import json, os, signal, sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text", "tensorflow_datasets"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+
+from keras_transformer.cli import main
+from keras_transformer.training import fit
+
+class Killer(fit.Progress):
+    step = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.bar.n + 1 == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+fit.Progress = Killer
+statuses = []
+for arguments, Killer.step in json.loads(sys.argv[1]):
+    statuses.append(main(arguments))
+print(json.dumps(statuses))
+"""
+#: All at once: passes over parts, a moving average, BLEU, dropout.
+OPTIONS = {
+    "tokens_per_device": 100,
+    "recipe.max_steps": 8,
+    "recipe.validate_every": 3,
+    "recipe.checkpoint_every": 2,
+    "recipe.moving_average": 0.9,
+    "recipe.bleu_sentences": 2,
+    "recipe.xla": None,
+}
+DATA = ("source", "target", "max_length", "tokenizer.vocab_size")
+
+
+@pytest.fixture(scope="module")
+def tokens(toy_files, tmp_path_factory):
+    path = tmp_path_factory.mktemp("prepared") / "tokens"
+    files = [f"--source={toy_files / 'train.en'}", f"--target={toy_files / 'train.de'}"]
+    assert main(["prepare", f"--output={path}", *files, "--max_length=40", "--tokenizer.vocab_size=300"]) == 0
+    return path
+
+
+@pytest.fixture
+def on_jax(run_python):
+    pytest.importorskip("jax")
+
+    def on_jax(*commands):
+        printed = run_python(PROGRAM, json.dumps(commands), KERAS_BACKEND="jax")
+        return json.loads(printed.splitlines()[-1])
+
+    return on_jax
+
+
+@pytest.fixture
+def on_tokens(arguments, tokens):
+    def on_tokens(output, **changes):
+        return list(map(str, arguments(output, **{**dict.fromkeys(DATA), "tokens": tokens, **OPTIONS, **changes})))
+
+    return on_tokens
+
+
+def validations_of(path):
+    return json.loads((path / "checkpoints" / "validations.json").read_text())
+
+
+def test_an_interrupted_run_ends_as_an_unbroken_one(on_jax, on_tokens, tmp_path):
+    whole, stopped = (on_tokens(tmp_path / name) for name in ("whole", "stopped"))
+    assert on_jax((whole, None), (stopped, 5), (stopped, None)) == [0, 143, 0]
+    found = [
+        [(v["step"], v["loss"], v["bleu"]) for v in validations_of(tmp_path / name)] for name in ("whole", "stopped")
+    ]
+    assert found[0] == found[1] and [step for step, *_ in found[0]] == [3, 6, 8]
+    models = [load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "stopped")]
+    for one, other in zip(*models, strict=True):
+        np.testing.assert_array_equal(one, other)
+    states = [CheckpointFiles(tmp_path / name / "checkpoints").read(8) for name in ("whole", "stopped")]
+    assert states[0].random == states[1].random
+    assert list((tmp_path / "whole" / "logs").rglob("events.out.tfevents.*"))
+
+
+def test_text_files_need_no_tensorflow(on_jax, arguments, tmp_path):
+    changes = {"recipe.xla": None, "recipe.max_steps": 2, "batching": "packed"}
+    assert on_jax((list(map(str, arguments(tmp_path / "run", **changes))), None)) == [0]
+    assert not (tmp_path / "run" / "tokens").exists()
+
+
+def test_what_cannot_be_done_is_refused(on_jax, on_tokens, run_python, tmp_path):
+    names = ["--dataset=number_words/en_de", f"--output={tmp_path / 'run'}"]
+    assert on_jax((["train", *names], None), (on_tokens(tmp_path / "run", **{"recipe.xla": "false"}), None)) == [2, 2]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def initial(tokens, tmp_path):
+    """A finished model directory of random weights, without dropout, whose subwords are those of the tokens."""
+    import keras_transformer as kt
+
+    directory = ModelDirectory(tmp_path / "initial")
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
+    config = kt.TransformerConfig(vocab_size=300, **sizes)
+    directory.write_tokenizers((Tokenizer(tokens / "tokenizer.model").model,))
+    kt.Transformer(config).save(directory.model_file)
+    directory.write_record({"model_as_built": {"vocab_size": 300, **sizes}}, finished=True)
+    return directory.path
+
+
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+@pytest.mark.parametrize("tokens_per_device", [None, 100])
+def test_the_losses_are_those_of_tensorflow(
+    on_jax, on_tokens, initial, tmp_path, batching, tokens_per_device, tensorflow
+):
+    without = dict.fromkeys(("model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"))
+    changes = {**without, "init_from": initial, "batching": batching, "recipe.bleu_sentences": None}
+    changes |= {"tokens_per_device": tokens_per_device, "recipe.validate_every": 2}
+    assert on_jax((on_tokens(tmp_path / "jax", **changes), None)) == [0]
+    assert main(on_tokens(tmp_path / "tensorflow", **changes, **{"recipe.xla": "false"})) == 0
+    ours, theirs = (validations_of(tmp_path / name) for name in ("jax", "tensorflow"))
+    assert [v["step"] for v in ours] == [2, 4, 6, 8]
+    for name in ("loss", "training_loss"):
+        assert [v[name] for v in ours] == pytest.approx([v[name] for v in theirs], rel=1e-4)
+    assert ours[-1]["loss"] < ours[0]["loss"] - 0.1

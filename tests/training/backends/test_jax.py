@@ -1,0 +1,43 @@
+import pytest
+
+DEVICES = """
+import keras
+from keras_transformer.training.backends import backend
+try:
+    devices = backend().make_devices({!r})
+    distribution = keras.distribution.distribution()
+    print(devices.count, None if distribution is None else distribution.device_mesh.devices.tolist())
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def made(run_python):
+    pytest.importorskip("jax")
+
+    def made(names):
+        return run_python(DEVICES.format(names), KERAS_BACKEND="jax", JAX_PLATFORMS="cpu").strip()
+
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "printed"),
+    [
+        (None, "1 None"),
+        ("CPU:0, cpu:1", "2 ['cpu:0', 'cpu:1']"),
+        ("GPU:7", "`devices` must be among ['CPU:0']. Received: GPU:7"),
+        ("CPU:0,cpu:0", "`devices` must be different ones. Received: CPU:0,cpu:0"),
+    ],
+)
+def test_devices(made, names, printed):
+    assert made(names) == printed
+
+
+@pytest.mark.slow
+def test_torch_does_not_train(run_python):
+    pytest.importorskip("torch")
+    printed = run_python(DEVICES.format(None), KERAS_BACKEND="torch")
+    assert "Training runs on the Keras backends tensorflow, jax. Received: KERAS_BACKEND=torch" in printed
