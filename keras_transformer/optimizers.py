@@ -65,6 +65,8 @@ class Adam(keras.optimizers.Adam):
             var_list: the model's trainable variables.
         """
         super().finalize_variable_values(var_list)
+        for variable in var_list:  # JAX would let both share one array, and a step that takes the one lose the other.
+            variable.assign(ops.copy(variable))
 
 
 def adam_of(model: keras.Model) -> Adam:

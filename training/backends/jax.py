@@ -26,8 +26,9 @@ def make_devices(names: str | None) -> Devices:
     if len(cpus) > 1:
         with contextlib.suppress(RuntimeError):  # Initialised already: what is there must do.
             jax.config.update("jax_num_cpu_devices", 1 + max(cpus))
-    kinds = {device.platform for device in jax.devices()} | {"cpu"}
-    require_known(chosen, [name for kind in kinds for name in keras.distribution.list_devices(kind)])
+    if names:
+        kinds = {device.platform for device in jax.devices()} | {"cpu"}
+        require_known(chosen, [name for kind in kinds for name in keras.distribution.list_devices(kind)])
     is_default = not names and len(chosen) < 2
     devices = None if is_default else keras.distribution.DataParallel(devices=[name.lower() for name in chosen])
     keras.distribution.set_distribution(devices)

@@ -1,0 +1,28 @@
+"""Which modules of the training may import TensorFlow or JAX: the others run without."""
+
+import ast
+import pathlib
+
+import keras_transformer.training as package
+
+FOLDER = pathlib.Path(package.__file__).parent
+FORBIDDEN = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "jax"}
+
+
+def imported(source):
+    """Top-level packages that any import statement names, inside functions too."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+
+
+def test_tensorflow_and_jax_are_imported_in_few_places():
+    found = {str(source.relative_to(FOLDER)): FORBIDDEN & set(imported(source)) for source in FOLDER.rglob("*.py")}
+    assert {name: names for name, names in found.items() if names} == {
+        "backends/tensorflow.py": {"tensorflow"},
+        "backends/jax.py": {"jax"},
+        "datasets/by_name.py": {"tensorflow_datasets"},
+        "datasets/number_words.py": {"tensorflow_datasets"},
+    }
