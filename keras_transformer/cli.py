@@ -48,7 +48,7 @@ def _show_warning(message, *_):
 
 
 def train(arguments: list[str]) -> int:
-    """Train a model on a dataset or on text files."""
+    """Train a model on a dataset, on text files or on prepared tokens."""
     from keras_transformer.training.config import TrainConfig
 
     config = _configured(train, TrainConfig, arguments, "replace the model or the run that lies there")

@@ -85,6 +85,7 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     directory.write_record(
         {
             "data": data_options(config),
+            "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},
         }

@@ -62,7 +62,10 @@ class TokenDirectory:
         ModelDirectory(self.path).write_tokenizers(models)
 
     def record(self) -> dict[str, Any]:
-        """What was recorded: `data` and `tokenizer`, the options; `statistics` of each split; `sha256` of all ids.
+        """What was recorded.
+
+        Returns:
+            `data`, the options; `vocab_sizes` and `tokenizers_sha256`; `statistics` of each split; `sha256`.
 
         Raises:
             ValueError: if there is no record, it cannot be read, or its format is a newer one.

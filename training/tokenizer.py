@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import sys
 from collections.abc import Iterable
 
 from keras_transformer.tokenization import TokenizerConfig, train_sentencepiece
@@ -21,6 +22,7 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
         ValueError: if the text does not hold enough different pieces for the vocabulary.
     """
     sample = _sample(pairs, config.sample_size)
+    print(f"learning {config.vocab_size:,} subwords from {len(sample):,} pairs", file=sys.stderr)
     if config.shared:
         return (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
     return tuple(train_sentencepiece((pair[side] for pair in sample), config) for side in (0, 1))

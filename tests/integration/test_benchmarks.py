@@ -57,6 +57,12 @@ def test_concurrent_clients(exported, toy_files):
     assert [row[2] for row in rows(run("concurrent_clients", exported, *arguments))] == ["0", "0"]
 
 
+def test_a_corpus():
+    table = rows(run("corpus", "--pairs=2000", "--steps=4"))
+    assert [row[0] for row in table] == ["prepare", "buckets", "packed", "train"]
+    assert all(float(row[1]) > 0 and float(row[7].replace(",", "")) > 10 for row in table)
+
+
 def test_training(toy_files):
     arguments = ["--rows=2", "--length=4", "--steps=1", "--batches=2", "--passes=1", "--tokens_per_batch=512"]
     text = [f"--source={toy_files / 'train.en'}", f"--target={toy_files / 'train.de'}", "--vocab_size=300"]

@@ -113,6 +113,7 @@ def test_preparing_text_files(options, tmp_path, capsys):
     assert "validation: 3 of 3 pairs used" in captured.err
     record = directory.record()
     assert record["data"]["source"] == [options["source"]] and record["data"]["max_length"] == 256
+    assert record["vocab_sizes"] == [300]
     assert record["tokenizers_sha256"] == [Tokenizer(directory.path / "tokenizer.model").sha256]
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 

@@ -1,3 +1,5 @@
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,18 @@ def test_replacing_takes_place_at_the_end(directory):
         mapped, _ = temporary.sides("train")
     assert set(before) == {path.name for path in directory.path.iterdir()}
     assert directory.sides("train")[0].ids.tolist() == mapped.ids.tolist() == [4, 5, 3, 9, 3]
+
+
+def test_the_record_is_there_only_while_the_rest_is_whole(directory, monkeypatch):
+    steps = []
+    for name in ("rename", "unlink"):
+        move = getattr(pathlib.Path, name)
+        monkeypatch.setattr(
+            pathlib.Path, name, lambda *args, move=move, **kwargs: steps.append(args[0].name) or move(*args, **kwargs)
+        )
+    with directory.replacing() as temporary:
+        fill(temporary)
+    assert steps[0] == steps[-1] == "tokens.json" and len(steps) == 10
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
