@@ -53,12 +53,12 @@ def train(arguments: list[str]) -> int:
 
     config = _configured(train, TrainConfig, arguments, "replace the model or the run that lies there")
 
-    from keras_transformer.training.stopping import Diverged, Interrupted
+    from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
     from keras_transformer.training.train import train as run
 
     try:
         print(f"The model is in {run(config).path}", file=sys.stderr)
-    except (Diverged, Interrupted) as error:
+    except (Diverged, Interrupted, WorkerLost) as error:
         print(f"keras-transformer train: {error}", file=sys.stderr)
         return error.status
     return 0

@@ -1,6 +1,7 @@
 """What happens during `fit` besides the steps: progress, checkpoints, stopping."""
 
 import json
+import signal
 import time
 
 import keras
@@ -8,7 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory, replacing
-from keras_transformer.training.backends import backend
+from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
@@ -125,6 +126,7 @@ class Checkpoints(keras.callbacks.Callback):
         total: steps of the whole training.
         divergence: what looks at the weights before they are saved.
         request: whether the run was told to stop.
+        devices: what the training runs on; of its workers the chief alone writes.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Checkpoints(keras.callbacks.Callback):
         total: int,
         divergence: Divergence,
         request: StopRequest,
+        devices: Devices,
     ):
         super().__init__()
         self.history_file = directory.checkpoints / "validations.json"
@@ -146,21 +149,24 @@ class Checkpoints(keras.callbacks.Callback):
         self.divergence = divergence
         self.state = divergence.state
         self.request = request
+        self.devices = devices
         self.begun = time.monotonic() - self.state.seconds
 
     @property
     def should_stop(self) -> bool:
         """Whether patience or time has run out."""
-        return self._is_out_of_patience() or self._is_out_of_time()
+        return self._is_out_of_patience() or self.devices.any_worker(self._is_out_of_time())
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
-        if self._is_out_of_time():
-            self.model.stop_training = True
+        is_told = False
+        if self.devices.any_worker(self._is_told() or self._is_out_of_time()):  # One question in most steps.
+            is_told = self.devices.any_worker(self._is_told())
+            self.model.stop_training = self.devices.any_worker(self._is_out_of_time())
         step = self.state.step
         if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
             return  # The validation comes, and the checkpoint after it.
-        if step % self.files.every == 0 or self.request.number:
+        if step % self.files.every == 0 or is_told:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -169,8 +175,9 @@ class Checkpoints(keras.callbacks.Callback):
         if "val_bleu" in logs:
             found["bleu"] = float(logs["val_bleu"])
         self.state.validations.append(found)
-        with replacing(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
-            temporary.write_text(json.dumps(self.state.validations, indent=1))
+        if self.devices.is_chief:
+            with replacing(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
+                temporary.write_text(json.dumps(self.state.validations, indent=1))
         self._save()
         self.model.stop_training = self.model.stop_training or self.should_stop
 
@@ -183,10 +190,14 @@ class Checkpoints(keras.callbacks.Callback):
     def _is_out_of_time(self):
         return time.monotonic() - self.begun >= self.recipe.seconds
 
+    def _is_told(self):
+        return self.request.number is not None
+
     def _save(self):
-        backend().reattach(self.model)
+        self.devices.reattach(self.model)
         self.divergence.require_finite_weights()
         self.state.seconds = time.monotonic() - self.begun
-        self.files.write(self.model, self.state)
-        if self.request.number:
-            raise Interrupted(self.request.number, self.files.describe_last())
+        if self.devices.is_chief:
+            self.files.write(self.model, self.state)
+        if self.devices.any_worker(self._is_told()):
+            raise Interrupted(self.request.number or signal.SIGTERM, self.files.describe_last())

@@ -1,5 +1,6 @@
 """The run of `fit`: compiled, in parts that end in validations, from where the last checkpoint stands."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,11 +16,12 @@ from keras_transformer.optimizers import Adam
 from keras_transformer.saving import load_model
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.training.averaging import AverageInValidations
-from keras_transformer.training.backends import Devices, backend
+from keras_transformer.training.backends import Devices
 from keras_transformer.training.batches import Batches
 from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
+from keras_transformer.training.operations import Work
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
 from keras_transformer.training.validation_bleu import ValidationBleu
@@ -35,6 +37,7 @@ class Run(NamedTuple):
 
     batches: Batches
     validation: Batches
+    work: Work
     total: int  # steps of the whole training
     bleu: ValidationBleu | None
     parts: int  # passes of a device over its share of a batch
@@ -78,6 +81,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
     Raises:
         Interrupted: if the process was told to stop; a checkpoint is saved.
         Diverged: if the loss is no number or has run away.
+        WorkerLost: if another worker ends before its time.
         OSError: if a file cannot be written.
         ValueError: if there are checkpoints and none is whole.
     """
@@ -86,33 +90,37 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
     state = files.last_whole()
     with devices.scope():
         model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)
-    backend().accumulate(model, run.parts)
-    model.jit_compile = backend().jit_compile(recipe.xla, devices.count)
+    devices.set_steps(model, run.parts)
+    model.jit_compile = devices.jit_compile(recipe.xla)
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
     every = recipe.validate_every or run.batches.steps
-    tokens_per_step = run.batches.tokens / run.batches.steps
-    progress = Progress(run.total, state.step, tokens_per_step, recipe.seconds - state.seconds)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
-    with progress.bar, StopRequest() as request:
-        checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request)
+    with contextlib.ExitStack() as stack:
+        request = stack.enter_context(StopRequest())
+        checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request, devices)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
         validating += [AverageInValidations()] if recipe.moving_average else []
-        scalars = Scalars(directory.logs, state, _SCALARS_EVERY, tokens_per_step)
-        callbacks = [*validating, divergence, checkpoints, progress, scalars]
+        showing = []
+        if devices.is_chief:
+            progress = Progress(run.total, state.step, run.work.tokens, recipe.seconds - state.seconds)
+            stack.enter_context(progress.bar)
+            showing = [progress, Scalars(directory.logs, state, _SCALARS_EVERY, run.work, devices)]
+        callbacks = [*validating, divergence, checkpoints, *showing]
         for part in _parts(state.step, run.total, every):
             if state.validations and checkpoints.should_stop:
                 break
-            _fit_part(model, part, run, recipe.seed, callbacks)
-    finish(config, directory, built, files, state)
+            _fit_part(model, part, run, devices, recipe.seed, callbacks)
+    if devices.is_chief:
+        finish(config, directory, built, files, state)
 
 
-def _fit_part(model, part, run, seed, callbacks):
+def _fit_part(model, part, run, devices, seed, callbacks):
     model.fit(
-        backend().training_data(run.batches, seed, part.start),
+        devices.training_data(run.batches, seed, part.start),
         initial_epoch=part.first,
         epochs=part.last,
         steps_per_epoch=part.steps,
-        validation_data=backend().validation_data(run.validation),
+        **devices.validation_data(run.validation),
         callbacks=callbacks,
         shuffle=False,
         verbose=0,

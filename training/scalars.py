@@ -11,8 +11,9 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from keras_transformer.optimizers import adam_of
-from keras_transformer.training.backends import backend
+from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.operations import Work
 
 
 class Scalars(keras.callbacks.Callback):
@@ -25,15 +26,17 @@ class Scalars(keras.callbacks.Callback):
         folder: of the logs.
         state: where the training stands; held up to date by `Checkpoints`, which comes before.
         every: updates between values.
-        tokens_per_step: real target tokens of a batch on average.
+        work: of a step.
+        devices: what the training runs on.
     """
 
-    def __init__(self, folder: Path, state: TrainingState, every: int, tokens_per_step: float):
+    def __init__(self, folder: Path, state: TrainingState, every: int, work: Work, devices: Devices):
         super().__init__()
         self.training, self.validation = (EventFile(folder / name) for name in ("train", "validation"))
         self.state = state
         self.every = every
-        self.tokens_per_step = tokens_per_step
+        self.work = work
+        self.devices = devices
 
     def on_epoch_begin(self, epoch, logs=None):
         self.since = self.state.step, time.perf_counter()
@@ -49,11 +52,11 @@ class Scalars(keras.callbacks.Callback):
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
         self.since = self.state.step, now
-        backend().reattach(self.model)
+        self.devices.reattach(self.model)
         adam = adam_of(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.state.step > step:
-            values["tokens_per_second"] = (self.state.step - step) * self.tokens_per_step / (now - begun)
+            values |= self.work.rates(self.state.step - step, now - begun)
         self.training.write(self.state.step, values)
 
 

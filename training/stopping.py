@@ -24,6 +24,22 @@ class Diverged(Exception):
     status = 1
 
 
+class WorkerLost(Exception):
+    """Another worker has ended before its time.
+
+    Args:
+        worker: the number of this one.
+    """
+
+    status = 1
+
+    def __init__(self, worker: int):
+        super().__init__(
+            f"worker {worker} has lost another worker, which has ended or cannot be reached. Its own message says why; "
+            "the same command on all workers goes on from the last checkpoint"
+        )
+
+
 class StopRequest:
     """Takes the first SIGTERM or SIGINT as a wish to stop after the step that runs; the second has its usual effect.
 

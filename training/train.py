@@ -10,13 +10,14 @@ import keras
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.training.backends import backend
+from keras_transformer.training.backends import make_devices
 from keras_transformer.training.batches import BATCHINGS
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import Run, fit, learning_rate
+from keras_transformer.training.operations import work_of
 from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
-from keras_transformer.training.token_directory import SPLITS, TokenDirectory
+from keras_transformer.training.token_directory import TokenDirectory
 from keras_transformer.training.tokenizer import train_tokenizers
 from keras_transformer.training.validation_bleu import ValidationBleu
 
@@ -34,30 +35,40 @@ def train(config: TrainConfig) -> ModelDirectory:
         ValueError: if the data, the directory or the options cannot be used; nothing is left behind.
         Interrupted: if the process was told to stop; a checkpoint is saved.
         Diverged: if the loss is no number or has run away.
+        WorkerLost: if another worker ends before its time.
     """
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
     directory.is_begun(config.record(), config.overwrite)
-    devices = backend().make_devices(config.devices)
-    backend().jit_compile(config.recipe.xla, devices.count)  # Refused before anything is written, as what follows.
+    devices = make_devices(config.devices)
+    devices.jit_compile(config.recipe.xla)  # Refused before anything is written, as what follows.
     keras.utils.set_random_seed(config.recipe.seed)
-    with directory.locked():
-        resuming = directory.is_begun(config.record(), config.overwrite)
-        with _tokens(config, directory, resuming) as tokens:
-            built = _transformer_config(config, tokens)
-            run = _prepare(config, tokens, devices.count)
-            learning_rate(config.recipe, built.d_model, run.total)
-            state = {"tokens_sha256": tokens.record()["sha256"], "batches": run.batches.shapes}
-            if resuming and state != {name: directory.record().get(name) for name in state}:
-                raise ModelDirectoryError(f"{directory.path} holds an unfinished run that was begun with other tokens")
-            models = tokens.tokenizer_models()
-        if not resuming:
-            directory.clear()
-            directory.write_tokenizers(models)
-            directory.write_record({**config.record(), **state}, finished=False)
-        fit(config, directory, run, built, devices)
+    with devices.watching(), directory.locked() if devices.is_chief else contextlib.nullcontext():
+        begun = _begin(config, directory, devices) if devices.is_chief else None
+        devices.any_worker(False)  # The others wait until the run is begun.
+        fit(config, directory, *(begun or _begin(config, directory, devices)), devices)
     return directory
+
+
+def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
+    """The data and the model of a run; the chief makes a new run's directory."""
+    resuming = directory.is_begun(config.record(), config.overwrite and devices.is_chief)
+    if not (resuming or devices.is_chief):
+        raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
+    with _tokens(config, directory, resuming) as tokens:
+        built = _transformer_config(config, tokens)
+        run = _prepare(config, tokens, built, devices)
+        learning_rate(config.recipe, built.d_model, run.total)
+        state = {"tokens_sha256": tokens.record()["sha256"], "batches": run.batches.shapes}
+        if resuming and state != {name: directory.record().get(name) for name in state}:
+            raise ModelDirectoryError(f"{directory.path} holds an unfinished run that was begun with other tokens")
+        models = tokens.tokenizer_models()
+    if not resuming:
+        directory.clear()
+        directory.write_tokenizers(models)
+        directory.write_record({**config.record(), **state}, finished=False)
+    return run, built
 
 
 @contextlib.contextmanager
@@ -81,23 +92,36 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         yield temporary
 
 
-def _prepare(config, tokens, replicas) -> Run:
-    statistics = {split: tokens.statistics(split) for split in SPLITS}
-    _say(f"training: {statistics['train']}", f"validation: {statistics['validation']}")
+def _prepare(config, tokens, built, devices) -> Run:
+    replicas = devices.count
     parts = config.parts(replicas)
     make_batches = BATCHINGS[config.batching]
     batches = make_batches(*tokens.sides("train"), config, multiple=replicas * parts)
-    shapes = ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
-    passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
-    _say(f"batches: {shapes}{passes}; {batches.padding:.0%} of the target is padding")
+    work = work_of(batches, built, config.recipe.precision, devices)
+    if devices.is_chief:
+        _describe(tokens, batches, work, parts, replicas)
     sentences = config.recipe.bleu_sentences
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     return Run(
         batches,
         make_batches(*tokens.sides("validation"), config, multiple=replicas),
+        work,
         min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
         parts,
+    )
+
+
+def _describe(tokens, batches, work, parts, replicas):
+    shapes = ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
+    passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
+    print(
+        f"training: {tokens.statistics('train')}",
+        f"validation: {tokens.statistics('validation')}",
+        f"batches: {shapes}{passes}; {batches.padding:.0%} of the target is padding",
+        f"a step on average: {work.tokens:,.0f} target tokens, {work.operations / 1e9:,.1f} billion operations",
+        sep="\n",
+        file=sys.stderr,
     )
 
 
@@ -124,8 +148,3 @@ def _from_tokenizers(model, models) -> TransformerConfig:
     if len(sizes) == 2:
         vocabulary["source_vocab_size"] = sizes[0]
     return model.transformer(**vocabulary)
-
-
-def _say(*lines):
-    for line in lines:
-        print(line, file=sys.stderr)

@@ -16,13 +16,13 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
-from keras_transformer.training.backends import backend
+from keras_transformer.training.backends import make_devices
 from keras_transformer.training.batches import BATCHINGS
 from keras_transformer.training.data_config import BatchConfig
 from keras_transformer.training.rows import TokenSide
 
 folder, batching, tokens_per_batch, replicas, *numbers_of_parts = *sys.argv[1:3], *map(int, sys.argv[3:])
-devices = backend().make_devices(",".join(f"CPU:{i}" for i in range(replicas)))
+devices = make_devices(",".join(f"CPU:{i}" for i in range(replicas)))
 assert devices.count == replicas
 keras.utils.set_random_seed(1)
 rng = np.random.default_rng(3)
@@ -42,11 +42,11 @@ for parts in numbers_of_parts:
             Adam(0.02, epsilon=1e-3), loss=LabelSmoothedCrossEntropy(0.1),
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
-    backend().accumulate(model, parts)
+    devices.set_steps(model, parts)
     batches = BATCHINGS[batching](*sides, data, multiple=replicas * parts)
     history = model.fit(
-        backend().training_data(batches, seed=1, first_step=0), steps_per_epoch=10, epochs=2, verbose=0,
-        validation_data=backend().validation_data(batches),
+        devices.training_data(batches, seed=1, first_step=0), steps_per_epoch=10, epochs=2, verbose=0,
+        **devices.validation_data(batches),
     ).history
     assert int(model.optimizer.iterations.numpy()) == 20
     np.savez(f"{folder}/{replicas}-{parts}.npz", *model.get_weights())

@@ -4,7 +4,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 from keras_transformer.optimizers import Adam
+from keras_transformer.training.backends import make_devices
 from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.operations import Work
 from keras_transformer.training.scalars import EventFile, Scalars
 
 
@@ -24,7 +26,8 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     optimizer = keras.optimizers.LossScaleOptimizer(Adam(0.25)) if scaled else Adam(0.25)
     monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
     state = TrainingState(step=3)
-    callback = Scalars(tmp_path, state, every=2, tokens_per_step=50.0)
+    work = Work(tokens=50.0, padding=0.25, operations=2e12, peak=8e12)
+    callback = Scalars(tmp_path, state, 2, work, make_devices(None))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
     callback.set_model(model)
@@ -38,6 +41,8 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
         "learning_rate": {4: 0.25, 6: 0.25},
         "gradient_norm": {4: 1.5, 6: 1.5},
         "tokens_per_second": {4: 50.0, 6: 100.0},
+        "padding": {4: 0.25, 6: 0.25},
+        "utilization": {4: 0.25, 6: 0.5},
     }
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
 

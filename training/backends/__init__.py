@@ -1,41 +1,103 @@
-"""What training asks of Keras's backend: devices, the feeding of batches, steps in several parts.
+"""What a training runs on: Keras's backend, and its devices."""
 
-`backend()` is a module of the backend's name, with
-
-- `make_devices(names) -> Devices`;
-- `jit_compile(xla, count)`: what `RecipeConfig.xla` means on so many devices;
-- `training_data(batches, seed, first_step)` and `validation_data(batches)`: what `fit` takes;
-- `accumulate(model, parts)`;
-- `reattach(model)`: within `fit`, gives the model's variables the values that the training has come to.
-"""
-
+import abc
+import contextlib
 import importlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any
 
 import keras
+
+from keras_transformer.training.batches import Batches
 
 _BACKENDS = ("tensorflow", "jax")
 
 
-class Devices(NamedTuple):
-    """What a training runs on."""
+class Devices(abc.ABC):
+    """The devices of one process, or of several workers that run the same command.
+
+    Attributes:
+        count: replicas, those of all workers together.
+        worker: number of this process; the first, 0, is the chief, who alone writes.
+        workers: how many processes.
+    """
 
     count: int
-    scope: Callable[[], AbstractContextManager]  # models must be made within it
+    worker: int = 0
+    workers: int = 1
+
+    @abc.abstractmethod
+    def scope(self) -> AbstractContextManager:
+        """Within it models must be made."""
+
+    @abc.abstractmethod
+    def jit_compile(self, xla: bool | None) -> bool:
+        """What `RecipeConfig.xla` means on these.
+
+        Raises:
+            ValueError: if that cannot be.
+        """
+
+    @abc.abstractmethod
+    def training_data(self, batches: Batches, seed: int, first_step: int) -> Any:
+        """What `fit` takes: batches without end."""
+
+    @abc.abstractmethod
+    def validation_data(self, batches: Batches) -> dict[str, Any]:
+        """The arguments of `fit` for batches of one pass."""
+
+    @abc.abstractmethod
+    def set_steps(self, model: keras.Model, parts: int) -> None:
+        """Has each training step of `fit` go through its batch in parts.
+
+        The gradient is that of the whole batch: the parts are of one size, so the mean of their means, each
+        over all slots with the batch's sample weights, is the batch's. Keras's own accumulation is in the
+        optimizer, where a part whose gradient overflows shifts the groups, and a checkpoint holds half sums.
+
+        Args:
+            model: a compiled model, whose optimizer steps as often as before.
+            parts: how many; each device's rows of every batch must be a multiple.
+        """
+
+    @abc.abstractmethod
+    def reattach(self, model: keras.Model) -> None:
+        """Within `fit`: gives the model's variables the values that the training has come to."""
+
+    def any_worker(self, flag: bool) -> bool:
+        """Whether the flag is up on any worker; all must ask."""
+        return flag
+
+    def watching(self) -> AbstractContextManager:
+        """Within it `WorkerLost` is raised when another worker ends."""
+        return contextlib.nullcontext()
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """The name of the first device's make."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.worker == 0
 
 
-def backend():
-    """The module of Keras's backend.
+def make_devices(names: str | None) -> Devices:
+    """The devices of these names.
+
+    Args:
+        names: such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all accelerators, or the CPU, and for the workers
+            of TF_CONFIG. Several CPU names are logical devices, made here; the backend must not have run yet.
 
     Raises:
-        ValueError: if it is none that training runs on.
+        ValueError: if a device does not exist or is named twice, TF_CONFIG is malformed, or the backend is none that
+            training runs on.
     """
     name = keras.backend.backend()
     if name not in _BACKENDS:
         raise ValueError(f"Training runs on the Keras backends {', '.join(_BACKENDS)}. Received: KERAS_BACKEND={name}")
-    return importlib.import_module(f"keras_transformer.training.backends.{name}")
+    return importlib.import_module(f"keras_transformer.training.backends.{name}").make_devices(names)
 
 
 def require_known(names: Sequence[str], known: Collection[str]) -> None:

@@ -11,16 +11,46 @@ from keras_transformer.training.backends import Devices, require_known
 from keras_transformer.training.batches import Batches
 
 
-def make_devices(names: str | None) -> Devices:
-    """`DataParallel` over these devices, which is then the process's distribution.
+class JaxDevices(Devices):
+    """Those of Keras's distribution.
 
     Args:
-        names: such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all accelerators, or the CPU. Several CPU names are
-            logical devices, made here; JAX must not have run yet.
-
-    Raises:
-        ValueError: if a device does not exist or is named twice.
+        count: how many.
     """
+
+    def __init__(self, count: int):
+        self.count = count
+
+    @property
+    def kind(self) -> str:
+        return jax.devices()[0].device_kind
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext()
+
+    def jit_compile(self, xla: bool | None) -> bool:
+        """Always XLA."""
+        if xla is False:
+            raise ValueError("`recipe.xla` must not be false on JAX, which runs through XLA. Received: xla=False")
+        return True
+
+    def training_data(self, batches: Batches, seed: int, first_step: int) -> keras.utils.PyDataset:
+        return _Feed(lambda i: batches.training_batch(seed, first_step + i))
+
+    def validation_data(self, batches: Batches) -> dict:
+        return {"validation_data": _Feed(batches.validation_batch, batches.steps)}
+
+    def set_steps(self, model: keras.Model, parts: int) -> None:
+        if parts > 1:
+            model.train_step = functools.partial(_train_step, model, parts)
+
+    def reattach(self, model: keras.Model) -> None:
+        """`fit` takes the values from the variables while it runs; here they get them back, until the next step."""
+        model.jax_state_sync()
+
+
+def make_devices(names: str | None) -> Devices:
+    """`DataParallel` over these devices, which is then the process's distribution; see the package."""
     chosen = [name.strip() for name in names.split(",")] if names else _accelerators()
     cpus = {int(found[1]) for name in chosen if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
     if len(cpus) > 1:
@@ -32,22 +62,11 @@ def make_devices(names: str | None) -> Devices:
     is_default = not names and len(chosen) < 2
     devices = None if is_default else keras.distribution.DataParallel(devices=[name.lower() for name in chosen])
     keras.distribution.set_distribution(devices)
-    return Devices(max(len(chosen), 1), contextlib.nullcontext)
+    return JaxDevices(max(len(chosen), 1))
 
 
 def _accelerators():
     return [name for name in keras.distribution.list_devices() if not name.startswith("cpu")]
-
-
-def jit_compile(xla: bool | None, count: int) -> bool:
-    """Always XLA.
-
-    Raises:
-        ValueError: if it is to be done without.
-    """
-    if xla is False:
-        raise ValueError("`recipe.xla` must not be false on JAX, which runs through XLA. Received: xla=False")
-    return True
 
 
 class _Feed(keras.utils.PyDataset):
@@ -64,27 +83,6 @@ class _Feed(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return self._make_batch(index)
-
-
-def training_data(batches: Batches, seed: int, first_step: int) -> keras.utils.PyDataset:
-    """Batches without end."""
-    return _Feed(lambda i: batches.training_batch(seed, first_step + i))
-
-
-def validation_data(batches: Batches) -> keras.utils.PyDataset:
-    """Batches of one pass."""
-    return _Feed(batches.validation_batch, batches.steps)
-
-
-def reattach(model: keras.Model) -> None:
-    """`fit` takes the values from the variables while it runs; here they get them back, until the next step."""
-    model.jax_state_sync()
-
-
-def accumulate(model: keras.Model, parts: int) -> None:
-    """Has each training step of `fit` go through its batch in parts; see the same function for TensorFlow."""
-    if parts > 1:
-        model.train_step = functools.partial(_train_step, model, parts)
 
 
 def _train_step(model, parts, state, data):

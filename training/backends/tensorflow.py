@@ -1,7 +1,9 @@
 """Training on TensorFlow: `MirroredStrategy`, `tf.data`; see the package."""
 
 import functools
+import os
 import re
+from contextlib import AbstractContextManager
 
 import keras
 import tensorflow as tf
@@ -10,10 +12,56 @@ from keras_transformer.training.backends import Devices, require_known
 from keras_transformer.training.batches import Batches
 
 
+class TensorFlowDevices(Devices):
+    """Those of a strategy.
+
+    Args:
+        strategy: from `make_strategy`.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self.strategy = strategy
+        self.count = strategy.num_replicas_in_sync
+
+    @property
+    def kind(self) -> str:
+        gpus = tf.config.list_physical_devices("GPU")
+        return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
+
+    def scope(self) -> AbstractContextManager:
+        return self.strategy.scope()
+
+    def jit_compile(self, xla: bool | None) -> bool:
+        """XLA on one device; under a strategy of several only where it is asked for."""
+        return self.count == 1 if xla is None else xla
+
+    def training_data(self, batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
+        """Batches without end; under a strategy each is divided by rows."""
+        return dataset(functools.partial(batches.training, seed, first_step), signature(batches))
+
+    def validation_data(self, batches: Batches) -> dict:
+        """Of known number: Keras warns of data that end unannounced."""
+        known = tf.data.experimental.assert_cardinality(batches.steps)
+        return {"validation_data": dataset(batches.validation, signature(batches)).apply(known)}
+
+    def set_steps(self, model: keras.Model, parts: int) -> None:
+        if parts > 1:
+            model.train_step = functools.partial(_train_step, model, parts)
+
+    def reattach(self, model: keras.Model) -> None:
+        """Nothing: TensorFlow trains the variables themselves."""
+
+
 def make_devices(names: str | None) -> Devices:
-    """The devices of `make_strategy`."""
-    strategy = make_strategy(names)
-    return Devices(strategy.num_replicas_in_sync, strategy.scope)
+    """See the package."""
+    if os.environ.get("TF_CONFIG"):
+        from keras_transformer.training.backends.workers import Workers, require_cluster
+
+        if require_cluster(os.environ["TF_CONFIG"]) > 1:
+            if names:
+                raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
+            return Workers()
+    return TensorFlowDevices(make_strategy(names))
 
 
 def make_strategy(devices: str | None) -> tf.distribute.Strategy:
@@ -52,44 +100,15 @@ def _make_logical_cpus(count):
         return
 
 
-def jit_compile(xla: bool | None, count: int) -> bool:
-    """XLA on one device; under a strategy of several only where it is asked for."""
-    return count == 1 if xla is None else xla
-
-
-def training_data(batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
-    """Batches without end; under a strategy each is divided by rows."""
-    return _dataset(batches, functools.partial(batches.training, seed, first_step))
-
-
-def validation_data(batches: Batches) -> tf.data.Dataset:
-    """Batches of one pass, of known number: Keras warns of data that end unannounced."""
-    return _dataset(batches, batches.validation).apply(tf.data.experimental.assert_cardinality(batches.steps))
-
-
-def _dataset(batches, generate):
+def signature(batches: Batches):
+    """The shapes and types of batches."""
     ids = tf.TensorSpec(batches.static_shape, tf.int32)
-    signature = dict.fromkeys(batches.inputs, ids), ids, tf.TensorSpec(batches.static_shape, tf.float32)
+    return dict.fromkeys(batches.inputs, ids), ids, tf.TensorSpec(batches.static_shape, tf.float32)
+
+
+def dataset(generate, signature) -> tf.data.Dataset:
+    """What a function generates, some of it in advance."""
     return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(tf.data.AUTOTUNE)
-
-
-def reattach(model: keras.Model) -> None:
-    """Nothing: TensorFlow trains the variables themselves."""
-
-
-def accumulate(model: keras.Model, parts: int) -> None:
-    """Has each training step of `fit` go through its batch in parts.
-
-    The gradient is that of the whole batch: the parts are of one size, so the mean of their means, each
-    over all slots with the batch's sample weights, is the batch's. Keras's own accumulation is in the
-    optimizer, where a part whose gradient overflows shifts the groups, and a checkpoint holds half sums.
-
-    Args:
-        model: a compiled model, whose optimizer steps as often as before.
-        parts: how many; each device's rows of every batch must be a multiple.
-    """
-    if parts > 1:
-        model.train_step = functools.partial(_train_step, model, parts)
 
 
 def _train_step(model, parts, data):

@@ -2,9 +2,9 @@ import pytest
 
 DEVICES = """
 import keras
-from keras_transformer.training.backends import backend
+from keras_transformer.training.backends import make_devices
 try:
-    devices = backend().make_devices({!r})
+    devices = make_devices({!r})
     distribution = keras.distribution.distribution()
     print(devices.count, None if distribution is None else distribution.device_mesh.devices.tolist())
 except ValueError as error:

@@ -1,0 +1,77 @@
+"""Two workers on one machine: they end as one process does, though one is told to stop and then one is killed."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.saving import load_model
+
+OPTIONS = {"model.dropout": 0, "recipe.max_steps": 40, "recipe.validate_every": 20}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def start(tmp_path, arguments):
+    """Starts both workers; each writes to a log of its own."""
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        workers = [f"127.0.0.1:{free.getsockname()[1]}" for free in (one, other)]
+    program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, *arguments(tmp_path / "two", **OPTIONS)]
+    processes = []
+
+    def start():
+        for i in range(2):
+            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}}
+            environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+            with open(tmp_path / f"log{i}", "wb") as log:
+                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        return processes[-2:]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_two_workers_are_one(start, tmp_path, arguments):
+    def log(i):
+        return (tmp_path / f"log{i}").read_text()
+
+    def checkpoints():
+        return {path.name for path in (tmp_path / "two" / "checkpoints").glob("step-*")}
+
+    def wait_for_another(processes):
+        before = checkpoints()
+        while not checkpoints() - before and all(process.poll() is None for process in processes):
+            time.sleep(0.01)
+
+    chief, other = start()
+    wait_for_another((chief, other))
+    other.send_signal(signal.SIGTERM)
+    assert (chief.wait(), other.wait()) == (143, 143), log(0)
+    chief, other = start()
+    wait_for_another((chief, other))
+    other.kill()
+    assert chief.wait() == 1
+    assert "worker 0 has lost another worker" in log(0) and "Traceback" not in log(0)
+    assert len(checkpoints()) >= 2
+    assert [process.wait() for process in start()] == [0, 0], log(0) + log(1)
+    assert main(arguments(tmp_path / "one", **OPTIONS)) == 0
+    one, two = (load_model(tmp_path / name / "model.keras").get_weights() for name in ("one", "two"))
+    for ours, theirs in zip(two, one, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    one, two = (
+        json.loads((tmp_path / name / "checkpoints" / "validations.json").read_text()) for name in ("one", "two")
+    )
+    assert [found["loss"] for found in two] == pytest.approx([found["loss"] for found in one], abs=1e-5)

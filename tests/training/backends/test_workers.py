@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from keras_transformer.cli import main  # noqa: E402
+from keras_transformer.training.backends.workers import require_cluster  # noqa: E402
+
+CLUSTER = {"worker": ["a.example:1", "b.example:2"]}
+TASK = {"type": "worker", "index": 1}
+
+
+def test_the_workers_are_counted():
+    assert require_cluster(json.dumps({"cluster": CLUSTER, "task": TASK})) == 2
+    assert require_cluster(json.dumps({"cluster": {"worker": ["[::1]:7"]}, "task": {**TASK, "index": 0}})) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "must be JSON"),
+        ("[]", "must hold an object `cluster`"),
+        ({"task": TASK}, "must hold an object `cluster`"),
+        ({"cluster": {"worker": []}, "task": TASK}, "must hold a list of addresses host:port"),
+        ({"cluster": {"worker": ["a.example"]}, "task": TASK}, "must hold a list of addresses host:port"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": TASK}, "must name each worker once"),
+        ({"cluster": {**CLUSTER, "ps": ["c:3"]}, "task": TASK}, "no others than workers in `cluster`, such as ps"),
+        ({"cluster": CLUSTER}, "must hold an object `task`"),
+        ({"cluster": CLUSTER, "task": {"type": "ps", "index": 0}}, "whose `type` is 'worker'"),
+        ({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}, r"`index` in \[0, 2\)"),
+        ({"cluster": CLUSTER, "task": {"type": "worker", "index": "0"}}, r"`index` in \[0, 2\)"),
+    ],
+)
+def test_a_malformed_cluster_is_refused(config, message):
+    text = config if isinstance(config, str) else json.dumps(config)
+    with pytest.raises(ValueError, match=message) as caught:
+        require_cluster(text)
+    assert str(caught.value).endswith(f"Received: TF_CONFIG={text}")
+
+
+def test_the_command_refuses_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    assert main(["train", f"--output={tmp_path / 'model'}"]) == 2
+    assert "TF_CONFIG must be JSON. Received: TF_CONFIG={" in capsys.readouterr().err
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": TASK}))
+    assert main(["train", f"--output={tmp_path / 'model'}", "--devices=CPU:0"]) == 2
+    assert "`devices` must not be given to workers of TF_CONFIG. Received: devices=CPU:0" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,131 @@
+"""Several machines on TensorFlow: one worker each, by TF_CONFIG. The only place that leans on a private part of Keras.
+
+`fit` of Keras 3 builds a model from a batch that it takes to be one value, and reduces scalars along an axis that they
+lack. So a model of workers is built beforehand, and its training and test functions are made here.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.training.backends.tensorflow import TensorFlowDevices, dataset, signature
+from keras_transformer.training.batches import Batches
+from keras_transformer.training.stopping import WorkerLost
+
+_ADDRESS = re.compile(r"[^:\s]+:\d+|\[[^\]]+\]:\d+")
+
+
+def require_cluster(text: str) -> int:
+    """How many workers a TF_CONFIG names.
+
+    Args:
+        text: its value.
+
+    Raises:
+        ValueError: if it is malformed, or names other than workers.
+    """
+
+    def refuse(what):
+        raise ValueError(f"TF_CONFIG {what}. Received: TF_CONFIG={text}")
+
+    try:
+        config = json.loads(text)
+    except ValueError:
+        refuse("must be JSON")
+    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
+        refuse("must hold an object `cluster`")
+    workers, others = config["cluster"].get("worker"), sorted(set(config["cluster"]) - {"worker"})
+    if others:
+        refuse(f"must have no others than workers in `cluster`, such as {', '.join(others)}")
+    if not isinstance(workers, list) or not workers or not all(map(_is_address, workers)):
+        refuse("must hold a list of addresses host:port in `cluster`, `worker`")
+    if len(set(workers)) < len(workers):
+        refuse("must name each worker once")
+    task = config.get("task")
+    if not isinstance(task, dict) or task.get("type") != "worker":
+        refuse("must hold an object `task` whose `type` is 'worker'")
+    if type(task.get("index")) is not int or not 0 <= task["index"] < len(workers):
+        refuse(f"must have an `index` in [0, {len(workers)}) in `task`")
+    return len(workers)
+
+
+def _is_address(text):
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
+
+
+class Workers(TensorFlowDevices):
+    """All GPUs, or the CPU, of every machine."""
+
+    def __init__(self):
+        super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
+        resolver = self.strategy.cluster_resolver
+        self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
+        self._number_of_flags = tf.function(self._number_of_flags)
+
+    def training_data(self, batches: Batches, seed: int, first_step: int):
+        """Of each batch every replica is given its rows."""
+        return self._divided(functools.partial(batches.training, seed, first_step), batches)
+
+    def validation_data(self, batches: Batches) -> dict:
+        """Pass after pass: Keras counts the batches of one."""
+        passes = map(batches.validation_batch, itertools.cycle(range(batches.steps)))
+        return {"validation_data": self._divided(lambda: passes, batches), "validation_steps": batches.steps}
+
+    def set_steps(self, model: keras.Model, parts: int) -> None:
+        """Besides, on all workers at once."""
+        super().set_steps(model, parts)
+        model._maybe_symbolic_build = lambda **_: None
+
+        def make_train_function(force=False):
+            if model.train_function is None or force:
+                model.train_function = self._on_all(model.train_step)
+
+        def make_test_function(force=False):
+            if model.test_function is None or force:
+                model.test_function = self._on_all(model.test_step)
+
+        model.make_train_function, model.make_test_function = make_train_function, make_test_function
+
+    def any_worker(self, flag: bool) -> bool:
+        return float(self._number_of_flags(tf.constant(float(flag)))) > 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+            raise WorkerLost(self.worker) from error
+
+    def _divided(self, generate, batches):
+        local = self.count // self.workers
+        mine = range(self.worker * local, (self.worker + 1) * local)
+
+        def shares():
+            for batch in generate():
+                for replica in mine:
+                    yield tf.nest.map_structure(lambda x, i=replica: np.split(x, self.count)[i], batch)
+
+        rows, length = batches.static_shape
+        shape = (rows and rows // self.count, length)
+        spec = tf.nest.map_structure(lambda whole: tf.TensorSpec(shape, whole.dtype), signature(batches))
+        return self.strategy.distribute_datasets_from_function(lambda context: dataset(shares, spec))
+
+    def _on_all(self, step):
+        """The logs of a step are the means of the replicas'."""
+
+        @tf.function(reduce_retracing=True)
+        def on_all(iterator):
+            logs = self.strategy.run(step, args=(next(iterator),))
+            return {name: self.strategy.reduce("MEAN", value, axis=None) for name, value in logs.items()}
+
+        return on_all
+
+    def _number_of_flags(self, flag):
+        return self.strategy.reduce("SUM", self.strategy.run(lambda: tf.identity(flag)), axis=None)
