@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.training.backends import make_devices
 from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.config import RecipeConfig
@@ -32,10 +33,11 @@ def model():
 def make(directory, model):
     """Makes the callbacks of a run of 100 steps with a validation every 10 and a checkpoint every 3."""
 
-    def make(state=None, request=None, **recipe):
+    def make(state=None, request=None, devices=None, **recipe):
         files = CheckpointFiles(directory.checkpoints, every=3, best_by=RecipeConfig(**recipe).best_by)
         divergence = Divergence(files, state or TrainingState(), steps_per_epoch=7, limit=50.0)
-        callback = Checkpoints(directory, files, RecipeConfig(**recipe), 10, 100, divergence, request or StopRequest())
+        others = request or StopRequest(), devices or make_devices(None)
+        callback = Checkpoints(directory, files, RecipeConfig(**recipe), 10, 100, divergence, *others)
         for one in (divergence, callback):
             one.set_model(model)
             one.on_epoch_begin(0)
@@ -217,3 +219,29 @@ def test_the_time_left(limit, left, rate, monkeypatch):
     progress.bar.n = 10
     assert progress.left == left
     progress.bar.disable = True
+
+
+def as_worker(number):
+    devices = make_devices(None)
+    devices.worker, devices.workers = number, 2
+    return devices
+
+
+def test_of_workers_the_chief_alone_writes(make, directory):
+    for number in (1, 0):
+        callback = make(devices=as_worker(number))
+        for _ in range(4):
+            step(callback)
+        validate(callback, 2.0)
+        assert callback.state.validations[0]["step"] == 10
+        assert directory.checkpoints.exists() == (number == 0)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_when_one_worker_is_told_to_stop_all_do(make, number):
+    devices = as_worker(number)
+    # Is anybody told or out of time? Told? Out of time? And once the checkpoint is written: told?
+    devices.any_worker = lambda flag, answers=iter([True, True, False, True]): next(answers)
+    with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught:
+        step(make(devices=devices))
+    assert caught.value.status == 143
