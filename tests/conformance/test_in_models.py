@@ -138,7 +138,7 @@ found = {}
 for name, case in table.LAYERS.items():
     initial, ends = None, []
     for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
-        with tf.distribute.MirroredStrategy(devices).scope():
+        with tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice()).scope():
             model = case.functional(case.make("float32"))
             for part in model._flatten_layers():
                 if isinstance(part, keras.layers.Dropout):
