@@ -12,14 +12,14 @@ import tensorflow as tf
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.export.onnx import convert, search_program
 from keras_transformer.export.onnx_passes import sink_constants
-from keras_transformer.export.verify import VerificationError, compare, compare_classes, made_up_batches
+from keras_transformer.export.verify import Agreement, VerificationError, compare, compare_classes, made_up_batches
 from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import replacing
 from keras_transformer.models import LanguageModel, SentenceClassifier
 from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 
-def export_model(model, path: str | Path, strategy=None) -> None:
+def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]:
     """Writes `PATH/saved_model`, `PATH/onnx/model.onnx` and `PATH/verification.json`.
 
     Of a `SentenceClassifier`: `source` int32 `[batch, source_length]` -> `logits` float32 `[batch, num_classes]`.
@@ -31,6 +31,9 @@ def export_model(model, path: str | Path, strategy=None) -> None:
         model: `SentenceClassifier` or `LanguageModel`, whose special ids are this package's.
         path: the folder to make.
         strategy: of a `LanguageModel`: `BeamSearch` or `GreedySearch`. Default: `GreedySearch()`.
+
+    Returns:
+        How the programs `"saved_model"` and `"onnx"` compare with the model, as in verification.json.
 
     Raises:
         ValueError: if there is such a folder, or the model is another one.
@@ -61,6 +64,7 @@ def export_model(model, path: str | Path, strategy=None) -> None:
                 raise VerificationError(f"The {name} export does not agree with the Keras model: {agreement}")
         entries = {name: dataclasses.asdict(agreement) for name, agreement in found.items()}
         (temporary / "verification.json").write_text(json.dumps(entries, indent=2) + "\n")
+    return found
 
 
 def _kind(model):
