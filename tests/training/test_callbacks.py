@@ -241,7 +241,8 @@ def test_of_workers_the_chief_alone_writes(make, directory):
 def test_when_one_worker_is_told_to_stop_all_do(make, number):
     devices = as_worker(number)
     # Is anybody told or out of time? Told? Out of time? And once the checkpoint is written: told?
-    devices.any_worker = lambda flag, answers=iter([True, True, False, True]): next(answers)
+    answers = iter([True, True, False, True])
+    devices.any_worker = lambda flag: next(answers)
     with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught:
         step(make(devices=devices))
     assert caught.value.status == 143
