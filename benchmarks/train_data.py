@@ -38,7 +38,7 @@ def text_batches(options):
     for name, config in ways.items():
         epoch = BATCHINGS[config.batching](*sides, config).training(seed=1)
         batches[name] = list(itertools.islice(epoch, options.batches))
-    pairs = list(zip(*([*np.split(side.ids, side.starts[1:])] for side in sides), strict=True))
+    pairs = list(zip(*([*np.split(side.ids.astype("int32"), side.starts[1:])] for side in sides), strict=True))
     return batches | {"sorted": sorted_batches(pairs, options)}
 
 

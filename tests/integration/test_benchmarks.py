@@ -70,7 +70,7 @@ def test_training(toy_files):
     table = rows(run("train", *arguments, *text))
     names = [row[0] for row in table]
     ways = [f"this package, XLA, {how}" for how in ("packed", "buckets", "plain")]
-    assert names[:2] == ["this package, XLA", "this package, no XLA"] and names[-4:-1] == ways
+    assert names[:2] == ["this package, XLA", "this package, no XLA"] and [n for n in names if n in ways] == ways
     assert all(float(row[1].replace(",", "")) > 0 for row in table)
     shapes, padding = ({row[0]: int(row[i].rstrip("%")) for row in table} for i in (6, 5))
     assert [shapes[way] for way in ways] == [1, 2, 1]
