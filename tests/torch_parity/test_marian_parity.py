@@ -29,6 +29,8 @@ SIZES = {
     "opus": {"d_model": 512, "layers": 6, "ffn_dim": 2048, "attention_heads": 8, "vocab_size": 58_101},
 }
 SENTENCES, LONGEST, EXTRA = 200, 10, 10
+#: How many of them beams are compared on: at the second size a sentence takes seconds.
+BEAM_SENTENCES = {"small": SENTENCES, "opus": 40}
 TIE = 1e-4
 
 
@@ -54,7 +56,7 @@ def random_ids(vocab_size, rows=SENTENCES):
     return np.where(np.arange(LONGEST) >= rng.integers(4, LONGEST + 1, rows)[:, None], vocab_size - 1, ids)
 
 
-def end_by_position(model, pad, slope=2.0, middle=8):
+def end_by_position(model, pad, slope=1.0, middle=8):
     """Makes the end likelier from position to position, so that hypotheses end by themselves, at unlike lengths.
 
     Its row becomes the direction in which what the decoder makes tells its position, found by least squares over
@@ -95,8 +97,8 @@ def make_marian(folder, vocab_size, d_model, **sizes):
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter += 0.1 * torch.randn_like(parameter)
-        model.model.decoder.layers[-1].final_layer_norm.weight *= 4  # Logits with a deviation of about 4.
-        model.final_logits_bias.copy_(0.5 * torch.randn(1, vocab_size))
+        model.model.decoder.layers[-1].final_layer_norm.weight *= 2  # Logits with a deviation of about 2.
+        model.final_logits_bias.copy_(0.25 * torch.randn(1, vocab_size))
         end_by_position(model, vocab_size - 1)
     model.save_pretrained(folder)
     spm, processor = sentencepiece_model(90)
@@ -111,7 +113,8 @@ def make_marian(folder, vocab_size, d_model, **sizes):
 class Pair:
     """A model of transformers, and what we have imported of it."""
 
-    def __init__(self, folder, sizes):
+    def __init__(self, folder, name):
+        sizes = SIZES[name]
         (folder / "marian").mkdir()
         self.theirs = make_marian(folder / "marian", **sizes)
         self.directory = import_marian(folder / "marian", folder / "run")
@@ -121,11 +124,12 @@ class Pair:
         our_id = {piece: i for i, piece in enumerate(self.tokenizers[0].pieces)}
         self.to_ours = np.array([our_id[piece] for piece, _ in sorted(vocab.items(), key=lambda item: item[1])])
         self.source = random_ids(self.vocab_size)
+        self.beam_sentences = BEAM_SENTENCES[name]
 
-    def generate(self, **options):
-        """Tokens and scores of transformers, one sentence's limit at a time, as ids of ours."""
-        tokens, scores = [[] for _ in self.source], np.zeros(len(self.source))
-        lengths = (self.source != self.vocab_size - 1).sum(axis=1)
+    def generate(self, count, **options):
+        """Tokens and scores of transformers for so many sentences, one limit at a time, as ids of ours."""
+        tokens, scores = [[] for _ in range(count)], np.zeros(count)
+        lengths = (self.source[:count] != self.vocab_size - 1).sum(axis=1)
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
             source = torch.from_numpy(self.source[rows, :length])
@@ -146,14 +150,14 @@ class Pair:
                 scores[rows] = found.sequences_scores.numpy()
         return tokens, scores
 
-    def search(self, strategy):
-        tokens, scores, _ = self.ours.generate(self.to_ours[self.source], strategy)
+    def search(self, count, strategy):
+        tokens, scores, _ = self.ours.generate(self.to_ours[self.source[:count]], strategy)
         return [np.trim_zeros(row, "b") for row in tokens[:, 0]], scores[:, 0]
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def pair(request, tmp_path_factory):
-    return Pair(tmp_path_factory.mktemp(request.param), SIZES[request.param])
+    return Pair(tmp_path_factory.mktemp(request.param), request.param)
 
 
 def equal(ours, theirs):
@@ -166,12 +170,10 @@ def logits_of(model, source, target, pad_id):
         return model(source, attention_mask=source != pad_id, decoder_input_ids=target).logits.numpy()
 
 
-def assert_close(found, expected, end):
-    """Logits equal to 1e-4, and to 1e-3 those of the end, whose row is several times as long as the others."""
-    differences = np.abs(found - expected).max(axis=0)
-    others = np.delete(differences, end).max()
-    print(f"\nlogits of {expected.std():.2f} differ by {others:.1e} at most, the end's by {differences[end]:.1e}")
-    assert others < 1e-4 and differences[end] < 1e-3
+def assert_close(found, expected):
+    difference = np.abs(found - expected).max()
+    print(f"\nlogits with a deviation of {expected.std():.2f} differ by {difference:.1e} at most")
+    assert difference < 1e-4 and expected.std() > 1
 
 
 def test_logits_are_equal(pair):
@@ -181,13 +183,12 @@ def test_logits_are_equal(pair):
     shifted = np.concatenate([np.full((24, 1), 2), pair.to_ours[target[:, 1:]]], axis=1)
     ours = pair.ours({"source": pair.to_ours[source], "target": shifted})
     logits = keras.ops.convert_to_numpy(ours)[..., pair.to_ours]
-    assert_close(logits[shifted != 0], expected[shifted != 0], end=0)
-    assert expected.std() > 1
+    assert_close(logits[shifted != 0], expected[shifted != 0])
 
 
 def test_greedy_tokens_are_equal(pair):
-    theirs, _ = pair.generate(num_beams=1)
-    ours, _ = pair.search(GreedySearch(extra_length=EXTRA))
+    theirs, _ = pair.generate(SENTENCES, num_beams=1)
+    ours, _ = pair.search(SENTENCES, GreedySearch(extra_length=EXTRA))
     print(f"\n{equal(ours, theirs).sum()} of {SENTENCES} equal, lengths {sorted({len(row) for row in ours})}")
     assert equal(ours, theirs).all() and len({len(row) for row in ours}) > 5
 
@@ -196,25 +197,29 @@ def test_greedy_tokens_are_equal(pair):
 def test_beams_are_equal(pair, alpha):
     """In transformers hypotheses that have ended leave the beam, and those at the limit end for nothing.
 
-    Without a penalty that makes no difference to the best of those that end by themselves.
+    Without a penalty that makes no difference to the best of those that end by themselves. With one it does: here what
+    has ended takes a place in the beam, so that of one size transformers' finds better ones more often than ours.
     """
-    theirs, their_scores = pair.generate(num_beams=4, length_penalty=alpha, early_stopping="never")
+    count = pair.beam_sentences
+    theirs, their_scores = pair.generate(count, num_beams=4, length_penalty=alpha, early_stopping="never")
     strategy = BeamSearch(length_penalty=alpha, length_penalty_kind="length", extra_length=EXTRA)
-    ours, our_scores = pair.search(strategy)
-    source = pair.to_ours[pair.source]
+    ours, our_scores = pair.search(count, strategy)
+    source = pair.to_ours[pair.source[:count]]
     lengths = (source != 0).sum(axis=1) + EXTRA
     ends = np.array([len(a) < n > len(b) for a, b, n in zip(ours, theirs, lengths, strict=True)])
-    parts = np.array_split(np.arange(SENTENCES), 5)
+    parts = np.array_split(np.arange(count), 5)
     rescored = np.concatenate(
         [teacher_forced_scores(pair.ours, source[i], pad([theirs[j] for j in i]), strategy) for i in parts]
     )
     same, tie = equal(ours, theirs), np.abs(rescored - our_scores) < TIE
     better = our_scores > rescored
     counts = f"{same.sum()} equal, {(~same & tie).sum()} ties, {(~same & ~tie & better).sum()} better, "
-    counts += f"{(~same & ~tie & ~better).sum()} worse, of {SENTENCES}; {(~ends).sum()} at the limit"
-    print(f"\nalpha {alpha}: {counts}; scores of one's own differ by {np.abs(rescored - their_scores)[ends].max():.1e}")
-    np.testing.assert_allclose(rescored[ends], their_scores[ends], atol=5e-4)  # The end's logits are the least exact.
-    assert ends.mean() > 0.7 and (same | tie)[ends].mean() > (0.9 if alpha else 0.999)
+    counts += f"{(~same & ~tie & ~better).sum()} worse, of {count}; {(~ends).sum()} at the limit"
+    own, gain = np.abs(rescored - their_scores)[ends].max(), (our_scores - rescored)[ends].mean()
+    print(f"\nalpha {alpha}: {counts}; our scores are higher by {gain:.1e}; theirs as we see them differ by {own:.1e}")
+    np.testing.assert_allclose(rescored[ends], their_scores[ends], atol=5e-4)  # A sum over all tokens.
+    assert ends.mean() > 0.7 and (same | tie)[ends].mean() > (0.7 if alpha else 0.999)
+    assert abs(gain) < 0.05
 
 
 def test_transformers_loads_what_we_write(pair):
@@ -224,7 +229,7 @@ def test_transformers_loads_what_we_write(pair):
     source = pair.to_ours[pair.source[:24]]
     target = np.concatenate([np.full((24, 1), 2), source[:, :5]], axis=1)
     expected = keras.ops.convert_to_numpy(pair.ours({"source": source, "target": target}))
-    assert_close(logits_of(again, source, target, 0)[target != 0], expected[target != 0], end=3)
+    assert_close(logits_of(again, source, target, 0)[target != 0], expected[target != 0])
     tokenizer = transformers.MarianTokenizer.from_pretrained(written)
     lines = ["bak dul gom", "fin"]
     assert tokenizer(lines).input_ids == pair.tokenizers[0].encode(lines)
