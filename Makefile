@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# A process a core, each with whole files, whose fixtures are costly.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: quickstart test test-extended bench lint format clean
 
@@ -19,11 +21,11 @@ quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart.py runs/quickstart
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not slow and not torch_parity"
+	$(PYTEST) -m "not slow and not torch_parity"
 
 test-extended: $(VENV)/.installed-extended
-	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/keras_transformer tests/conformance -m "not slow and not torch_parity"
-	$(BIN)/python -m pytest -m "slow or torch_parity"
+	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not slow and not torch_parity"
+	$(PYTEST) -m "slow or torch_parity"
 
 # Of the model that `make quickstart` has trained.
 bench: $(VENV)/.installed
