@@ -45,8 +45,13 @@ class ModelDirectory:
     @property
     def tokenizer_files(self) -> tuple[Path, Path]:
         """Files of the source's and the target's tokenizer: one and the same where it is shared."""
-        shared, source, target = (self.path / name for name in _TOKENIZERS)
+        shared, source, target = self.possible_tokenizer_files
         return (source, target) if source.exists() else (shared, shared)
+
+    @property
+    def possible_tokenizer_files(self) -> tuple[Path, ...]:
+        """Those of a shared and of separate tokenizers."""
+        return tuple(self.path / name for name in _TOKENIZERS)
 
     def exported(self, name: str) -> Path:
         """The folder of an export, which need not be there.
@@ -66,8 +71,8 @@ class ModelDirectory:
         Args:
             models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
         """
-        for name in _TOKENIZERS:
-            (self.path / name).unlink(missing_ok=True)
+        for path in self.possible_tokenizer_files:
+            path.unlink(missing_ok=True)
         names = _TOKENIZERS[:1] if len(models) == 1 else _TOKENIZERS[1:]
         for name, model in zip(names, models, strict=True):
             with replacing(self.path / name) as temporary:

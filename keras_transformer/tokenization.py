@@ -25,7 +25,8 @@ class TokenizerConfig:
         normalization: SentencePiece's rule. The default `nmt_nfkc` rewrites ligatures, full-width
             letters and the like; `identity` keeps them. Runs of spaces become one in every case.
         character_coverage: share of the text's characters that get a subword of their own.
-        sample_size: sentences that the subwords are learnt from, drawn at random from larger corpora.
+        sample_size: pairs of sentences that the subwords are learnt from, drawn at random from larger corpora. They are
+            held in memory.
 
     Raises:
         ValueError: naming the argument that is out of range.
@@ -35,7 +36,7 @@ class TokenizerConfig:
     shared: bool = True
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     character_coverage: float = 1.0
-    sample_size: int = 2_000_000
+    sample_size: int = 1_000_000
 
     def __post_init__(self):
         if self.vocab_size < 261:

@@ -33,7 +33,8 @@ class Batches(abc.ABC):
     Attributes:
         inputs: names of the inputs.
         shapes: rows, unfilled, and lengths of the batches, as plain data.
-        steps: batches of a pass over the pairs.
+        steps_each: batches of each shape in a pass over the pairs.
+        steps: batches of a pass.
         tokens: real target tokens of a pass.
 
     Raises:
@@ -42,7 +43,7 @@ class Batches(abc.ABC):
 
     inputs: tuple[str, ...] = ("source", "target")
     shapes: dict[str, list[int]]
-    steps: int
+    steps_each: list[int]
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         self.source, self.target, self.multiple = source, target, multiple
@@ -53,6 +54,10 @@ class Batches(abc.ABC):
                 f"`tokens_per_batch` must be at least {self.longest}, the longest sentence. "
                 f"Received: tokens_per_batch={config.tokens_per_batch}"
             )
+
+    @property
+    def steps(self) -> int:
+        return sum(self.steps_each)
 
     @property
     @abc.abstractmethod
@@ -143,7 +148,7 @@ class BucketedBatches(Batches):
             )
             for first in range(start, end, rows)
         ]
-        self.steps = len(self._batches)
+        self.steps_each = np.bincount([bucket for bucket, _, _ in self._batches]).tolist()
         self.shapes = {"lengths": list(self._buckets.lengths), "rows": list(self._buckets.rows)}
 
     @property
@@ -181,7 +186,7 @@ class PackedBatches(Batches):
         self._length = min(max(self.longest, _SHORTEST_ROW), config.tokens_per_batch)
         self._rows = config.tokens_per_batch // self._length
         self._packing = Packing(source.lengths, target.lengths, self._length)
-        self.steps = -(-self._packing.num_rows // self._rows)
+        self.steps_each = [-(-self._packing.num_rows // self._rows)]
         self.shapes = {"lengths": [self._length], "rows": [self._rows]}
 
     @property

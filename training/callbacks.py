@@ -64,7 +64,7 @@ class Progress(keras.callbacks.Callback):
 class Divergence(keras.callbacks.Callback):
     """Ends a run whose loss is no number or has run away, before that is saved.
 
-    What a batch has cost is taken from the mean that Keras keeps over an epoch.
+    What a batch has cost is taken from the mean that Keras keeps over an epoch, as if all batches had as many tokens.
 
     Args:
         files: where the last good checkpoint is looked for.
@@ -155,7 +155,7 @@ class Checkpoints(keras.callbacks.Callback):
     @property
     def should_stop(self) -> bool:
         """Whether patience or time has run out."""
-        return self._is_out_of_patience() or self.devices.any_worker(self._is_out_of_time())
+        return self.devices.any_worker(self._is_out_of_patience() or self._is_out_of_time())
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1

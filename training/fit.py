@@ -93,6 +93,12 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
     devices.set_steps(model, run.parts)
     model.jit_compile = devices.jit_compile(recipe.xla)
     restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
+    devices.spread_draws(model)
+    if not devices.all_equal(state.step):
+        raise ValueError(
+            f"All workers must see the same checkpoints: is {directory.path} on a disk that all share? "
+            f"Worker {devices.worker} would go on from step {state.step}"
+        )
     every = recipe.validate_every or run.batches.steps
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with contextlib.ExitStack() as stack:

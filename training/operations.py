@@ -1,11 +1,13 @@
 """Floating-point operations of training, and what share of a GPU's they are."""
 
+import re
 from typing import NamedTuple
 
 #: Tera-operations a second of dense products, by a part of a GPU's name, in float32 (of those of Nvidia's Ampere and
 #: later as TensorFloat-32, which XLA uses there) and in half precision. Makers' data sheets.
 _PEAKS = {
     "H200": (495, 989),
+    "H100 PCIe": (378, 756),
     "H100": (495, 989),
     "A100": (156, 312),
     "L40S": (183, 362),
@@ -48,7 +50,7 @@ def peak_of(kind: str, precision: str) -> float | None:
     Returns:
         A number, or `None` of a device that is not known.
     """
-    known = [name for name in _PEAKS if name.lower() in kind.lower()]
+    known = [name for name in _PEAKS if re.search(rf"\b{name}\b", kind, re.IGNORECASE)]
     return 1e12 * _PEAKS[max(known, key=len)][precision != "float32"] if known else None
 
 
@@ -75,12 +77,12 @@ def work_of(batches, config, precision: str, devices) -> Work:
         precision: dtype policy of the training.
         devices: `Devices`.
     """
-    tokens, shapes = batches.tokens / batches.steps, batches.shapes
-    operations = [operations_of_batch(config, 1, length) / length for length in shapes["lengths"]]  # of a place
+    whole = zip(batches.steps_each, *(batches.shapes[name] for name in ("rows", "lengths")), strict=True)
+    operations = sum(steps * operations_of_batch(config, rows, length) for steps, rows, length in whole)
     peak = peak_of(devices.kind, precision)
     return Work(
-        tokens,
+        batches.tokens / batches.steps,
         batches.padding,
-        tokens / (1 - batches.padding) * sum(operations) / len(operations),
+        operations / batches.steps,
         peak and peak * devices.count,
     )

@@ -1,4 +1,4 @@
-"""Text to tokens: learns the subwords and writes the corpus as ids, in as little memory as the text is long."""
+"""Text to tokens: learns the subwords from a sample and writes the corpus as ids, chunk by chunk."""
 
 import contextlib
 import dataclasses
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from tqdm import tqdm
 
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.data_config import DataConfig, PrepareConfig
 from keras_transformer.training.datasets import Corpus, load_corpus
@@ -36,7 +36,7 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
         ValueError: if the data, the folder or the options cannot be used; nothing is left behind.
     """
     directory = TokenDirectory(config.output)
-    _require_free(directory, config.overwrite)
+    directory.require_free(config.overwrite)
     corpus = load_corpus(config)
     with ModelDirectory(directory.path).locked(), directory.replacing() as temporary:
         models = finished_tokenizers(config.init_from) if config.init_from else None
@@ -101,14 +101,6 @@ def data_options(config: DataConfig) -> dict:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)}
 
 
-def _require_free(directory, overwrite):
-    if directory.record_file.exists():
-        if not overwrite:
-            raise ModelDirectoryError(f"{directory.path} holds tokens; --overwrite replaces them")
-    elif directory.path.exists() and (not directory.path.is_dir() or any(directory.path.iterdir())):
-        raise ModelDirectoryError(f"{directory.path} is not empty and is no folder of tokens")
-
-
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
     with tqdm(total=pairs.count, desc="tokenising", unit=" pairs", file=sys.stderr, disable=None) as bar:
         iterator = iter(pairs)
@@ -144,7 +136,7 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])
                 lengths.append(side.lengths[is_used])
     if not found.kept:
-        raise ValueError(f"No pairs are left to use: {found}")
+        raise ValueError(f"No pairs of the {split} text are left to use: {found}")
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.model_directory import TEMPORARY, ModelDirectory
+from keras_transformer.model_directory import TEMPORARY, ModelDirectory, ModelDirectoryError
 from keras_transformer.text_files import readable, split_lines
 from keras_transformer.training.filtering import Statistics
 from keras_transformer.training.rows import TokenSide
@@ -117,9 +117,36 @@ class TokenDirectory:
                 sides.append(list(itertools.islice(split_lines(file), count)))
         return tuple(sides)
 
+    def require_free(self, overwrite: bool) -> None:
+        """Checks that tokens may be written there; what a killed process has left is no hindrance.
+
+        Args:
+            overwrite: whether they may replace others.
+
+        Raises:
+            ValueError: if it holds tokens, or files that are none.
+        """
+        if self.record_file.exists():
+            if not overwrite:
+                raise ModelDirectoryError(f"{self.path} holds tokens; --overwrite replaces them")
+        elif self.path.exists():
+            if not self.path.is_dir() or {*self.path.iterdir()} - {
+                *self._own_files(),
+                *self.path.glob(f"{TEMPORARY}*"),
+            }:
+                raise ModelDirectoryError(f"{self.path} is not empty and is no folder of tokens")
+
+    def _own_files(self):
+        """All files that may belong to it, the record first."""
+        yield self.record_file
+        for split, side in itertools.product(SPLITS, SIDES):
+            yield from (self.ids_file(split, side), self.lengths_file(split, side))
+        yield from map(self.text_file, SIDES)
+        yield from ModelDirectory(self.path).possible_tokenizer_files
+
     @contextlib.contextmanager
     def replacing(self) -> Iterator["TokenDirectory"]:
-        """A temporary folder within; its files take their places when the block ends without an error, the record last.
+        """A temporary folder within; its files replace all that lay here when the block ends well, the record last.
 
         Arrays that are mapped in the block stay what they are.
 
@@ -131,7 +158,8 @@ class TokenDirectory:
         temporary = TokenDirectory(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.path))
         try:
             yield temporary
-            self.record_file.unlink(missing_ok=True)
+            for file in self._own_files():
+                file.unlink(missing_ok=True)
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
                 file.rename(self.path / file.name)
         finally:

@@ -17,7 +17,7 @@ from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import Run, fit, learning_rate
 from keras_transformer.training.operations import work_of
 from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
-from keras_transformer.training.token_directory import TokenDirectory
+from keras_transformer.training.token_directory import SPLITS, TokenDirectory
 from keras_transformer.training.tokenizer import train_tokenizers
 from keras_transformer.training.validation_bleu import ValidationBleu
 
@@ -58,7 +58,9 @@ def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
         raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
     with _tokens(config, directory, resuming) as tokens:
         built = _transformer_config(config, tokens)
-        run = _prepare(config, tokens, built, devices)
+        run = _run_on(config, tokens, built, devices)
+        if devices.is_chief:
+            _describe(tokens, run, devices.count)
         learning_rate(config.recipe, built.d_model, run.total)
         state = {"tokens_sha256": tokens.record()["sha256"], "batches": run.batches.shapes}
         if resuming and state != {name: directory.record().get(name) for name in state}:
@@ -80,7 +82,7 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         yield tokens
         return
     tokens = TokenDirectory(directory.tokens)
-    if resuming and tokens.record_file.exists() and tokens.record()["data"] == data_options(config):
+    if resuming and _are_whole(tokens, config):
         yield tokens
         return
     corpus = load_corpus(config)
@@ -92,34 +94,43 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         yield temporary
 
 
-def _prepare(config, tokens, built, devices) -> Run:
-    replicas = devices.count
-    parts = config.parts(replicas)
-    make_batches = BATCHINGS[config.batching]
-    batches = make_batches(*tokens.sides("train"), config, multiple=replicas * parts)
-    work = work_of(batches, built, config.recipe.precision, devices)
-    if devices.is_chief:
-        _describe(tokens, batches, work, parts, replicas)
+def _are_whole(tokens, config):
+    """Whether a run's own tokens can be used again; what is damaged is made anew."""
+    try:
+        for split in SPLITS:
+            tokens.sides(split)
+        return tokens.record()["data"] == data_options(config)
+    except ValueError:
+        return False
+
+
+def _run_on(config, tokens, built, devices) -> Run:
+    parts, make_batches = config.parts(devices.count), BATCHINGS[config.batching]
+    batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * parts)
     sentences = config.recipe.bleu_sentences
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     return Run(
         batches,
-        make_batches(*tokens.sides("validation"), config, multiple=replicas),
-        work,
+        make_batches(*tokens.sides("validation"), config, multiple=devices.count),
+        work_of(batches, built, config.recipe.precision, devices),
         min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
         parts,
     )
 
 
-def _describe(tokens, batches, work, parts, replicas):
-    shapes = ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
-    passes = f", each in {parts} passes on {replicas} device{'s' if replicas > 1 else ''}" if parts > 1 else ""
+def _describe(tokens, run, replicas):
+    def shapes(batches):
+        return ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
+
+    plural = "s" if replicas > 1 else ""
+    passes = f", each in {run.parts} passes on {replicas} device{plural}" if run.parts > 1 else ""
     print(
         f"training: {tokens.statistics('train')}",
         f"validation: {tokens.statistics('validation')}",
-        f"batches: {shapes}{passes}; {batches.padding:.0%} of the target is padding",
-        f"a step on average: {work.tokens:,.0f} target tokens, {work.operations / 1e9:,.1f} billion operations",
+        f"batches: {shapes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
+        f"batches of the validation: {shapes(run.validation)}",
+        f"a step on average: {run.work.tokens:,.0f} target tokens, {run.work.operations / 1e9:,.1f} billion operations",
         sep="\n",
         file=sys.stderr,
     )
@@ -128,7 +139,7 @@ def _describe(tokens, batches, work, parts, replicas):
 def _transformer_config(config, tokens) -> TransformerConfig:
     models, max_length = tokens.tokenizer_models(), tokens.record()["data"]["max_length"]
     if config.init_from and models != finished_tokenizers(config.init_from):
-        raise ValueError(f"`tokens` must be made with the tokenizer of `init_from`. Received: tokens={config.tokens}")
+        raise ValueError(f"The tokens of the run must be made with the tokenizer of `init_from`: {config.init_from}")
     built = _from_directory(config.init_from) if config.init_from else _from_tokenizers(config.model, models)
     if built.max_length is not None and built.max_length < max_length:
         raise ValueError(

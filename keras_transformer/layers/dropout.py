@@ -17,14 +17,14 @@ class Dropout(keras.layers.Dropout):
         seed: an int. Default: drawn from Python's generator.
 
     Call arguments:
-        inputs: float tensor of any shape, of at most 2^32 places.
+        inputs: float tensor of any shape, of less than 2^31 places.
         training: whether to drop; filled by Keras.
 
     Returns:
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `rate` is not in [0, 1].
+        ValueError: if `rate` is not in [0, 1], or `noise_shape` is given, which Keras's layer has.
 
     Example:
 
@@ -37,6 +37,8 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(self, rate, seed=None, **kwargs):
+        if "noise_shape" in kwargs:
+            raise ValueError(f"Every place is drawn by itself. Received: noise_shape={kwargs['noise_shape']}")
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):

@@ -14,6 +14,8 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.saving import load_model
 
+#: Seconds; workers that wait for one another would wait for ever.
+TIMEOUT = 300
 OPTIONS = {"model.dropout": 0, "recipe.max_steps": 40, "recipe.validate_every": 20}
 
 pytestmark = pytest.mark.slow
@@ -59,14 +61,14 @@ def test_two_workers_are_one(start, tmp_path, arguments):
     chief, other = start()
     wait_for_another((chief, other))
     other.send_signal(signal.SIGTERM)
-    assert (chief.wait(), other.wait()) == (143, 143), log(0)
+    assert (chief.wait(TIMEOUT), other.wait(TIMEOUT)) == (143, 143), log(0)
     chief, other = start()
     wait_for_another((chief, other))
     other.kill()
-    assert chief.wait() == 1
+    assert chief.wait(TIMEOUT) == 1
     assert "worker 0 has lost another worker" in log(0) and "Traceback" not in log(0)
     assert len(checkpoints()) >= 2
-    assert [process.wait() for process in start()] == [0, 0], log(0) + log(1)
+    assert [process.wait(TIMEOUT) for process in start()] == [0, 0], log(0) + log(1)
     assert main(arguments(tmp_path / "one", **OPTIONS)) == 0
     one, two = (load_model(tmp_path / name / "model.keras").get_weights() for name in ("one", "two"))
     for ours, theirs in zip(two, one, strict=True):

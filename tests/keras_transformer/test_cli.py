@@ -43,7 +43,7 @@ BAD_TRAINING = {
     "vocabulary too large": (FILES, "for this text. Received: vocab_size=8000"),
     "nothing left of the data": (
         [*FILES, "--tokenizer.vocab_size=290", "--max_length=2"],
-        "No pairs are left to use: 0 of 119 pairs used; left out: 0 with an empty side, 119 too long",
+        "No pairs of the train text are left to use: 0 of 119 pairs used; left out: 0 with an empty side, 119 too long",
     ),
     "odd d_model": (
         [*FILES, "--model.d_model=63", "--model.num_heads=3"],

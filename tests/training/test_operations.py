@@ -26,7 +26,8 @@ def test_peaks_of_known_gpus():
     assert peak_of("NVIDIA H200", "float32") == 495e12
     assert peak_of("NVIDIA L40S", "mixed_bfloat16") == 362e12
     assert peak_of("Tesla T4", "mixed_float16") == 65e12
-    assert peak_of("CPU", "float32") is None
+    assert peak_of("NVIDIA H100 PCIe", "float32") == 378e12
+    assert [peak_of(kind, "float32") for kind in ("CPU", "NVIDIA RTX A1000", "NVIDIA L40", "T400")] == [None] * 4
 
 
 def test_what_is_told():
@@ -37,10 +38,11 @@ def test_what_is_told():
 
 def test_work_of_padded_batches():
     class Batches:
-        tokens, steps, padding, shapes = 600, 4, 0.25, {"lengths": [10], "rows": [20]}
+        tokens, steps, steps_each, padding, shapes = 600, 4, [1, 3], 0.25, {"lengths": [5, 10], "rows": [40, 20]}
 
     class Devices:
         kind, count = "NVIDIA A100-SXM4-80GB", 2
 
     work = work_of(Batches, CONFIG, "float32", Devices)
-    assert work == (150.0, 0.25, operations_of_batch(CONFIG, 20, 10), 312e12)
+    operations = (operations_of_batch(CONFIG, 40, 5) + 3 * operations_of_batch(CONFIG, 20, 10)) / 4
+    assert work == (150.0, 0.25, operations, 312e12)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from keras_transformer.model_directory import TEMPORARY
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training import prepare as module
 from keras_transformer.training.data_config import DataConfig, PrepareConfig
@@ -90,7 +91,7 @@ def test_large_vocabularies_take_more_bytes(write, monkeypatch, vocab_size, dtyp
 
 @pytest.mark.parametrize("lines", [[], ["", ""]])
 def test_nothing_left(write, lines):
-    with pytest.raises(ValueError, match=f"No pairs are left to use: 0 of {len(lines)} pairs used"):
+    with pytest.raises(ValueError, match=f"No pairs of the train text are left to use: 0 of {len(lines)} pairs used"):
         write(lines, lines)
 
 
@@ -130,6 +131,22 @@ def test_tokens_are_replaced_only_if_asked_for(options, tmp_path):
     assert contents(tmp_path / "tokens") == before
     prepare(PrepareConfig(**options | {"tokenizer": TokenizerConfig(vocab_size=290)}, overwrite=True))
     assert contents(tmp_path / "tokens") != before
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_nothing_of_replaced_tokens_stays(options, tmp_path, shared):
+    for is_shared in (not shared, shared):
+        tokenizer = TokenizerConfig(vocab_size=290, shared=is_shared)
+        directory = prepare(PrepareConfig(**options | {"tokenizer": tokenizer}, overwrite=True))
+    assert len(directory.tokenizer_models()) == len(list(directory.path.glob("*.model"))) == (1 if shared else 2)
+
+
+def test_what_a_killed_process_has_left_is_no_hindrance(options, tmp_path):
+    directory = prepare(PrepareConfig(**options))
+    directory.record_file.unlink()
+    (directory.path / f"{TEMPORARY}abc").mkdir()
+    assert prepare(PrepareConfig(**options)).record()["format"] == 1
+    assert not list(directory.path.glob(f"{TEMPORARY}*"))
 
 
 def test_a_folder_of_something_else_is_refused(options, tmp_path):

@@ -101,7 +101,7 @@ def test_the_record_is_there_only_while_the_rest_is_whole(directory, monkeypatch
         )
     with directory.replacing() as temporary:
         fill(temporary)
-    assert steps[0] == steps[-1] == "tokens.json" and len(steps) == 10
+    assert steps[0] == steps[-1] == "tokens.json" and len(steps) > 10
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

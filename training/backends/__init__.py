@@ -60,6 +60,9 @@ class Devices(abc.ABC):
             parts: how many; each device's rows of every batch must be a multiple.
         """
 
+    def spread_draws(self, model: keras.Model) -> None:  # noqa: B027
+        """Has each replica draw its own random numbers, where a model's seeds are every replica's."""
+
     @abc.abstractmethod
     def reattach(self, model: keras.Model) -> None:
         """Within `fit`: gives the model's variables the values that the training has come to."""
@@ -67,6 +70,10 @@ class Devices(abc.ABC):
     def any_worker(self, flag: bool) -> bool:
         """Whether the flag is up on any worker; all must ask."""
         return flag
+
+    def all_equal(self, number: int) -> bool:
+        """Whether the number is the same on every worker; all must ask."""
+        return True
 
     def watching(self) -> AbstractContextManager:
         """Within it `WorkerLost` is raised when another worker ends."""

@@ -8,6 +8,7 @@ import jax
 import keras
 
 from keras_transformer.training.backends import Devices, require_known
+from keras_transformer.training.backends.cluster import count_workers
 from keras_transformer.training.batches import Batches
 
 
@@ -23,7 +24,9 @@ class JaxDevices(Devices):
 
     @property
     def kind(self) -> str:
-        return jax.devices()[0].device_kind
+        distribution = keras.distribution.distribution()
+        is_cpu = distribution is not None and distribution.device_mesh.devices.flat[0].startswith("cpu")
+        return "CPU" if is_cpu else jax.devices()[0].device_kind
 
     def scope(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()
@@ -51,6 +54,8 @@ class JaxDevices(Devices):
 
 def make_devices(names: str | None) -> Devices:
     """`DataParallel` over these devices, which is then the process's distribution; see the package."""
+    if count_workers() > 1:
+        raise ValueError("Several workers, as TF_CONFIG names them, train on the tensorflow backend alone, not on jax")
     chosen = [name.strip() for name in names.split(",")] if names else _accelerators()
     cpus = {int(found[1]) for name in chosen if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
     if len(cpus) > 1:

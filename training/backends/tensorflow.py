@@ -1,7 +1,6 @@
 """Training on TensorFlow: `MirroredStrategy`, `tf.data`; see the package."""
 
 import functools
-import os
 import re
 from contextlib import AbstractContextManager
 
@@ -9,7 +8,12 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.training.backends import Devices, require_known
+from keras_transformer.training.backends.cluster import count_workers
 from keras_transformer.training.batches import Batches
+from keras_transformer.training.checkpoints import seed_generators
+
+#: Between the seeds of replicas: more than between those of a model's layers.
+_SEEDS_APART = 1_000_003
 
 
 class TensorFlowDevices(Devices):
@@ -25,14 +29,19 @@ class TensorFlowDevices(Devices):
 
     @property
     def kind(self) -> str:
-        gpus = tf.config.list_physical_devices("GPU")
-        return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
+        gpu = re.search(r"GPU:(\d+)", self.strategy.extended.worker_devices[0])
+        if not gpu:
+            return "CPU"
+        device = tf.config.list_physical_devices("GPU")[int(gpu[1])]
+        return tf.config.experimental.get_device_details(device).get("device_name", "GPU")
 
     def scope(self) -> AbstractContextManager:
         return self.strategy.scope()
 
     def jit_compile(self, xla: bool | None) -> bool:
-        """XLA on one device; under a strategy of several only where it is asked for."""
+        """XLA on one device; under a strategy of several GPUs only where it is asked for."""
+        if xla and self.count > 1 and self.kind == "CPU":
+            raise ValueError(f"`recipe.xla` must not be true on several CPU devices. Received: xla={xla}")
         return self.count == 1 if xla is None else xla
 
     def training_data(self, batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
@@ -48,19 +57,30 @@ class TensorFlowDevices(Devices):
         if parts > 1:
             model.train_step = functools.partial(_train_step, model, parts)
 
+    def spread_draws(self, model: keras.Model) -> None:
+        if self.count > 1:
+            variables = [variable.value for variable in seed_generators(model)]
+
+            @tf.function
+            def spread():
+                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                for variable in variables:
+                    variable.assign_add(tf.cast(tf.stack([_SEEDS_APART * replica, 0]), variable.dtype))
+
+            self.strategy.run(spread)
+
     def reattach(self, model: keras.Model) -> None:
         """Nothing: TensorFlow trains the variables themselves."""
 
 
 def make_devices(names: str | None) -> Devices:
     """See the package."""
-    if os.environ.get("TF_CONFIG"):
-        from keras_transformer.training.backends.workers import Workers, require_cluster
+    if count_workers() > 1:
+        from keras_transformer.training.backends.workers import Workers
 
-        if require_cluster(os.environ["TF_CONFIG"]) > 1:
-            if names:
-                raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
-            return Workers()
+        if names:
+            raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
+        return Workers()
     return TensorFlowDevices(make_strategy(names))
 
 

@@ -67,7 +67,7 @@ class Workers(TensorFlowDevices):
         super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
         resolver = self.strategy.cluster_resolver
         self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
-        self._number_of_flags = tf.function(self._number_of_flags)
+        self._mean_on_all = tf.function(self._mean_on_all)
 
     def training_data(self, batches: Batches, seed: int, first_step: int):
         """Of each batch every replica is given its rows."""
@@ -93,8 +93,17 @@ class Workers(TensorFlowDevices):
 
         model.make_train_function, model.make_test_function = make_train_function, make_test_function
 
+    def jit_compile(self, xla: bool | None) -> bool:
+        """No XLA."""
+        if xla:
+            raise ValueError(f"`recipe.xla` must not be true for several workers. Received: xla={xla}")
+        return False
+
     def any_worker(self, flag: bool) -> bool:
-        return float(self._number_of_flags(tf.constant(float(flag)))) > 0
+        return self._mean(flag) > 0
+
+    def all_equal(self, number: int) -> bool:
+        return not self.any_worker(self._mean(number) != number)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -127,5 +136,8 @@ class Workers(TensorFlowDevices):
 
         return on_all
 
-    def _number_of_flags(self, flag):
-        return self.strategy.reduce("SUM", self.strategy.run(lambda: tf.identity(flag)), axis=None)
+    def _mean(self, number):
+        return float(self._mean_on_all(tf.constant(number, tf.float64)))
+
+    def _mean_on_all(self, number):
+        return self.strategy.reduce("MEAN", self.strategy.run(lambda: tf.identity(number)), axis=None)

@@ -82,6 +82,11 @@ def test_half_precision():
     assert set(np.unique(to_numpy(keras.ops.cast(dropped, "float32"))).tolist()) == {0.0, 1.3359375}
 
 
+def test_a_shape_of_the_noise_is_refused():
+    with pytest.raises(ValueError, match="Received: noise_shape="):
+        Dropout(0.5, noise_shape=(None, 1, None))
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.5])
 def test_an_impossible_rate_is_refused(rate):
     with pytest.raises(ValueError, match=f"Received: rate={rate}"):

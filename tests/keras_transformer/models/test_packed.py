@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer, TransformerConfig, masks
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
@@ -91,13 +91,3 @@ def test_a_pairs_tokens_change_nothing_in_its_neighbour(model):
 def test_positions_count_anew_in_each_segment():
     segments = np.array([[1, 1, 1, 2, 3, 3, 0], [1, 2, 2, 2, 2, 2, 2]])
     assert to_numpy(segment_positions(segments)).tolist() == [[0, 1, 2, 0, 0, 1, 0], [0, 0, 1, 2, 3, 4, 5]]
-
-
-def test_the_segment_mask_is_the_picture_in_its_docstring():
-    lines = masks.segment_mask.__doc__.splitlines()
-    picture = [line.split(":") for line in lines if line.lstrip().startswith("segment ")]
-    queries = [int(name.split()[1]) for name, _ in picture]
-    rows = [[int(digit) for digit in row.split()] for _, row in picture]
-    mask = to_numpy(masks.segment_mask(np.array([queries]), np.array([[1, 1, 1, 2, 2]])))
-    assert mask.dtype == bool and queries == [1, 1, 2, 0]
-    assert mask[0].astype(int).tolist() == rows

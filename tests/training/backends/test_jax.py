@@ -41,3 +41,11 @@ def test_torch_does_not_train(run_python):
     pytest.importorskip("torch")
     printed = run_python(DEVICES.format(None), KERAS_BACKEND="torch")
     assert "Training runs on the Keras backends tensorflow, jax. Received: KERAS_BACKEND=torch" in printed
+
+
+@pytest.mark.slow
+def test_workers_are_refused(run_python):
+    pytest.importorskip("jax")
+    config = '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}'
+    printed = run_python(DEVICES.format(None), KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CONFIG=config)
+    assert "train on the tensorflow backend alone, not on jax" in printed

@@ -2,7 +2,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from keras_transformer.training.backends.tensorflow import make_strategy  # noqa: E402
+from keras_transformer.training.backends.tensorflow import TensorFlowDevices, make_strategy  # noqa: E402
 
 DEVICES = """
 from keras_transformer.training.backends.tensorflow import make_strategy
@@ -38,3 +38,35 @@ def test_a_device_that_is_not_there(devices):
 def test_a_device_named_twice():
     with pytest.raises(ValueError, match="`devices` must be different ones. Received: CPU:0,cpu:0"):
         make_strategy("CPU:0,cpu:0")
+
+
+DRAWS = """
+import keras
+import tensorflow as tf
+from keras_transformer.layers import Dropout
+from keras_transformer.training.backends import make_devices
+
+devices = make_devices("CPU:0,CPU:1")
+with devices.scope():
+    model = keras.Sequential([keras.Input((1000,)), Dropout(0.5, seed=1)])
+devices.spread_draws(model)
+for _ in range(2):
+    dropped = devices.strategy.run(tf.function(lambda: model(tf.ones((1, 1000)), training=True)))
+    one, other = (x.numpy() for x in devices.strategy.experimental_local_results(dropped))
+    print("unlike", (one != other).mean())
+"""
+
+
+@pytest.mark.slow
+def test_replicas_draw_unlike_masks(run_python):
+    shares = [float(line.split()[1]) for line in run_python(DRAWS).splitlines() if line.startswith("unlike")]
+    assert len(shares) == 2 and all(0.4 < share < 0.6 for share in shares)
+
+
+def test_xla_is_refused_on_several_cpus():
+    devices = TensorFlowDevices(make_strategy(None))
+    assert devices.kind == "CPU" and devices.jit_compile(None) and devices.jit_compile(True)
+    devices.count = 2
+    assert not devices.jit_compile(None)
+    with pytest.raises(ValueError, match="`recipe.xla` must not be true on several CPU devices. Received: xla=True"):
+        devices.jit_compile(True)

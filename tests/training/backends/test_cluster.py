@@ -2,18 +2,22 @@ import json
 
 import pytest
 
-pytest.importorskip("tensorflow")
-
-from keras_transformer.cli import main  # noqa: E402
-from keras_transformer.training.backends.workers import require_cluster  # noqa: E402
+from keras_transformer.cli import main
+from keras_transformer.training.backends.cluster import count_workers
 
 CLUSTER = {"worker": ["a.example:1", "b.example:2"]}
 TASK = {"type": "worker", "index": 1}
 
 
-def test_the_workers_are_counted():
-    assert require_cluster(json.dumps({"cluster": CLUSTER, "task": TASK})) == 2
-    assert require_cluster(json.dumps({"cluster": {"worker": ["[::1]:7"]}, "task": {**TASK, "index": 0}})) == 1
+def test_the_workers_are_counted(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert count_workers() == 1
+    for config, count in (
+        ({"cluster": CLUSTER, "task": TASK}, 2),
+        ({"cluster": {"worker": ["[::1]:7"]}, "task": {**TASK, "index": 0}}, 1),
+    ):
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        assert count_workers() == count
 
 
 @pytest.mark.parametrize(
@@ -32,10 +36,11 @@ def test_the_workers_are_counted():
         ({"cluster": CLUSTER, "task": {"type": "worker", "index": "0"}}, r"`index` in \[0, 2\)"),
     ],
 )
-def test_a_malformed_cluster_is_refused(config, message):
+def test_a_malformed_cluster_is_refused(monkeypatch, config, message):
     text = config if isinstance(config, str) else json.dumps(config)
+    monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match=message) as caught:
-        require_cluster(text)
+        count_workers()
     assert str(caught.value).endswith(f"Received: TF_CONFIG={text}")
 
 

@@ -1,0 +1,45 @@
+"""TF_CONFIG: which machines train together, and which of them this is."""
+
+import json
+import os
+import re
+
+_ADDRESS = re.compile(r"[^:\s]+:\d+|\[[^\]]+\]:\d+")
+
+
+def count_workers() -> int:
+    """How many workers TF_CONFIG names; 1 where it is not set.
+
+    Raises:
+        ValueError: if it is malformed, or names other than workers.
+    """
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return 1
+
+    def refuse(what):
+        raise ValueError(f"TF_CONFIG {what}. Received: TF_CONFIG={text}")
+
+    try:
+        config = json.loads(text)
+    except ValueError:
+        refuse("must be JSON")
+    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
+        refuse("must hold an object `cluster`")
+    workers, others = config["cluster"].get("worker"), sorted(set(config["cluster"]) - {"worker"})
+    if others:
+        refuse(f"must have no others than workers in `cluster`, such as {', '.join(others)}")
+    if not isinstance(workers, list) or not workers or not all(map(_is_address, workers)):
+        refuse("must hold a list of addresses host:port in `cluster`, `worker`")
+    if len(set(workers)) < len(workers):
+        refuse("must name each worker once")
+    task = config.get("task")
+    if not isinstance(task, dict) or task.get("type") != "worker":
+        refuse("must hold an object `task` whose `type` is 'worker'")
+    if type(task.get("index")) is not int or not 0 <= task["index"] < len(workers):
+        refuse(f"must have an `index` in [0, {len(workers)}) in `task`")
+    return len(workers)
+
+
+def _is_address(text):
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
