@@ -29,6 +29,8 @@ class TensorFlowDevices(Devices):
 
     @property
     def kind(self) -> str:
+        if self.strategy is tf.distribute.get_strategy():  # The default one, without GPUs.
+            return "CPU"
         gpu = re.search(r"GPU:(\d+)", self.strategy.extended.worker_devices[0])
         if not gpu:
             return "CPU"
