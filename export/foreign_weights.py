@@ -1,7 +1,7 @@
 """Weights of other programs: what they call ours, and safetensors files of them."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,18 +81,24 @@ def _norm(norm, name):
     yield ForeignWeight(f"{name}.bias", norm.beta, False, 0)
 
 
-def weight_faults(weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray], file: str) -> list[str]:
+def weight_faults(
+    weights: list[ForeignWeight],
+    tensors: Mapping[str, np.ndarray],
+    file: str,
+    in_file: Callable[[str], str] = str,
+) -> list[str]:
     """What keeps the weights from being filled.
 
     Args:
         weights: ours.
         tensors: by their foreign names.
         file: its name, for messages.
+        in_file: what a foreign name is a part of in the file.
 
     Returns:
         One sentence a fault.
     """
-    missing = [weight.name for weight in weights if weight.name not in tensors]
+    missing = dict.fromkeys(in_file(weight.name) for weight in weights if weight.name not in tensors)
     faults = [f"{file} lacks {', '.join(missing)}"] if missing else []
     for weight in weights:
         expected = tuple(weight.variable.shape)[:: -1 if weight.is_transposed else 1]
@@ -101,13 +107,21 @@ def weight_faults(weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray
     return faults
 
 
-def fill(weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
-    """Gives our variables the values of the foreign tensors, of which `weight_faults` has found none.
+def fill(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
+    """Gives a model's variables the values of the foreign tensors, of which `weight_faults` has found none.
 
     Args:
+        model: whose every trainable variable must be among them.
         weights: ours.
         tensors: by their foreign names.
+
+    Raises:
+        ValueError: naming the variables that would stay random.
     """
+    named = {weight.variable.path for weight in weights}
+    forgotten = [variable.path for variable in model.trainable_variables if variable.path not in named]
+    if forgotten:
+        raise ValueError(f"Nothing is imported for {', '.join(forgotten)}")
     for weight in weights:
         tensor = tensors[weight.name].astype("float32")
         weight.variable.assign(tensor.T if weight.is_transposed else tensor)

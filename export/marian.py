@@ -104,7 +104,7 @@ def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]
     reader.raise_faults()
     layout = lay_out(vocab, config, [*models.values()])
     model = Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
-    fill(weights_of(model), _in_our_order(tensors, layout))
+    fill(model, weights_of(model), _in_our_order(tensors, layout))
     return model, tuple(rewritten(spm, layout.pieces) for spm in models.values())
 
 

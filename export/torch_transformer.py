@@ -1,5 +1,7 @@
 """Weights of PyTorch's `nn.Transformer`, from safetensors files."""
 
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,9 @@ from keras_transformer.export.foreign_weights import (
 )
 from keras_transformer.models import Transformer
 
+#: Of the names of projections that PyTorch keeps one above the other.
+_APART = re.compile(r"\.[qkv]_proj\.(?=(weight|bias)$)")
+
 
 def import_torch_transformer(
     path: str | Path,
@@ -23,6 +28,8 @@ def import_torch_transformer(
     source_embedding: str = "source_embedding.weight",
     target_embedding: str = "target_embedding.weight",
     generator: str = "generator",
+    source_positions: str = "source_positions.weight",
+    target_positions: str = "target_positions.weight",
 ) -> Transformer:
     """A `Transformer` with the weights of a PyTorch module around `torch.nn.Transformer`.
 
@@ -34,16 +41,19 @@ def import_torch_transformer(
         path: a safetensors file of the module's `state_dict()`.
         config: sizes and arithmetic.
         prefix: of the names of `nn.Transformer`'s weights, such as `"transformer."`.
-        source_embedding: name of the source's embedding; not looked at where embeddings are shared.
-        target_embedding: name of the target's embedding, the only one where embeddings are shared.
-        generator: name of the linear layer that makes the logits, without `.weight` and `.bias`; of a shared
-            matrix only the bias is looked at.
+        source_embedding: name of the source's embedding. Where embeddings are shared the file may lack it.
+        target_embedding: name of the target's embedding, of which the others are copies where embeddings are shared.
+        generator: name of the linear layer that makes the logits, without `.weight` and `.bias`. Where embeddings
+            are shared the file may lack its weight.
+        source_positions: name of the table of the source's learned positions.
+        target_positions: name of the table of the target's learned positions.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: naming every weight that is missing, left over or of another shape.
+        ValueError: naming every weight that is missing, of another shape, no copy where it should be one, or left
+            over of the module and the names above. What else the file holds is named by a warning.
 
     Example:
 
@@ -63,33 +73,70 @@ def import_torch_transformer(
         encoder_norms=("norm1", "norm2"),
         decoder_norms=("norm1", "norm2", "norm3"),
     )
-    model = Transformer(config)
     tensors = _with_projections_apart(read_tensors(path))
-    weights = [
-        *_vocabulary_weights(model, source_embedding, target_embedding, generator),
-        *stack_weights(model, naming),
-    ]
+    _require_prefix(prefix, tensors, path)
+    model = Transformer(config)
+    tables = _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions)
+    weights = [ForeignWeight(name, table, False, 1) for name, table in tables if table is not None]
+    weights += [*_bias(model, generator), *stack_weights(model, naming)]
     if not config.use_bias:  # PyTorch then leaves the normalisations' biases out as well.
         zeros = {w.name: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
         tensors = {**zeros, **tensors}
-    faults = weight_faults(weights, tensors, path.name)
-    stacks = (f"{prefix}encoder.", f"{prefix}decoder.")
-    unused = sorted(name for name in set(tensors) - {w.name for w in weights} if name.startswith(stacks))
-    if unused:
-        faults.append(f"{path.name} holds what such a model lacks: {', '.join(unused)}")
+    copies = [source_embedding, f"{generator}.weight"] if config.share_embeddings else []
+    unused = dict.fromkeys(_in_file(name) for name in sorted({*tensors} - {w.name for w in weights} - {*copies}))
+    known = {f"{generator}.bias", *(name for name, _ in tables)}
+    left_over = [name for name in unused if name in known or name.startswith(_stacks(prefix))]
+    faults = weight_faults(weights, tensors, path.name, _in_file) + _copy_faults(copies, target_embedding, tensors)
+    if left_over:
+        faults.append(f"{path.name} holds what such a model lacks: {', '.join(left_over)}")
     if faults:
         raise ValueError(f"{path} does not fit the configuration:\n" + "\n".join(f"- {fault}" for fault in faults))
-    fill(weights, tensors)
+    if unused:
+        warnings.warn(f"Not used of {path.name}: {', '.join(unused)}", stacklevel=2)
+    fill(model, weights, tensors)
     return model
 
 
-def _vocabulary_weights(model, source_embedding, target_embedding, generator):
-    yield ForeignWeight(target_embedding, model.target_embedding.embeddings, False, 1)
-    if not model.config.share_embeddings:
-        yield ForeignWeight(source_embedding, model.source_embedding.embeddings, False, 1)
-        yield ForeignWeight(f"{generator}.weight", model.logits.embedding.embeddings, False, 1)
+def _stacks(prefix):
+    return f"{prefix}encoder.", f"{prefix}decoder."
+
+
+def _require_prefix(prefix, tensors, path):
+    if not any(name.startswith(_stacks(prefix)) for name in tensors):
+        raise ValueError(
+            f"{path} holds nothing whose name begins with {' or '.join(_stacks(prefix))}. Received: prefix={prefix!r}, "
+            f"and names such as {', '.join(sorted(map(_in_file, tensors))[:5])}"
+        )
+
+
+def _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions):
+    """Names of the matrices around PyTorch's module, which may be one, and our variables, or `None`."""
+    is_apart, is_learned = not model.config.share_embeddings, model.config.positions == "learned"
+    return [
+        (target_embedding, model.target_embedding.embeddings),
+        (source_embedding, model.source_embedding.embeddings if is_apart else None),
+        (f"{generator}.weight", model.logits.embedding.embeddings if is_apart else None),
+        (source_positions, model.source_positions.embeddings if is_learned else None),
+        (target_positions, model.target_positions.embeddings if is_learned else None),
+    ]
+
+
+def _bias(model, generator):
     if model.config.logits_bias:
         yield ForeignWeight(f"{generator}.bias", model.logits.bias, False, None)
+
+
+def _copy_faults(copies, embedding, tensors):
+    return [
+        f"{name} must equal {embedding} where embeddings are shared"
+        for name in copies
+        if {name, embedding} <= {*tensors} and not np.array_equal(tensors[name], tensors[embedding])
+    ]
+
+
+def _in_file(name):
+    """What PyTorch calls the tensor that one of `_with_projections_apart` is a part of."""
+    return _APART.sub(".in_proj_", name)
 
 
 def _with_projections_apart(tensors):

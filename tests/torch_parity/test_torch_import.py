@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import TransformerConfig
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export import import_torch_transformer
+from keras_transformer.export.foreign_weights import fill, stack_weights
+from keras_transformer.export.marian import NAMING as MARIAN
 
 pytestmark = [
     pytest.mark.torch_parity,
@@ -15,6 +17,7 @@ pytestmark = [
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 from safetensors.numpy import load_file  # noqa: E402
+from safetensors.numpy import save_file as save_arrays  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 17, "final_norm": True, "layer_norm_epsilon": 1e-5}
@@ -79,14 +82,78 @@ def test_logits_equal_those_of_pytorch(saved, norm_first, bias):
     assert np.abs(logits).max() > 1
 
 
-def test_a_shared_matrix(saved):
+SHARED = {"source_vocab_size": None, "share_embeddings": True}
+
+
+@pytest.mark.parametrize("has_copies", [True, False], ids=["copies", "no_copies"])
+def test_a_shared_matrix(saved, has_copies):
     """The target's embedding then is the source's and makes the logits, with the generator's bias."""
     _, path = saved()
-    shared = config(source_vocab_size=None, share_embeddings=True)
-    model = import_torch_transformer(path, shared, "transformer.")
     state = load_file(path)
+    for name in ("source_embedding.weight", "generator.weight"):
+        state.pop(name)
+        if has_copies:
+            state[name] = state["target_embedding.weight"].copy()
+    save_arrays(state, path)
+    model = import_torch_transformer(path, config(**SHARED), "transformer.")
     np.testing.assert_array_equal(model.source_embedding.embeddings.numpy(), state["target_embedding.weight"])
     np.testing.assert_array_equal(model.logits.bias.numpy(), state["generator.bias"])
+
+
+def test_weights_that_the_configuration_would_drop(saved):
+    _, path = saved()
+    save_arrays({**load_file(path), "source_positions.weight": np.ones((40, 12), "float32")}, path)
+    with pytest.raises(ValueError, match="does not fit the configuration") as error:
+        import_torch_transformer(path, config(**SHARED, logits_bias=False), "transformer.")
+    for fault in (
+        "- source_embedding.weight must equal target_embedding.weight where embeddings are shared",
+        "- generator.weight must equal target_embedding.weight where embeddings are shared",
+        "- model.safetensors holds what such a model lacks: generator.bias, source_positions.weight",
+    ):
+        assert fault in str(error.value)
+
+
+def test_what_is_not_looked_at_is_named(saved):
+    _, path = saved()
+    save_arrays({**load_file(path), "positions.table": np.ones((40, 12), "float32")}, path)
+    with pytest.warns(UserWarning, match="Not used of model.safetensors: positions.table$"):
+        import_torch_transformer(path, config(), "transformer.")
+
+
+def test_learned_positions(saved):
+    _, path = saved()
+    learned = config(positions="learned", max_length=11)
+    with pytest.raises(ValueError, match="lacks source_positions.weight, target_positions.weight$"):
+        import_torch_transformer(path, learned, "transformer.")
+    tables = np.random.default_rng(0).normal(size=(2, 11, 12)).astype("float32")
+    save_arrays({**load_file(path), "positions.source": tables[0], "positions.target": tables[1]}, path)
+    names = {"source_positions": "positions.source", "target_positions": "positions.target"}
+    model = import_torch_transformer(path, learned, "transformer.", **names)
+    np.testing.assert_array_equal(model.source_positions.embeddings.numpy(), tables[0])
+    np.testing.assert_array_equal(model.target_positions.embeddings.numpy(), tables[1])
+    names = dict.fromkeys(names, "positions.target")  # One table for both.
+    with pytest.warns(UserWarning, match="Not used of model.safetensors: positions.source$"):
+        model = import_torch_transformer(path, learned, "transformer.", **names)
+    np.testing.assert_array_equal(model.source_positions.embeddings.numpy(), tables[1])
+
+
+def test_missing_weights_have_their_names_in_the_file(saved):
+    _, path = saved()
+    state = load_file(path)
+    del state["transformer.encoder.layers.0.self_attn.in_proj_weight"]
+    save_arrays(state, path)
+    with pytest.raises(ValueError, match=r"lacks transformer.encoder.layers.0.self_attn.in_proj_weight$"):
+        import_torch_transformer(path, config(), "transformer.")
+    with pytest.raises(ValueError, match="holds nothing whose name begins with encoder. or decoder.") as error:
+        import_torch_transformer(path, config())
+    assert "prefix='', and names such as generator.bias, generator.weight, source_embedding.weight" in str(error.value)
+
+
+def test_no_variable_is_forgotten():
+    model = Transformer(config())
+    weights = [weight for weight in stack_weights(model, MARIAN) if "fc1.bias" not in weight.name]
+    with pytest.raises(ValueError, match="Nothing is imported for .*/embeddings, .*/inner/bias"):
+        fill(model, weights, {})
 
 
 def test_all_faults_at_once(saved):
