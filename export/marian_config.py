@@ -9,7 +9,8 @@ _ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gel
 #: Sizes that our encoder and decoder share: the field -> Marian's name, without the stack's.
 _SIZES = {"num_layers": "layers", "num_heads": "attention_heads", "d_ff": "ffn_dim"}
 _STACKS = ("encoder", "decoder")
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+#: With what `MarianConfig` takes where a configuration says nothing.
+_DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 _IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
 #: What else must hold, where a configuration says it at all.
 _REQUIRED = {
@@ -52,7 +53,7 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
         return None, faults + sizes
     fields = {
         **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
-        **{name: config.get(name, 0.0) for name in _DROPOUTS},
+        **{name: config.get(name, default) for name, default in _DROPOUTS.items()},
         **_FIXED,
         "d_model": config["d_model"],
         "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
@@ -100,8 +101,7 @@ def inexpressible(config: TransformerConfig) -> list[str]:
         for name, value in _FIXED.items()
         if getattr(config, name) not in (value, None)  # A final norm of `None` is the value of `norm_first`.
     ]
-    default = config.d_model // config.num_heads
-    if config.head_dims != (default, default):
+    if any(config.num_heads * width != config.d_model for width in config.head_dims):
         faults.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
     if config.activation not in _ACTIVATIONS:
         faults.append(f"`activation` must be one of {', '.join(_ACTIVATIONS)}. Received: {config.activation!r}")

@@ -53,6 +53,12 @@ def test_what_marian_cannot_be_is_named_at_once(tmp_path, tokenizer):
     assert not (tmp_path / "out").exists()
 
 
+def test_heads_that_do_not_fill_d_model_are_refused(tmp_path, tokenizer):
+    model = Transformer(TransformerConfig(**{**SIZES, "d_model": 14}, d_k=4, d_v=4))
+    with pytest.raises(ValueError, match=r"`d_k` and `d_v` must be d_model / num_heads. Received: \(4, 4\)"):
+        write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
+
+
 def test_a_final_norm_is_refused(tmp_path, tokenizer):
     model = Transformer(TransformerConfig(**SIZES, final_norm=True))
     with pytest.raises(ValueError, match="`final_norm` must be False. Received: final_norm=True"):
