@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from keras_transformer.export.foreign_weights import (
     weight_faults,
 )
 from keras_transformer.export.marian_config import read_config
-from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults
+from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.models import Transformer
 from keras_transformer.translation import load_tokenizers
@@ -35,7 +36,7 @@ NAMING = Naming(
 #: Other names of the shared embedding, and tables that are computed.
 _COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 _COMPUTED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
-#: The logits of pieces that are copies of others: low enough for a probability of 0, whatever the other logits.
+#: The bias of padding and of pieces that are copies of others: low enough for a probability of 0 whatever else.
 _NEVER = -100.0
 
 
@@ -67,6 +68,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     with result.locked():
         result.is_begun(record, overwrite)
         result.clear()
+        shutil.rmtree(result.tokens, ignore_errors=True)  # Of a run that lay there.
         result.write_record(record, finished=False)
         result.write_tokenizers(tokenizers)
         with replacing(result.model_file) as temporary:
@@ -84,7 +86,8 @@ def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]
         directory: see `import_marian`.
 
     Returns:
-        The `Transformer`, and the serialised models of source and target, whose ids are the model's.
+        The `Transformer`, and the serialised models of source and target, whose ids are the model's. A warning
+        counts the pieces of a SentencePiece model that vocab.json lacks.
 
     Raises:
         ValueError: naming everything that is wrong with the files.
@@ -102,6 +105,7 @@ def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]
         tensors = _completed(tensors, config["vocab_size"])
         reader.faults += _tensor_faults(tensors, fields, config["vocab_size"])
     reader.raise_faults()
+    warn_of_lacking(vocab, models)
     layout = lay_out(vocab, config, [*models.values()])
     model = Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
     fill(model, weights_of(model), _in_our_order(tensors, layout))
@@ -172,8 +176,12 @@ def _read_vocab(path):
 
 def _completed(tensors: Mapping, vocab_size: int) -> dict:
     """With the shared embedding by its own name, and with biases where there are none."""
-    copies = [{EMBEDDING: tensors[name]} for name in _COPIES if name in tensors]
-    return {LOGITS_BIAS: np.zeros((1, vocab_size), "float32"), **(copies[0] if copies else {}), **tensors}
+    embedding = next((tensors[name] for name in (EMBEDDING, *_COPIES) if name in tensors), None)
+    if embedding is None:
+        return {**tensors}
+    # config.json's number may be any: it is not taken before the file has as many rows.
+    biases = {LOGITS_BIAS: np.zeros((1, vocab_size), "float32")} if len(embedding) == vocab_size else {}
+    return {**biases, EMBEDDING: embedding, **tensors}
 
 
 def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[str]:
@@ -200,5 +208,5 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
 
 def _in_our_order(tensors, layout):
     bias = tensors[LOGITS_BIAS][0, layout.rows].astype("float32")
-    bias = np.where(layout.is_new, np.float32(_NEVER), bias)
+    bias = np.where(layout.is_barred, np.float32(_NEVER), bias)
     return {**tensors, EMBEDDING: tensors[EMBEDDING][layout.rows], LOGITS_BIAS: bias}

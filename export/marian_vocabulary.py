@@ -7,6 +7,7 @@ everywhere in this package.
 """
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from keras_transformer.tokenization import SPECIAL_PIECES
 
 #: The largest share of a SentencePiece model's pieces that a vocabulary it belongs to may lack.
-_MOST_UNKNOWN = 0.1
+_MOST_LACKING = 0.02
 _LANGUAGE_CODE = re.compile(r"^>>.+<<$")
 _WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark before a word.
 
@@ -25,7 +26,7 @@ class Layout(NamedTuple):
 
     pieces: list[str]  # By our id.
     rows: np.ndarray  # int (vocab_size,): the foreign id whose row of the embedding it takes.
-    is_new: np.ndarray  # boolean (vocab_size,): copies, which the model never makes.
+    is_barred: np.ndarray  # boolean (vocab_size,): padding and copies, which the model never makes.
 
 
 def parse(model: bytes):
@@ -61,11 +62,11 @@ def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping
     """
     faults, size = [], config.get("vocab_size")
     size = size if type(size) is int else len(vocab)
-    odd = sorted(set(range(size)) ^ set(vocab.values()))
+    odd = sorted(set(range(len(vocab))) ^ set(vocab.values()))
     if odd or len(vocab) != size:
         faults.append(
             f"vocab.json must give each id in [0, {size}) to one piece, `vocab_size` being {size}. "
-            f"Received: {len(vocab)} pieces; missing or outside: {odd[:5]}"
+            f"Received: {len(vocab)} pieces; of their numbers missing or outside: {odd[:5]}"
         )
     for piece, name in (("<unk>", None), ("<pad>", "pad_token_id"), ("</s>", "eos_token_id")):
         if piece not in vocab:
@@ -73,22 +74,39 @@ def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping
         elif vocab[piece] != config.get(name, vocab[piece]):
             faults.append(f"`{name}` must be the id of {piece} in vocab.json, {vocab[piece]}. Received: {config[name]}")
     for name, model in models.items():
-        own = _made_pieces(model)
-        unknown = [piece for piece in own if _foreign_name(piece) not in vocab]
-        if len(unknown) > _MOST_UNKNOWN * len(own):
-            faults.append(
-                f"vocab.json does not match {name}: it lacks {len(unknown)} of its {len(own)} pieces, "
-                f"such as {', '.join(map(repr, unknown[:3]))}"
-            )
+        if len(_lacking(vocab, model)) > _MOST_LACKING * len(_made_pieces(model)):
+            faults.append(f"vocab.json does not match {name}: it {_of_lacking(vocab, model)}")
     return faults
+
+
+def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> None:
+    """Warns of pieces that text is cut into and that a vocabulary lacks, which Marian takes for unknown.
+
+    Args:
+        vocab: piece -> id, in which `vocabulary_faults` has found none.
+        models: parsed SentencePiece models, by the names of their files.
+    """
+    for name, model in models.items():
+        if _lacking(vocab, model):
+            warnings.warn(f"Pieces of {name} become <unk>: vocab.json {_of_lacking(vocab, model)}", stacklevel=4)
+
+
+def _lacking(vocab, model):
+    return [piece for piece in _made_pieces(model) if _foreign_name(piece) not in vocab]
+
+
+def _of_lacking(vocab, model):
+    lacking, all_pieces = _lacking(vocab, model), _made_pieces(model)
+    return f"lacks {len(lacking)} of {len(all_pieces)} pieces, such as {', '.join(map(repr, lacking[:3]))}"
 
 
 def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layout:
     """Our ids of a vocabulary in which `vocabulary_faults` has found none.
 
-    The start token, for which Marian takes padding, becomes a piece of its own, and a copy where text is cut into
-    such pieces, too. Pieces of the SentencePiece models
-    that the vocabulary lacks, which Marian takes for unknown, get copies of the unknown piece.
+    The start token, for which Marian takes padding, becomes a piece of its own; where it is padding or a piece that
+    text is cut into, it is a copy of that. Pieces of the SentencePiece models that the vocabulary lacks, which Marian
+    takes for unknown, are copies of the unknown piece. Padding is no piece of Marian's own: the conversion to Hugging
+    Face's files appends it with a logit of 0, which their search bars.
 
     Args:
         vocab: piece -> id.
@@ -110,10 +128,11 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
         while name in SPECIAL_PIECES:
             name += "_"
         pieces.append(name)
-    known = set(pieces)
-    unknown = [piece for piece in made if piece not in known]
-    is_copy = [False, False, start_is_copy, False] + [False] * len(others) + [True] * len(unknown)
-    return Layout(pieces + unknown, np.array([pad, unk, start, eos, *others, *[unk] * len(unknown)]), np.array(is_copy))
+    known = {_foreign_name(piece) for piece in pieces}
+    unknown = [piece for piece in made if _foreign_name(piece) not in known]
+    rows = np.array([pad, unk, start, eos, *others, *[unk] * len(unknown)])
+    is_barred = [True, False, start_is_copy, False] + [False] * len(others) + [True] * len(unknown)
+    return Layout(pieces + unknown, rows, np.array(is_barred))
 
 
 def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:
@@ -139,8 +158,9 @@ def _made_pieces(model):
 def rewritten(model, pieces: Sequence[str]) -> bytes:
     """A SentencePiece model that cuts text as before, and whose ids are the places in a vocabulary.
 
-    Of pieces that are not its own it makes characters, where it would have found them unknown, and codes of
-    languages; the others it joins, but never makes.
+    Of pieces that are not its own it makes codes of languages, which it recognises anywhere in a line; the others it
+    joins, but never makes. So a run of characters that it does not know stays one unknown piece, where Marian looks
+    for the run in its vocabulary and finds it there if it is a piece of the other side.
 
     Args:
         model: parsed; changed in place.
@@ -155,7 +175,7 @@ def rewritten(model, pieces: Sequence[str]) -> bytes:
     unlikely = min(piece.score for piece in model.pieces) - 10  # What SentencePiece gives the unknown.
     del model.pieces[:]
     for piece in pieces:
-        score, its_kind = own.get(piece, (unlikely, kind.NORMAL if len(piece) == 1 else kind.UNUSED))
+        score, its_kind = own.get(piece, (unlikely, kind.UNUSED))
         if _foreign_name(piece) != piece:
             its_kind = kind.USER_DEFINED
         if piece in special:

@@ -12,12 +12,16 @@ from keras_transformer.export import import_marian
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.export import export
 from keras_transformer.export.marian import read_marian
+from keras_transformer.export.marian_vocabulary import parse
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_finished
 from keras_transformer.tokenization import SPECIAL_PIECES, Tokenizer
 from keras_transformer.translation import KerasTranslator
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Pieces of source.spm become <unk>:UserWarning"),
+]
 to_numpy = keras.ops.convert_to_numpy
 
 
@@ -35,7 +39,7 @@ def test_the_command_makes_a_finished_directory(marian, tmp_path):
     assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 0
     model, tokenizers = load_finished(ModelDirectory(tmp_path / "run"))
     config = model.config
-    assert (config.vocab_size, config.d_model, config.num_heads) == (len(marian.vocab) + 4, 12, 3)
+    assert (config.vocab_size, config.d_model, config.num_heads) == (len(marian.vocab) + 3, 12, 3)
     assert (config.activation, config.position_layout, config.logits_bias) == ("silu", "halves", True)
     assert tokenizers[0].pieces == tokenizers[1].pieces
     assert tuple(tokenizers[0].pieces[:4]) == SPECIAL_PIECES
@@ -57,8 +61,8 @@ def test_the_ids_are_those_of_the_pieces(imported, marian):
         name = piece.removeprefix("\N{LOWER ONE EIGHTH BLOCK}") if ">>" in piece else piece
         theirs = of_start if piece == "<s>" else marian.vocab.get(name, marian.vocab["<unk>"])
         np.testing.assert_array_equal(table[i], rows[theirs])
-        is_copy = piece == "<s>" or name not in marian.vocab
-        assert bias[i] == (-100 if is_copy else biases[theirs])
+        is_barred = piece in ("<s>", "<pad>") or name not in marian.vocab
+        assert bias[i] == (-100 if is_barred else biases[theirs])
 
 
 def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
@@ -70,19 +74,49 @@ def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
         assert [source.pieces[i] for i in ids] == [*cut, "</s>"]
         unlike += any(piece not in marian.vocab for piece in cut)
     assert unlike > 0
-    # A character that only the target has is not unknown, since its vocabulary is the source's.
-    assert "o" not in {piece for i in range(theirs.vocab_size()) for piece in [theirs.id_to_piece(i)]}
-    assert source.pieces[source.encode(["o"])[0][-2]] == "o"
+    # A run of characters that only the target has is one unknown piece.
+    assert "o" in marian.vocab and "u" in marian.vocab
+    for line in ("ou ba", "boooba"):
+        cut = [piece if piece in marian.vocab else "<unk>" for piece in theirs.encode(line, out_type=str)]
+        assert "<unk>" in cut and [source.pieces[i] for i in source.encode([line])[0]] == [*cut, "</s>"]
     assert [source.pieces[i] for i in source.encode([">>fra<< ba"])[0]][0] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
     assert source.decode(source.encode(marian.lines)) == marian.lines
     assert target.decode([range(4, target.vocab_size)])[0].count("fra") == 1
+
+
+def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
+    """As in the files of OPUS-MT, whose padding has no row of its own."""
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["model.shared.weight"][-1] = tensors["final_logits_bias"][0, -1] = 0
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    model, _ = read_marian(marian.folder)
+    inputs = {"source": np.array([[5, 6, 3]]), "target": np.array([[2, 7, 8]])}
+    assert to_numpy(model(inputs))[..., 0] == pytest.approx(-100)
+
+
+def test_pieces_that_become_unknown_are_told(marian):
+    with pytest.warns(UserWarning, match="vocab.json lacks 2 of 127 pieces, such as '.*', '.*'") as caught:
+        read_marian(marian.folder)
+    assert len(caught) == 1
+
+
+def test_a_code_that_the_sentencepiece_model_knows_is_one_piece(marian):
+    model = parse((marian.folder / "source.spm").read_bytes())
+    model.pieces.add(piece=">>fra<<", score=0.0, type=model.SentencePiece.USER_DEFINED)
+    (marian.folder / "source.spm").write_bytes(model.SerializeToString())
+    _, tokenizers = read_marian(marian.folder)
+    tokenizer = Tokenizer(tokenizers[0])
+    assert [piece for piece in tokenizer.pieces if "fra" in piece] == ["\N{LOWER ONE EIGHTH BLOCK}>>fra<<"]
+    assert tokenizer.pieces[tokenizer.encode([">>fra<< ba"])[0][0]] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
 
 
 def test_what_is_never_made(imported):
     model, _ = load_finished(imported)
     source = np.random.default_rng(0).integers(4, model.config.vocab_size, (5, 7)).astype("int32")
     tokens = model.generate(source, GreedySearch(extra_length=5)).tokens
-    assert not np.isin(tokens, [2, *range(model.config.vocab_size - 3, model.config.vocab_size)]).any()
+    assert not np.isin(tokens, [2, *range(model.config.vocab_size - 2, model.config.vocab_size)]).any()
 
 
 def test_an_export_read_back_is_equal(imported, tmp_path):
@@ -137,7 +171,7 @@ def test_an_import_is_trained_further(imported, marian, tmp_path):
 def test_a_start_of_its_own_is_no_copy(marian):
     rewrite(marian.folder / "config.json", decoder_start_token_id=marian.vocab[">>fra<<"])
     model, tokenizers = read_marian(marian.folder)
-    assert model.config.vocab_size == len(marian.vocab) + 3
+    assert model.config.vocab_size == len(marian.vocab) + 2
     assert to_numpy(model.logits.bias)[2] > -10
     assert Tokenizer(tokenizers[0]).pieces[2] == "<s>"
 
@@ -218,6 +252,7 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
         ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` must be in [0, "]),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["\n- `d_model` must be a multiple"]),
         ({"vocab_size": "many"}, ["`vocab_size` must be int. Received: 'many'"]),
+        ({"vocab_size": 10**15}, ["must give each id in [0, 1000000000000000) to one", "shape (1000000000000000, 12)"]),
     ],
 )
 def test_an_unknown_architecture(marian, tmp_path, capsys, changes, faults):
@@ -239,7 +274,7 @@ def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
     names = [name if name.startswith("<") else f"{name}x" for name in marian.vocab]
     (marian.folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     message = refused(marian, tmp_path, capsys)
-    assert "vocab.json does not match source.spm: it lacks 127 of its 127 pieces" in message
+    assert "vocab.json does not match source.spm: it lacks 127 of 127 pieces" in message
     assert "vocab.json does not match target.spm" in message
 
 
@@ -257,5 +292,8 @@ def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
     arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
     assert main(arguments) == 2
     assert "holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    imported.write_record({"recipe": {}}, finished=False)
+    imported.tokens.mkdir()
     assert main([*arguments, "--overwrite"]) == 0
     assert imported.require_finished()["imported_from"] == "marian"
+    assert not imported.tokens.exists()
