@@ -32,15 +32,22 @@ class ConfiguredModel(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
+            "trainable": self.trainable,
+            "frozen": [layer.name for layer in self.layers if not layer.trainable],
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        dtype = config.pop("dtype", None)
+        dtype, trainable, frozen = config.pop("dtype", None), config.pop("trainable", True), config.pop("frozen", [])
         if isinstance(dtype, dict):
             dtype = keras.dtype_policies.deserialize(dtype)
-        return cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+        model = cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+        model.trainable = trainable
+        for layer in model.layers:
+            if layer.name in frozen:
+                layer.trainable = False
+        return model
 
     def _hypotheses(self, strategy, **arrays):
         """What `search` finds for matrices of ids, compiled."""

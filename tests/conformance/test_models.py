@@ -79,7 +79,7 @@ def test_inside_a_functional_model(model, model_case, tmp_path):
     close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), around(model_case.inputs()))
 
 
-def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps):
+def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps, tmp_path):
     part = next(layer for layer in model.layers if hasattr(layer, "layers"))  # The stack.
     part.trainable = False
     frozen, before = {weight.path for weight in part.weights}, {w.path: to_numpy(w).copy() for w in model.weights}
@@ -87,6 +87,12 @@ def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps):
     model.train_on_batch(model_case.inputs(), np.ones(model(model_case.inputs()).shape, "float32"))
     moved = {weight.path for weight in model.weights if not np.array_equal(before[weight.path], to_numpy(weight))}
     assert frozen and moved and not frozen & moved
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    trainable = [weight.path for weight in model.trainable_weights]
+    assert [weight.path for weight in loaded.trainable_weights] == trainable and not frozen & {*trainable}
+    model.trainable = False
+    assert type(model).from_config(model.get_config()).trainable_weights == []
 
 
 @pytest.mark.slow
