@@ -21,6 +21,7 @@ from keras_transformer.export.marian_config import read_config
 from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.models import Transformer
+from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import load_tokenizers
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
@@ -208,5 +209,9 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
 
 def _in_our_order(tensors, layout):
     bias = tensors[LOGITS_BIAS][0, layout.rows].astype("float32")
-    bias = np.where(layout.is_barred, np.float32(_NEVER), bias)
-    return {**tensors, EMBEDDING: tensors[EMBEDDING][layout.rows], LOGITS_BIAS: bias}
+    bias = np.where(layout.is_copy, np.float32(_NEVER), bias)
+    embedding = tensors[EMBEDDING][layout.rows]
+    # Marian has no padding: OPUS-MT's was appended as zeros, with a logit of 0 that transformers bars in its search.
+    if bias[PAD_ID] == 0 and not embedding[PAD_ID].any():
+        bias[PAD_ID] = _NEVER
+    return {**tensors, EMBEDDING: embedding, LOGITS_BIAS: bias}

@@ -26,7 +26,7 @@ class Layout(NamedTuple):
 
     pieces: list[str]  # By our id.
     rows: np.ndarray  # int (vocab_size,): the foreign id whose row of the embedding it takes.
-    is_barred: np.ndarray  # boolean (vocab_size,): padding and copies, which the model never makes.
+    is_copy: np.ndarray  # boolean (vocab_size,): of another piece, which the model makes instead.
 
 
 def parse(model: bytes):
@@ -105,8 +105,7 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
 
     The start token, for which Marian takes padding, becomes a piece of its own; where it is padding or a piece that
     text is cut into, it is a copy of that. Pieces of the SentencePiece models that the vocabulary lacks, which Marian
-    takes for unknown, are copies of the unknown piece. Padding is no piece of Marian's own: the conversion to Hugging
-    Face's files appends it with a logit of 0, which their search bars.
+    takes for unknown, are copies of the unknown piece.
 
     Args:
         vocab: piece -> id.
@@ -131,8 +130,8 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
     known = {_foreign_name(piece) for piece in pieces}
     unknown = [piece for piece in made if _foreign_name(piece) not in known]
     rows = np.array([pad, unk, start, eos, *others, *[unk] * len(unknown)])
-    is_barred = [True, False, start_is_copy, False] + [False] * len(others) + [True] * len(unknown)
-    return Layout(pieces + unknown, rows, np.array(is_barred))
+    is_copy = [False, False, start_is_copy, False] + [False] * len(others) + [True] * len(unknown)
+    return Layout(pieces + unknown, rows, np.array(is_copy))
 
 
 def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:

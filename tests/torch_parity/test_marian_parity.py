@@ -99,7 +99,6 @@ def make_marian(folder, vocab_size, d_model, **sizes):
                 parameter += 0.1 * torch.randn_like(parameter)
         model.model.decoder.layers[-1].final_layer_norm.weight *= 2  # Logits with a deviation of about 2.
         model.final_logits_bias.copy_(0.25 * torch.randn(1, vocab_size))
-        model.final_logits_bias[0, -1] = -100  # Padding is no piece of Marian's, and ours never makes it.
         end_by_position(model, vocab_size - 1)
     model.save_pretrained(folder)
     spm, processor = sentencepiece_model(90)
