@@ -44,8 +44,9 @@ class ExportConfig(BeamSearch):
             raise ValueError(f"`quantize` must be one of {', '.join(QUANTIZED)}. Received: quantize={self.quantize!r}")
         if self.quantize and self.formats != ["onnx"]:
             raise ValueError(f"`quantize` goes with format onnx alone. Received: format={self.format!r}")
-        if self.token_scores and "ctranslate2" in self.formats:
-            raise ValueError("`token_scores` does not go with format ctranslate2. Received: token_scores=True")
+        for name in self.formats:
+            if self.token_scores and name in ("ctranslate2", "huggingface"):
+                raise ValueError(f"`token_scores` does not go with format {name}. Received: token_scores=True")
         if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):
             raise ValueError(
                 "`source` and `reference` go together, and with `quantize`. "

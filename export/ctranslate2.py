@@ -37,7 +37,7 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
         ValueError: naming all that CTranslate2 cannot run.
     """
     specs = library().specs
-    _require_supported(model.config)
+    require_supported(model.config, tokenizers)
     longest = longest_line(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
     _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
@@ -61,7 +61,16 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
 
 
-def _require_supported(config):
+def require_supported(config, tokenizers) -> None:
+    """Refuses models that CTranslate2 cannot run.
+
+    Args:
+        config: `TransformerConfig`.
+        tokenizers: of the source and of the target; any will do.
+
+    Raises:
+        ValueError: naming all that it cannot run.
+    """
     d_k, d_v = config.head_dims
     faults = []
     if d_k != d_v:

@@ -6,10 +6,16 @@ import json
 import sys
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import QUANTIZED, ExportConfig
-from keras_transformer.export.ctranslate2 import write_ctranslate2
+from keras_transformer.export.ctranslate2 import require_supported, write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
-from keras_transformer.export.huggingface import HuggingFaceReader, write_huggingface
+from keras_transformer.export.huggingface import (
+    HuggingFaceReader,
+    recorded_search,
+    require_expressible,
+    write_huggingface,
+)
 from keras_transformer.export.onnx import write_onnx
 from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
@@ -32,6 +38,9 @@ WRITERS = {
     "ctranslate2": write_ctranslate2,
     "huggingface": write_huggingface,
 }
+
+#: Name of an export -> what refuses models that it cannot express.
+_REQUIREMENTS = {"ctranslate2": require_supported, "huggingface": require_expressible}
 
 
 def _programs(name, path, strategy):
@@ -62,9 +71,11 @@ def export(path: str, config: ExportConfig) -> None:
         config: the formats and the search.
 
     Raises:
-        ValueError: if the directory holds no finished model.
+        ValueError: if the directory holds no finished model, one that a format cannot express, or Keras's
+            backend is not TensorFlow; nothing is written.
         VerificationError: if an export disagrees with the model; it is not left behind.
     """
+    require_tensorflow()
     directory = ModelDirectory(path)
     directory.require_finished()
     with directory.locked():
@@ -79,6 +90,9 @@ def _export(directory, config):
         raise ValueError(
             f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"
         )
+    for name in config.programs:
+        if name in _REQUIREMENTS:
+            _REQUIREMENTS[name](model.config, tokenizers)
     for name in config.programs:
         _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
 
@@ -120,7 +134,8 @@ def _passed(program, search, agreement):
     if not agreement.passed:
         raise VerificationError(f"The {program} export does not agree with the Keras model: {agreement}")
     _say(f"{program}: {agreement}")
-    return {"search": dataclasses.asdict(search), **dataclasses.asdict(agreement)}
+    options = recorded_search(search) if program == "huggingface" else dataclasses.asdict(search)
+    return {"search": options, **dataclasses.asdict(agreement)}
 
 
 def _record(directory, name, new_entries):

@@ -19,7 +19,8 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
     """Writes config.json, generation_config.json, model.safetensors, vocab.json and what the tokenizer needs.
 
     The ids are this package's. Marian's sinusoids lie in halves: the features of a model whose own are interleaved
-    are written in that order.
+    are written in that order. The search is written as far as transformers' has its options: its limit is 512 tokens
+    whatever the source, and its length penalty n^α, which stands for the kind `"gnmt"` too.
 
     Args:
         model: the `Transformer`.
@@ -31,7 +32,7 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
     Raises:
         ValueError: naming all that no `MarianMTModel` has.
     """
-    _require_expressible(model.config, tokenizers)
+    require_expressible(model.config, tokenizers)
     library = safetensors()
     path.mkdir()
     library.save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
@@ -73,7 +74,16 @@ class HuggingFaceReader(Translator):
         return tuple(self.model.generate(source, self.strategy)[:2])
 
 
-def _require_expressible(config, tokenizers):
+def require_expressible(config, tokenizers) -> None:
+    """Refuses models that are no `MarianMTModel`.
+
+    Args:
+        config: `TransformerConfig`.
+        tokenizers: of the source and of the target.
+
+    Raises:
+        ValueError: naming all that no `MarianMTModel` has.
+    """
     faults = inexpressible(config)
     if not faults and tokenizers[0].pieces != tokenizers[1].pieces:
         faults.append("source and target must have the same pieces")
@@ -95,7 +105,25 @@ def _tensors(model):
     return {**tensors, LOGITS_BIAS: tensors[LOGITS_BIAS][None]}
 
 
+def recorded_search(strategy) -> dict:
+    """The options of a strategy that hold in the files, by their names here.
+
+    Args:
+        strategy: `BeamSearch`.
+    """
+    names = ["beam_size", "min_length", "no_repeat_ngram_size"]
+    if strategy.length_penalty == 0 or strategy.length_penalty_kind == "length":
+        names += ["length_penalty", "length_penalty_kind"]
+    return {name: getattr(strategy, name) for name in names}
+
+
 def _search(strategy):
-    """The options that transformers' search has, too; its length penalty is n^α."""
-    penalty = {"length_penalty": strategy.length_penalty} if strategy.length_penalty_kind == "length" else {}
-    return {"num_beams": strategy.beam_size, "max_length": 512, **penalty}
+    options = {
+        "num_beams": strategy.beam_size,
+        "max_length": 512,
+        "min_new_tokens": strategy.min_length,
+        "no_repeat_ngram_size": strategy.no_repeat_ngram_size,
+    }
+    if strategy.beam_size == 1:  # Where transformers warns of options of beams.
+        return options
+    return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}

@@ -46,7 +46,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         "target_tokenizer_sha256": tokenizers[1].sha256,
     }
     if quantize == "float16":
-        model = _of_dtype(model, "float16")
+        model = of_dtype(model, "float16")
     weights = WeightsFile(path)
     for name, make in (("model", search_program), ("encoder", _encoder), ("decoder", _decoder)):
         proto = convert(*make(model, strategy))
@@ -59,8 +59,16 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
 
 
-def _of_dtype(model, dtype):
-    """The model with other weights and activations; what must be float32 in it stays so."""
+def of_dtype(model, dtype: str):
+    """The model with other weights and activations; what must be float32 in it stays so.
+
+    Args:
+        model: one of `models/`.
+        dtype: name of a policy.
+
+    Returns:
+        A copy.
+    """
     config = model.get_config()
     copy = type(model).from_config({**config, "dtype": dtype})
     copy.set_weights(model.get_weights())

@@ -48,6 +48,7 @@ def test_unknown_format(name):
         ({"format": "onnx", "quantize": "int8", "source": "s"}, "`source` and `reference` go together"),
         ({"source": "s", "reference": "r"}, "`source` and `reference` go together, and with `quantize`"),
         ({"format": "ctranslate2", "token_scores": True}, "`token_scores` does not go with format ctranslate2"),
+        ({"format": "onnx,huggingface", "token_scores": True}, "`token_scores` does not go with format huggingface"),
     ],
 )
 def test_a_search_that_cannot_be(options, message):

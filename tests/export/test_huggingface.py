@@ -1,10 +1,13 @@
+import dataclasses
+import json
+
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.huggingface import HuggingFaceReader, write_huggingface
+from keras_transformer.export.huggingface import HuggingFaceReader, recorded_search, write_huggingface
 from keras_transformer.export.verify import compare
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -40,6 +43,16 @@ def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, optio
     assert compare(model, SEARCH, reader, [SOURCE]).passed
     model.set_weights([weight * 1.2 for weight in model.get_weights()])
     assert not compare(model, SEARCH, reader, [SOURCE]).passed
+
+
+def test_the_search_is_written_as_far_as_transformers_has_it(tmp_path, tokenizer):
+    strategy = BeamSearch(beam_size=3, min_length=2, no_repeat_ngram_size=4, length_penalty_kind="length")
+    options = {"num_beams": 3, "min_new_tokens": 2, "no_repeat_ngram_size": 4, "length_penalty": 0.6, "max_length": 512}
+    fields = {"beam_size": 3, "min_length": 2, "no_repeat_ngram_size": 4}
+    write_huggingface(Transformer(TransformerConfig(**SIZES)), None, (tokenizer, tokenizer), strategy, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()).items() >= options.items()
+    assert recorded_search(strategy) == {**fields, "length_penalty": 0.6, "length_penalty_kind": "length"}
+    assert recorded_search(dataclasses.replace(strategy, length_penalty_kind="gnmt")) == fields
 
 
 def test_what_marian_cannot_be_is_named_at_once(tmp_path, tokenizer):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import import_marian
@@ -15,7 +16,7 @@ from keras_transformer.export.marian import read_marian
 from keras_transformer.export.marian_vocabulary import parse
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_finished
-from keras_transformer.tokenization import SPECIAL_PIECES, Tokenizer
+from keras_transformer.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.translation import KerasTranslator
 
 pytestmark = [
@@ -61,8 +62,8 @@ def test_the_ids_are_those_of_the_pieces(imported, marian):
         name = piece.removeprefix("\N{LOWER ONE EIGHTH BLOCK}") if ">>" in piece else piece
         theirs = of_start if piece == "<s>" else marian.vocab.get(name, marian.vocab["<unk>"])
         np.testing.assert_array_equal(table[i], rows[theirs])
-        is_barred = piece in ("<s>", "<pad>") or name not in marian.vocab
-        assert bias[i] == (-100 if is_barred else biases[theirs])
+        is_copy = piece == "<s>" or name not in marian.vocab
+        assert bias[i] == (-100 if is_copy else biases[theirs])
 
 
 def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
@@ -93,7 +94,7 @@ def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
     safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
     model, _ = read_marian(marian.folder)
     inputs = {"source": np.array([[5, 6, 3]]), "target": np.array([[2, 7, 8]])}
-    assert to_numpy(model(inputs))[..., 0] == pytest.approx(-100)
+    assert to_numpy(model(inputs)[..., 0]) == pytest.approx(-100)
 
 
 def test_pieces_that_become_unknown_are_told(marian):
@@ -130,6 +131,20 @@ def test_an_export_read_back_is_equal(imported, tmp_path):
     assert ">>fra<<" in json.loads((imported.export / "huggingface" / "vocab.json").read_text())
     entries = json.loads(imported.verification_file.read_text())
     assert entries["huggingface"]["equal"] == 224
+    assert entries["huggingface"]["search"] == {"beam_size": 4, "min_length": 0, "no_repeat_ngram_size": 0}
+
+
+def test_no_format_is_written_where_one_cannot_express_the_model(tmp_path):
+    model = Transformer(
+        TransformerConfig(vocab_size=270, num_layers=1, d_model=12, num_heads=3, d_ff=17, norm_first=True)
+    )
+    directory = ModelDirectory(tmp_path)
+    directory.write_tokenizers((train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=270)),))
+    model.save(directory.model_file)
+    directory.write_record({}, finished=True)
+    with pytest.raises(ValueError, match="No MarianMTModel is like this model"):
+        export(str(tmp_path), ExportConfig(format="saved_model,huggingface"))
+    assert not directory.export.exists()
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import LanguageModel, SentenceClassifier, Transformer, TransformerConfig
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.export import export_model
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.export import export
 from keras_transformer.export.verify import VerificationError, compare_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -25,11 +27,27 @@ def run_both(path, name):
     yield dict(zip(names, session.run(names, {name: IDS}), strict=True))
 
 
-@pytest.mark.parametrize(("pooling", "activation"), [("mean", "relu"), ("first", "gelu"), ("first", "silu")])
-def test_a_classifier(tmp_path, randomize, pooling, activation):
+def metadata(path):
+    found = onnxruntime.InferenceSession(path / "onnx" / "model.onnx").get_modelmeta().custom_metadata_map
+    return {name: json.loads(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation", "dtype"),
+    [("mean", "relu", "float32"), ("first", "gelu", "float32"), ("first", "silu", "mixed_float16")],
+)
+def test_a_classifier(tmp_path, randomize, pooling, activation, dtype):
     config = dataclasses.replace(CONFIG, activation=activation)
-    model = randomize(SentenceClassifier(config, 5, pooling), scale=0.3)
+    model = randomize(SentenceClassifier(config, 5, pooling, dtype=dtype), scale=0.3)
     export_model(model, tmp_path / "export")
+    if dtype != "float32":
+        weights, model = model.get_weights(), SentenceClassifier(config, 5, pooling)
+        model.set_weights(weights)
+    assert metadata(tmp_path / "export") == {
+        "config": dataclasses.asdict(config),
+        "num_classes": 5,
+        "pooling": pooling,
+    }
     for found in run_both(tmp_path / "export", "source"):
         np.testing.assert_allclose(found["logits"], model.predict_on_batch(IDS), atol=1e-4)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())
@@ -49,11 +67,14 @@ def test_a_language_model(tmp_path, randomize, strategy):
     assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
     tokens, scores, _ = model.generate(IDS, strategy)
     for found in run_both(tmp_path / "export", "prompt"):
-        length = found["tokens"].shape[2]
-        np.testing.assert_array_equal(found["tokens"], tokens[:, :, :length])
+        unused = found["tokens"].shape[2] - tokens.shape[2]  # `generate` cuts what is padding alone.
+        np.testing.assert_array_equal(found["tokens"], np.pad(tokens, ((0, 0), (0, 0), (0, unused))))
         np.testing.assert_allclose(found["scores"], scores, atol=1e-3)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())
     assert [entry["equal"] + entry["ties"] for entry in entries.values()] == [224, 224]
+    search = dataclasses.asdict(strategy or GreedySearch())
+    assert [entry["search"] for entry in entries.values()] == [search, search]
+    assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(CONFIG), "search": search}
 
 
 def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkeypatch):
@@ -96,6 +117,28 @@ def test_what_equal_classes_are():
 def test_another_model(tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         export_model(make(), tmp_path / "export")
+
+
+@pytest.mark.parametrize(
+    ("make", "strategy", "message"),
+    [
+        (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` must be a BeamSearch or a GreedySearch. Received: "),
+        (lambda: SentenceClassifier(CONFIG, 5), GreedySearch(), "`strategy` is of a LanguageModel alone. Received: "),
+    ],
+)
+def test_another_strategy(tmp_path, make, strategy, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(make(), tmp_path / "export", strategy)
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_backend(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    with pytest.raises(ValueError, match=message):
+        export_model(None, tmp_path / "export")
+    with pytest.raises(ValueError, match=message):
+        export(str(tmp_path), ExportConfig())
 
 
 def test_nothing_is_replaced(tmp_path):
