@@ -55,7 +55,7 @@ def stack_weights(model, naming: Naming) -> Iterator[ForeignWeight]:
 
 
 def _layer(layer, prefix, naming, norms):
-    attentions = [layer.self_attention] + ([layer.cross_attention] if len(norms) == 3 else [])
+    attentions = [layer.self_attention] + ([layer.cross_attention] if hasattr(layer, "cross_attention") else [])
     for residual, name in zip(attentions, naming.attentions, strict=False):
         attention = residual.sublayer
         yield from _dense(attention.query_projection, f"{prefix}{name}.q_proj", reads=True)

@@ -55,7 +55,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     """Compares best hypotheses.
 
     Args:
-        model: the Keras `Transformer`.
+        model: the Keras `Transformer`; or what has its `generate` and `token_log_probs`.
         strategy: the search that was exported.
         program: the exported program's client, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.

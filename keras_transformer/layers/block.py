@@ -18,7 +18,7 @@ SHARED_ARGUMENTS = (
 
 
 class TransformerBlock(keras.layers.Layer):
-    """Base of `EncoderLayer`, `Encoder`, `DecoderLayer` and `Decoder`; the arguments they share.
+    """Base of the layers of encoder and decoders and of their stacks; the arguments they share.
 
     Args:
         d_model: width of the residual stream.
@@ -34,6 +34,9 @@ class TransformerBlock(keras.layers.Layer):
         norm_first: normalise before each sub-layer instead of after the residual sum.
         layer_norm_epsilon: added to the variance in layer normalisation.
     """
+
+    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    compute_output_spec = keras.Operation.compute_output_spec
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class TransformerBlock(keras.layers.Layer):
 
 
 class TransformerStack(TransformerBlock):
-    """Base of `Encoder` and `Decoder`: N layers and an optional final layer normalisation.
+    """Base of `Encoder`, `Decoder` and `CausalDecoder`: N layers and an optional final layer normalisation.
 
     Args:
         num_layers: N.
@@ -133,6 +136,12 @@ class TransformerStack(TransformerBlock):
 
     def get_config(self):
         return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.final_norm}
+
+    def _build_layers(self, inputs_shape, *others):
+        for layer in self.layers:
+            layer.build(inputs_shape, *others)
+        if self.norm is not None:
+            self.norm.build(inputs_shape)
 
     def _normalize(self, x):
         return x if self.norm is None else self.norm(x)

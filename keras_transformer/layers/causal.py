@@ -12,7 +12,7 @@ class CausalDecoderLayer(TransformerBlock):
     """Causal self-attention and feed-forward, each in a residual connection: `DecoderLayer` without a memory.
 
     Masking: no position attends to a later one; positions whose mask is `False` are attended by none;
-    the mask passes through.
+    the mask passes through. With a cache `mask` is not applied.
 
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
@@ -72,9 +72,6 @@ class CausalDecoderLayer(TransformerBlock):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class CausalDecoder(TransformerStack):
@@ -115,10 +112,7 @@ class CausalDecoder(TransformerStack):
     layer_class = CausalDecoderLayer
 
     def build(self, inputs_shape):
-        for layer in self.layers:
-            layer.build(inputs_shape)
-        if self.norm is not None:
-            self.norm.build(inputs_shape)
+        self._build_layers(inputs_shape)
 
     def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
         mask = masks.resolve(mask, inputs)
@@ -142,6 +136,3 @@ class CausalDecoder(TransformerStack):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec

@@ -12,7 +12,7 @@ class DecoderLayer(TransformerBlock):
     """Causal self-attention, attention to the memory and feed-forward, each in a residual connection.
 
     Masking: no position attends to a later one; target and memory positions whose mask is `False`
-    are attended by none; the target's mask passes through.
+    are attended by none; the target's mask passes through. With a cache `target_mask` is not applied.
 
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
@@ -113,9 +113,6 @@ class DecoderLayer(TransformerBlock):
     def compute_output_shape(self, target_shape, memory_shape):
         return target_shape
 
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Decoder(TransformerStack):
@@ -163,10 +160,7 @@ class Decoder(TransformerStack):
     layer_class = DecoderLayer
 
     def build(self, target_shape, memory_shape):
-        for layer in self.layers:
-            layer.build(target_shape, memory_shape)
-        if self.norm is not None:
-            self.norm.build(target_shape)
+        self._build_layers(target_shape, memory_shape)
 
     def call(
         self,
@@ -221,6 +215,3 @@ class Decoder(TransformerStack):
 
     def compute_output_shape(self, target_shape, memory_shape):
         return target_shape
-
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec

@@ -61,9 +61,6 @@ class EncoderLayer(TransformerBlock):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Encoder(TransformerStack):
@@ -102,10 +99,7 @@ class Encoder(TransformerStack):
     layer_class = EncoderLayer
 
     def build(self, inputs_shape):
-        for layer in self.layers:
-            layer.build(inputs_shape)
-        if self.norm is not None:
-            self.norm.build(inputs_shape)
+        self._build_layers(inputs_shape)
 
     def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
         mask = masks.resolve(mask, inputs)
@@ -119,6 +113,3 @@ class Encoder(TransformerStack):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec

@@ -1,4 +1,4 @@
-"""Compiled functions of a `Transformer`: a thin Keras model whose call is the function."""
+"""Compiled functions of a `Transformer` or a `LanguageModel`: a thin Keras model whose call is the function."""
 
 import sys
 
