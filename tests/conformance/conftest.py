@@ -150,12 +150,20 @@ def copy_weights():
     return copy_weights
 
 
+OUTCOMES = ("passed", "failed", "error", "skipped")
+
+
+def pairs_of(reports, table):
+    """The contracts and rows of the table that reports are of."""
+    names = [r.nodeid.removesuffix("]").partition("[") for r in reports if "conformance" in getattr(r, "nodeid", "")]
+    return {(contract, row) for contract, _, ids in names for row in table if row in ids.split("-")}
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Says how many layers and models have kept how many contracts."""
-    kept = [report.nodeid for report in terminalreporter.stats.get("passed", []) if "conformance" in report.nodeid]
-    names = [node.removesuffix("]").partition("[") for node in kept]
+    """Says how many layers and models have kept how many contracts, with every parameter that these have."""
     for kind, table in (("layers", LAYERS), ("models", MODELS)):
-        pairs = {(contract, row) for contract, _, ids in names for row in table if row in ids.split("-")}
+        kept, *others = (pairs_of(terminalreporter.stats.get(name, []), table) for name in OUTCOMES)
+        pairs = kept.difference(*others)
         if pairs:
             contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
             terminalreporter.write_line(f"{rows} {kind} x {contracts} contracts: {len(pairs)} kept")

@@ -15,6 +15,7 @@ from keras_transformer import masks
 to_numpy = keras.ops.convert_to_numpy
 TABLE = pathlib.Path(__file__).parent / "conftest.py"
 NEEDS_MEMORY = "a Sequential model passes one tensor on, and a decoder with a memory takes two"
+NO_WEIGHTS = "the layer has no weights"
 NO_PARTS = "the layer has no sub-layer with weights"
 MAKES_ITS_MASK = "the layer takes ids, of which it makes the mask itself"
 
@@ -174,4 +175,6 @@ def replicas():
 def test_two_replicas_are_one(case, tensorflow, request):
     name = type(case.make("float32")).__name__
     apart, moved = request.getfixturevalue("replicas")[name]
-    assert apart < 1e-5 and (moved is None or moved > 1e-3)
+    if moved is None:
+        pytest.skip(NO_WEIGHTS)
+    assert apart < 1e-5 and moved > 1e-3
