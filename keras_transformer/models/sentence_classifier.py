@@ -17,8 +17,8 @@ class SentenceClassifier(ConfiguredModel):
     A functional model of int ids `(batch, source_length)`, whose output is `(batch, num_classes)` logits in
     float32: train it with a loss `from_logits=True`.
 
-    Masking: positions that hold `pad_id` are attended by none and count for nothing in the mean; the mean of
-    no position is zeros.
+    Masking: positions that hold `pad_id` are attended by none and count for nothing in the mean; of no position
+    the pooled output is zeros.
 
     Args:
         config: a `TransformerConfig`; what it says of a decoder is not looked at.
@@ -82,7 +82,8 @@ class SentenceClassifier(ConfiguredModel):
         mask = masks.padding_mask(source, self.config.pad_id)
         x = self.dropout(self.positions(self.embedding(source)))
         x = ops.cast(self.encoder(x, mask=mask), "float32")
-        return self.head(x[:, 0] if self.pooling == "first" else _mean(x, mask))
+        # The first of no position is zeros, as the mean is.
+        return self.head(ops.sum(x[:, :1], axis=1) if self.pooling == "first" else _mean(x, mask))
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes, "pooling": self.pooling}

@@ -66,10 +66,45 @@ def test_in_a_tf_function(model, model_case, tensorflow):
     close(traced(keras.tree.map_structure(tensorflow.constant, model_case.inputs())), model(model_case.inputs()))
 
 
-@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("length", [0, 1, 9])
 def test_other_lengths(model, model_case, length):
     output = model(model_case.inputs(length))
     assert output.shape[0] == 2 and np.isfinite(to_numpy(output)).all()
+
+
+def test_every_trainable_weight_has_a_gradient(model, model_case, few_steps):
+    """One step of gradient descent moves all of them."""
+    model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
+    before = {weight.path: to_numpy(weight).copy() for weight in model.trainable_weights}
+    model.train_on_batch(model_case.inputs(), np.ones(model(model_case.inputs()).shape, "float32"))
+    still = [w.path for w in model.trainable_weights if np.array_equal(before[w.path], to_numpy(w))]
+    # Softmax is invariant to a bias of the keys.
+    assert before and [path for path in still if not path.endswith("key/bias")] == []
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ModelHost(keras.Model):
+    """A subclassed model around a model."""
+
+    def __init__(self, model, **kwargs):
+        super().__init__(**kwargs)
+        self.model, self.head = model, keras.layers.Dense(3)
+
+    def call(self, inputs):
+        return self.head(self.model(inputs))
+
+
+def test_inside_a_subclassed_model(model, model_case, few_steps, tmp_path):
+    hosts = [ModelHost(model), ModelHost(model_case.make(dtype="float32"))]
+    inputs = model_case.inputs()
+    for host in hosts:
+        host.compile("adam", "mse", **few_steps)
+        host.train_on_batch(inputs, np.zeros(host(inputs).shape, "float32"))
+    one, other = hosts
+    one.save_weights(tmp_path / "all.weights.h5")
+    assert np.abs(as_float32(one(inputs)) - as_float32(other(inputs))).max() > 1e-3
+    other.load_weights(tmp_path / "all.weights.h5")
+    close(other(inputs), one(inputs))
 
 
 def test_inside_a_functional_model(model, model_case, tmp_path):

@@ -34,9 +34,10 @@ def test_padding_never_matters(pooling, randomize):
     np.testing.assert_allclose(to_numpy(model(IDS))[1:], alone, atol=1e-5)
 
 
-def test_the_mean_of_nothing_is_the_bias_of_the_head(randomize):
-    model = make(randomize)
-    for nothing in (np.zeros((2, 3), "int32"), np.zeros((2, 0), "int32")):
+@pytest.mark.parametrize(("pooling", "lengths"), [("mean", [0, 3]), ("first", [0])])
+def test_of_nothing_the_logits_are_the_bias_of_the_head(randomize, pooling, lengths):
+    model = make(randomize, pooling)
+    for nothing in (np.zeros((2, length), "int32") for length in lengths):
         np.testing.assert_allclose(to_numpy(model(nothing)), np.tile(to_numpy(model.head.bias), (2, 1)), atol=1e-6)
 
 
