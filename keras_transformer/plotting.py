@@ -9,8 +9,8 @@ from keras_transformer.model_directory import replacing
 
 #: Heads beside each other, at most.
 _COLUMNS = 4
-#: Inches that a token takes, and the least that a head does.
-_TOKEN, _LEAST = 0.22, 2.0
+#: Inches that a token takes, and the least and the most that a head does, whose tokens then take less.
+_TOKEN, _LEAST, _MOST = 0.22, 2.0, 20.0
 
 
 def check_picture(path: str | Path) -> None:
@@ -59,7 +59,7 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     check_picture(path)
     columns = min(len(scores), _COLUMNS)
     rows = -(-len(scores) // columns)
-    width, height = (max(_LEAST, _TOKEN * len(tokens)) for tokens in (source, target))
+    width, height = (min(max(_LEAST, _TOKEN * len(tokens)), _MOST) for tokens in (source, target))
     figure = _figure(figsize=(columns * width + 1, rows * (height + 0.9)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for head, (ax, weights) in enumerate(zip(axes, scores, strict=False), 1):

@@ -41,6 +41,12 @@ def test_every_head_is_drawn_with_its_weights_and_tokens(tmp_path, figures):
     assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
 
 
+def test_a_long_sentence_makes_no_endless_picture(tmp_path, figures):
+    """matplotlib refuses 2^16 dots, of which an inch has 150."""
+    plot_attention(np.ones((1, 1, 150)) / 150, ["b"] * 150, ["a"], tmp_path / "long.png")
+    assert figures[-1].get_size_inches()[0] == 21
+
+
 @pytest.mark.parametrize("name", ["picture.svg", "picture.PDF"])
 def test_the_suffix_says_the_format(tmp_path, name):
     plot_attention(weights(1), SOURCE, TARGET, tmp_path / name)
