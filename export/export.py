@@ -75,7 +75,6 @@ def export(path: str, config: ExportConfig) -> None:
             backend is not TensorFlow; nothing is written.
         VerificationError: if an export disagrees with the model; it is not left behind.
     """
-    require_tensorflow()
     directory = ModelDirectory(path)
     directory.require_finished()
     with directory.locked():
@@ -84,6 +83,7 @@ def export(path: str, config: ExportConfig) -> None:
 
 def _export(directory, config):
     model, tokenizers = load_finished(directory)
+    require_tensorflow()
     batches = made_up_batches(model.config.source_vocabulary, min(30, longest_line(model.config.max_length)))
     texts = tuple(map(read_lines, filter(None, (config.source, config.reference))))
     if len({len(lines) for lines in texts}) > 1:
