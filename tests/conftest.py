@@ -92,7 +92,7 @@ def run_python():
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert completed.returncode == 0, completed.stderr
         return completed.stdout

@@ -29,8 +29,6 @@ SIZES = {
     "opus": {"d_model": 512, "layers": 6, "ffn_dim": 2048, "attention_heads": 8, "vocab_size": 58_101},
 }
 SENTENCES, LONGEST, EXTRA = 200, 10, 10
-#: How many of them beams are compared on: at the second size a sentence takes seconds.
-BEAM_SENTENCES = {"small": SENTENCES, "opus": 40}
 TIE = 1e-4
 
 
@@ -124,7 +122,6 @@ class Pair:
         our_id = {piece: i for i, piece in enumerate(self.tokenizers[0].pieces)}
         self.to_ours = np.array([our_id[piece] for piece, _ in sorted(vocab.items(), key=lambda item: item[1])])
         self.source = random_ids(self.vocab_size)
-        self.beam_sentences = BEAM_SENTENCES[name]
 
     def generate(self, count, **options):
         """Tokens and scores of transformers for so many sentences, one limit at a time, as ids of ours."""
@@ -160,6 +157,10 @@ def pair(request, tmp_path_factory):
     return Pair(tmp_path_factory.mktemp(request.param), request.param)
 
 
+#: At the second size these take many minutes.
+small = pytest.mark.parametrize("pair", ["small"], indirect=True)
+
+
 def equal(ours, theirs):
     return np.array([np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)])
 
@@ -193,6 +194,7 @@ def test_greedy_tokens_are_equal(pair):
     assert equal(ours, theirs).all() and len({len(row) for row in ours}) > 5
 
 
+@small
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_beams_are_equal(pair, alpha):
     """In transformers hypotheses that have ended leave the beam, and those at the limit end for nothing.
@@ -200,7 +202,7 @@ def test_beams_are_equal(pair, alpha):
     Without a penalty that makes no difference to the best of those that end by themselves. With one it does: here what
     has ended takes a place in the beam, so that of one size transformers' finds better ones more often than ours.
     """
-    count = pair.beam_sentences
+    count = SENTENCES
     theirs, their_scores = pair.generate(count, num_beams=4, length_penalty=alpha, early_stopping="never")
     strategy = BeamSearch(length_penalty=alpha, length_penalty_kind="length", extra_length=EXTRA)
     ours, our_scores = pair.search(count, strategy)
@@ -222,6 +224,7 @@ def test_beams_are_equal(pair, alpha):
     assert abs(gain) < 0.05
 
 
+@small
 def test_transformers_loads_what_we_write(pair):
     export(str(pair.directory.path), ExportConfig(format="huggingface", extra_length=3, beam_size=2))
     written = pair.directory.export / "huggingface"
