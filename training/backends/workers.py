@@ -7,8 +7,6 @@ lack. So a model of workers is built beforehand, and its training and test funct
 import contextlib
 import functools
 import itertools
-import json
-import re
 from collections.abc import Iterator
 
 import keras
@@ -18,46 +16,6 @@ import tensorflow as tf
 from keras_transformer.training.backends.tensorflow import TensorFlowDevices, dataset, signature
 from keras_transformer.training.batches import Batches
 from keras_transformer.training.stopping import WorkerLost
-
-_ADDRESS = re.compile(r"[^:\s]+:\d+|\[[^\]]+\]:\d+")
-
-
-def require_cluster(text: str) -> int:
-    """How many workers a TF_CONFIG names.
-
-    Args:
-        text: its value.
-
-    Raises:
-        ValueError: if it is malformed, or names other than workers.
-    """
-
-    def refuse(what):
-        raise ValueError(f"TF_CONFIG {what}. Received: TF_CONFIG={text}")
-
-    try:
-        config = json.loads(text)
-    except ValueError:
-        refuse("must be JSON")
-    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
-        refuse("must hold an object `cluster`")
-    workers, others = config["cluster"].get("worker"), sorted(set(config["cluster"]) - {"worker"})
-    if others:
-        refuse(f"must have no others than workers in `cluster`, such as {', '.join(others)}")
-    if not isinstance(workers, list) or not workers or not all(map(_is_address, workers)):
-        refuse("must hold a list of addresses host:port in `cluster`, `worker`")
-    if len(set(workers)) < len(workers):
-        refuse("must name each worker once")
-    task = config.get("task")
-    if not isinstance(task, dict) or task.get("type") != "worker":
-        refuse("must hold an object `task` whose `type` is 'worker'")
-    if type(task.get("index")) is not int or not 0 <= task["index"] < len(workers):
-        refuse(f"must have an `index` in [0, {len(workers)}) in `task`")
-    return len(workers)
-
-
-def _is_address(text):
-    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
 
 
 class Workers(TensorFlowDevices):
