@@ -106,11 +106,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request, devices)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
         validating += [AverageInValidations()] if recipe.moving_average else []
-        showing = []
-        if devices.is_chief:
-            progress = Progress(run.total, state.step, run.work.tokens, recipe.seconds - state.seconds)
-            stack.enter_context(progress.bar)
-            showing = [progress, Scalars(directory.logs, state, _SCALARS_EVERY, run.work, devices)]
+        showing = _showing(stack, directory, run, state, recipe, devices) if devices.is_chief else []
         callbacks = [*validating, divergence, checkpoints, *showing]
         for part in _parts(state.step, run.total, every):
             if state.validations and checkpoints.should_stop:
@@ -118,6 +114,13 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             _fit_part(model, part, run, devices, recipe.seed, callbacks)
     if devices.is_chief:
         finish(config, directory, built, files, state)
+
+
+def _showing(stack, directory, run, state, recipe, devices):
+    """What shows how the training goes."""
+    progress = Progress(run.total, state.step, run.work.tokens, recipe.seconds - state.seconds)
+    stack.enter_context(progress.bar)
+    return [progress, Scalars(directory.logs, state, _SCALARS_EVERY, run.work, devices)]
 
 
 def _fit_part(model, part, run, devices, seed, callbacks):

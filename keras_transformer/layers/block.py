@@ -107,6 +107,36 @@ class TransformerBlock(keras.layers.Layer):
         )
 
 
+class SelfAttentionBlock(TransformerBlock):
+    """Base of the layers without a memory: self-attention and feed-forward, each in a residual connection.
+
+    Args:
+        d_model: width of the residual stream.
+        num_heads: attention heads.
+        d_ff: inner width of the feed-forward layer.
+        **kwargs: of `TransformerBlock`.
+    """
+
+    def __init__(self, d_model, num_heads, d_ff, **kwargs):
+        super().__init__(d_model, num_heads, d_ff, **kwargs)
+        self.self_attention = self._attention("self_attention")
+        self.feed_forward = self._feed_forward()
+
+    def build(self, inputs_shape):
+        self.self_attention.build(inputs_shape)
+        self.feed_forward.build(inputs_shape)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def _run(self, inputs, **attention):
+        """Both sub-layers, with these arguments of the first; what it returns besides is handed on."""
+        attended = self.self_attention.call(inputs, **attention)
+        x, *others = attended if isinstance(attended, tuple) else (attended,)
+        x = self.feed_forward.call(x)
+        return (x, *others) if others else x
+
+
 class TransformerStack(TransformerBlock):
     """Base of `Encoder`, `Decoder` and `CausalDecoder`: N layers and an optional final layer normalisation.
 

@@ -4,11 +4,11 @@ import keras
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.layers.block import TransformerBlock, TransformerStack
+from keras_transformer.layers.block import SelfAttentionBlock, TransformerStack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class CausalDecoderLayer(TransformerBlock):
+class CausalDecoderLayer(SelfAttentionBlock):
     """Causal self-attention and feed-forward, each in a residual connection: `DecoderLayer` without a memory.
 
     Masking: no position attends to a later one; positions whose mask is `False` are attended by none;
@@ -43,17 +43,8 @@ class CausalDecoderLayer(TransformerBlock):
         Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
     """
 
-    def __init__(self, d_model, num_heads, d_ff, **kwargs):
-        super().__init__(d_model, num_heads, d_ff, **kwargs)
-        self.self_attention = self._attention("self_attention")
-        self.feed_forward = self._feed_forward()
-
-    def build(self, inputs_shape):
-        self.self_attention.build(inputs_shape)
-        self.feed_forward.build(inputs_shape)
-
     def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
-        attended = self.self_attention.call(
+        return self._run(
             inputs,
             query_mask=masks.resolve(mask, inputs),
             use_causal_mask=True,
@@ -61,16 +52,10 @@ class CausalDecoderLayer(TransformerBlock):
             offset=offset,
             return_attention_scores=return_attention_scores,
         )
-        x, *others = attended if isinstance(attended, tuple) else (attended,)
-        x = self.feed_forward.call(x)
-        return (x, *others) if others else x
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
         """A cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
         return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -3,11 +3,11 @@
 import keras
 
 from keras_transformer import masks
-from keras_transformer.layers.block import TransformerBlock, TransformerStack
+from keras_transformer.layers.block import SelfAttentionBlock, TransformerStack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(TransformerBlock):
+class EncoderLayer(SelfAttentionBlock):
     """Self-attention and feed-forward, each in a residual connection.
 
     Masking: positions whose mask is `False` are attended by none; the mask passes through.
@@ -40,26 +40,13 @@ class EncoderLayer(TransformerBlock):
         Vaswani et al. 2017, §3.1.
     """
 
-    def __init__(self, d_model, num_heads, d_ff, **kwargs):
-        super().__init__(d_model, num_heads, d_ff, **kwargs)
-        self.self_attention = self._attention("self_attention")
-        self.feed_forward = self._feed_forward()
-
-    def build(self, inputs_shape):
-        self.self_attention.build(inputs_shape)
-        self.feed_forward.build(inputs_shape)
-
     def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
-        mask = masks.resolve(mask, inputs)
-        attended = self.self_attention.call(
-            inputs, query_mask=mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores
+        return self._run(
+            inputs,
+            query_mask=masks.resolve(mask, inputs),
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
         )
-        x, *scores = attended if return_attention_scores else (attended,)
-        x = self.feed_forward.call(x)
-        return (x, *scores) if scores else x
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
