@@ -312,3 +312,11 @@ def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
     assert main([*arguments, "--overwrite"]) == 0
     assert imported.require_finished()["imported_from"] == "marian"
     assert not imported.tokens.exists()
+
+
+def test_another_backend_exports_nothing(imported, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    with pytest.raises(ValueError, match=message):
+        export(str(imported.path), ExportConfig())
+    assert not [*imported.path.rglob("*.onnx"), *imported.path.rglob("saved_model.pb")]

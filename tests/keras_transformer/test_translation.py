@@ -1,4 +1,5 @@
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -53,12 +54,14 @@ def test_a_fault_ends_batches_side_by_side(echo):
     class Faulty(Echo):
         def search(self, source):
             self.batches.append(source)
+            if len(self.batches) > 1:
+                time.sleep(0.02)  # As a search would: what is not begun by then never is.
             raise RuntimeError("no more")
 
     faulty = Faulty(echo.source_tokenizer, parallel_batches=2)
     with pytest.raises(RuntimeError, match="no more"):
-        faulty.translate(WORDS * 20, batch_size=1)
-    assert len(faulty.batches) < 100
+        faulty.translate(WORDS * 50, batch_size=1)
+    assert len(faulty.batches) < 300
 
 
 def test_batches_hold_lines_of_like_length(echo):
