@@ -30,16 +30,17 @@ def main():
     if options.steps:
         batches = {"random": random_batches(options.rows, options.length, options.steps)}
         title = f"{options.rows} x {options.length} + {options.length} tokens, no padding"
-        show(title, measure({name: (name, "random") for name in peers}, batches, options.passes), batches)
+        show(title, measure({name: (name, "random") for name in peers}, batches, options), batches)
     if options.batches:
         batches = text_batches(options)
         runs = {f"{OURS}, {how}": (OURS, how) for how in ("packed", "buckets", "plain")}
         runs |= {f"{name}, sorted": (name, "sorted") for name in peers if name == TORCH}
-        show("pairs of a text", measure(runs, batches, options.passes), batches)
+        show("pairs of a text", measure(runs, batches, options), batches)
 
 
 def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
+    parser.add_argument("--num_layers", type=int, default=3, help="of each stack")
     parser.add_argument("--rows", type=int, default=64, help="of a batch of the first table")
     parser.add_argument("--length", type=int, default=32, help="of a row of it, a side")
     parser.add_argument("--steps", type=int, default=8, help="batches of a pass of the first table; 0: no table")
@@ -63,8 +64,8 @@ def is_there(peer):
     return True
 
 
-def measure(runs, batches, passes):
-    """What the processes say of so many passes, in turns: by the name of the run, its batches' name and the answers.
+def measure(runs, batches, options):
+    """What the processes say of their passes, in turns: by the name of the run, its batches' name and the answers.
 
     `runs` are pairs of a peer and of the name of its batches.
     """
@@ -76,11 +77,11 @@ def measure(runs, batches, passes):
         for run, (peer, name) in runs.items():
             print(f"Starting {run}", file=sys.stderr)
             try:
-                running[run] = stack.enter_context(Worker(peer, files[name]))
+                running[run] = stack.enter_context(Worker(peer, files[name], options.num_layers))
             except RuntimeError as error:
                 print(f"{run}: skipped, {error}", file=sys.stderr)
         answers = {run: [] for run in running}
-        for _ in range(passes):
+        for _ in range(options.passes):
             for run, worker in running.items():
                 answers[run].append({"start": worker.start, **worker.one_pass()})
     return {run: (runs[run][1], given) for run, given in answers.items()}
@@ -89,10 +90,10 @@ def measure(runs, batches, passes):
 class Worker:
     """A process that holds one peer and some batches."""
 
-    def __init__(self, peer, file):
+    def __init__(self, peer, file, num_layers):
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file)],
+            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file), str(num_layers)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

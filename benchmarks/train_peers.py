@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-D_MODEL, D_FF, NUM_HEADS, NUM_LAYERS = 256, 1024, 4, 3
+D_MODEL, D_FF, NUM_HEADS = 256, 1024, 4
 LONGEST, VOCAB_SIZE, DROPOUT, SMOOTHING, LEARNING_RATE = 512, 8000, 0.1, 0.1, 1e-4
 
 #: Name in the tables -> the module that it needs, the name of its trainer here, and options of that.
@@ -18,17 +18,17 @@ PEERS = {
 }
 
 
-def ours(batches, xla):
+def ours(batches, num_layers, xla):
     """The model, the optimizer and the metrics of `keras-transformer train`."""
     import keras_transformer as kt
 
-    sizes = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": NUM_HEADS, "num_layers": NUM_LAYERS, "dropout": DROPOUT}
+    sizes = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": NUM_HEADS, "num_layers": num_layers, "dropout": DROPOUT}
     model = kt.Transformer(kt.TransformerConfig(vocab_size=VOCAB_SIZE, **sizes))
     metrics = [kt.metrics.TokenLoss(SMOOTHING), kt.metrics.TokenAccuracy(), kt.metrics.Perplexity()]
     return _fitted(model, kt.optimizers.Adam(LEARNING_RATE), batches, xla, metrics)
 
 
-def keras_hub_layers(batches):
+def keras_hub_layers(batches, num_layers):
     """The layers of keras-hub, put together as its documentation does."""
     import keras
     import keras_hub
@@ -41,15 +41,15 @@ def keras_hub_layers(batches):
         return keras.layers.Dropout(DROPOUT)(x + keras_hub.layers.SinePositionEncoding()(x))
 
     memory, x = embedded(source), embedded(target)
-    for _ in range(NUM_LAYERS):
+    for _ in range(num_layers):
         memory = keras_hub.layers.TransformerEncoder(D_FF, NUM_HEADS, dropout=DROPOUT)(memory)
-    for _ in range(NUM_LAYERS):
+    for _ in range(num_layers):
         x = keras_hub.layers.TransformerDecoder(D_FF, NUM_HEADS, dropout=DROPOUT)(x, memory)
     model = keras.Model({"source": source, "target": target}, embedding(x, reverse=True))
     return _fitted(model, keras.optimizers.Adam(LEARNING_RATE), batches)
 
 
-def keras_attention(batches):
+def keras_attention(batches, num_layers):
     """Layers by hand around `keras.layers.MultiHeadAttention`."""
     import keras
     from keras import layers
@@ -76,9 +76,9 @@ def keras_attention(batches):
         return layers.LayerNormalization()(x + layers.Dropout(DROPOUT)(inner))
 
     memory, x = embedded(source), embedded(target)
-    for _ in range(NUM_LAYERS):
+    for _ in range(num_layers):
         memory = fed_forward(attended(memory, memory))
-    for _ in range(NUM_LAYERS):
+    for _ in range(num_layers):
         x = fed_forward(attended(attended(x, x, use_causal_mask=True), memory))
     model = keras.Model({"source": source, "target": target}, embedding(x, reverse=True))
     return _fitted(model, keras.optimizers.Adam(LEARNING_RATE), batches)
@@ -100,7 +100,7 @@ def _fitted(model, optimizer, batches, xla=True, metrics=()):
     return lambda: model.fit(data, verbose=0).history["loss"][0]
 
 
-def torch_transformer(batches, compiled):
+def torch_transformer(batches, num_layers, compiled):
     """A training loop around `torch.nn.Transformer`, with padding masks where there is padding."""
     import torch
     from torch import nn
@@ -112,7 +112,7 @@ def torch_transformer(batches, compiled):
             nn.init.normal_(self.embedding.weight, std=D_MODEL**-0.5)
             self.register_buffer("positions", torch.from_numpy(_positions(LONGEST)))
             self.dropout = nn.Dropout(DROPOUT)
-            sizes = (D_MODEL, NUM_HEADS, NUM_LAYERS, NUM_LAYERS, D_FF, DROPOUT)
+            sizes = (D_MODEL, NUM_HEADS, num_layers, num_layers, D_FF, DROPOUT)
             self.transformer = nn.Transformer(*sizes, batch_first=True)
 
         def forward(self, source, target, padding):

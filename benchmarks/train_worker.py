@@ -12,10 +12,10 @@ from benchmarks.train_data import read_batches
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
-    name, file = sys.argv[1:]
+    name, file, num_layers = sys.argv[1:]
     started = time.perf_counter()
     _, trainer, options = train_peers.PEERS[name]
-    one_pass = getattr(train_peers, trainer)(read_batches(file), **options)
+    one_pass = getattr(train_peers, trainer)(read_batches(file), int(num_layers), **options)
     one_pass()
     answer(answers, start=time.perf_counter() - started)
     for _ in sys.stdin:

@@ -45,7 +45,7 @@ class Progress(keras.callbacks.Callback):
         return tqdm.format_interval(min((self.bar.total - self.bar.n) / self.rate, until_limit))
 
     def on_train_batch_end(self, batch, logs=None):
-        self.bar.update()
+        self.bar.update(self.model.steps_per_execution)
         tokens = f"{self.rate * self.tokens_per_step:,.0f}"
         shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}
         self.bar.set_postfix(shown | self.validation, refresh=False)
@@ -84,11 +84,12 @@ class Divergence(keras.callbacks.Callback):
         self.count, self.sum = 0, 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        before, self.count = self.sum, self.count + 1
+        steps = self.model.steps_per_execution
+        before, self.count = self.sum, self.count + steps
         self.sum = float(logs["loss"]) * self.count
-        loss = self.sum - before
+        loss = (self.sum - before) / steps
         if not loss <= self.limit:
-            self.fail(f"The loss is {loss:.4g}", self.state.step + 1)
+            self.fail(f"The loss is {loss:.4g}", self.state.step + steps)
 
     def require_finite_weights(self) -> None:
         """Of weights that are to be saved: the loss shows only in the next step what an update has done to them.
@@ -158,7 +159,7 @@ class Checkpoints(keras.callbacks.Callback):
         return self.devices.any_worker(self._is_out_of_patience() or self._is_out_of_time())
 
     def on_train_batch_end(self, batch, logs=None):
-        self.state.step += 1
+        before, self.state.step = self.state.step, self.state.step + self.model.steps_per_execution
         is_told = False
         if self.devices.any_worker(self._is_told() or self._is_out_of_time()):  # One question in most steps.
             is_told = self.devices.any_worker(self._is_told())
@@ -166,7 +167,7 @@ class Checkpoints(keras.callbacks.Callback):
         step = self.state.step
         if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
             return  # The validation comes, and the checkpoint after it.
-        if step % self.files.every == 0 or is_told:
+        if step // self.files.every > before // self.files.every or is_told:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -83,6 +83,9 @@ class RecipeConfig:
             what is validated and what the finished model has. Default: none.
         seed: of weights, dropout and the order of the data.
         xla: compile with XLA. Default: on one device yes, under a strategy of several no.
+        steps_per_execution: updates between two looks at the loss, the clock and signals, so that an accelerator does
+            not wait for them. `max_steps`, `validate_every` and an epoch are rounded up to a multiple of it. It must be
+            1 for several workers.
 
     Raises:
         ValueError: naming the argument that is out of range.
@@ -106,6 +109,11 @@ class RecipeConfig:
     moving_average: float | None = None
     seed: int = 1
     xla: bool | None = None
+    steps_per_execution: int = 1
+
+    def executions(self, steps: int) -> int:
+        """So many steps, rounded up to a multiple of `steps_per_execution`."""
+        return -(-steps // self.steps_per_execution) * self.steps_per_execution
 
     @property
     def seconds(self) -> float:
@@ -114,7 +122,7 @@ class RecipeConfig:
 
     def __post_init__(self):
         at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        at_least(self, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        at_least(self, steps_per_execution=1, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
         for name in ("max_time", "peak_learning_rate"):
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -99,7 +99,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             f"All workers must see the same checkpoints: is {directory.path} on a disk that all share? "
             f"Worker {devices.worker} would go on from step {state.step}"
         )
-    every = recipe.validate_every or run.batches.steps
+    every = recipe.executions(recipe.validate_every or run.batches.steps)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with contextlib.ExitStack() as stack:
         request = stack.enter_context(StopRequest())
@@ -146,6 +146,7 @@ def _compiled(config, built, total):
         Adam(learning_rate(recipe, built.d_model, total), beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
+        steps_per_execution=recipe.steps_per_execution,
     )
     return model
 

@@ -42,7 +42,7 @@ class Scalars(keras.callbacks.Callback):
         self.since = self.state.step, time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.state.step % self.every == 0:
+        if self.state.step % self.every < self.model.steps_per_execution:
             self._write_training(logs)
 
     def on_epoch_end(self, epoch, logs=None):

@@ -42,7 +42,7 @@ def train(config: TrainConfig) -> ModelDirectory:
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
     directory.is_begun(config.record(), config.overwrite)
     devices = make_devices(config.devices)
-    devices.jit_compile(config.recipe.xla)  # Refused before anything is written, as what follows.
+    devices.require_possible(config.recipe)
     keras.utils.set_random_seed(config.recipe.seed)
     with devices.watching(), directory.locked() if devices.is_chief else contextlib.nullcontext():
         begun = _begin(config, directory, devices) if devices.is_chief else None
@@ -113,7 +113,7 @@ def _run_on(config, tokens, built, devices) -> Run:
         batches,
         make_batches(*tokens.sides("validation"), config, multiple=devices.count),
         work_of(batches, built, config.recipe.precision, devices),
-        min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize),
+        config.recipe.executions(min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize)),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
         parts,
     )

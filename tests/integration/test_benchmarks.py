@@ -65,7 +65,15 @@ def test_a_corpus():
 
 
 def test_training(toy_files):
-    arguments = ["--rows=2", "--length=4", "--steps=1", "--batches=2", "--passes=1", "--tokens_per_batch=512"]
+    arguments = [
+        "--num_layers=1",
+        "--rows=2",
+        "--length=4",
+        "--steps=1",
+        "--batches=2",
+        "--passes=1",
+        "--tokens_per_batch=512",
+    ]
     text = [f"--source={toy_files / 'train.en'}", f"--target={toy_files / 'train.de'}", "--vocab_size=300"]
     table = rows(run("train", *arguments, *text))
     names = [row[0] for row in table]

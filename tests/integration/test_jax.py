@@ -86,7 +86,8 @@ def validations_of(path):
 
 def test_an_interrupted_run_ends_as_an_unbroken_one(on_jax, on_tokens, tmp_path):
     whole, stopped = (on_tokens(tmp_path / name) for name in ("whole", "stopped"))
-    assert on_jax((whole, None), (stopped, 5), (stopped, None)) == [0, 143, 0]
+    in_pairs = on_tokens(tmp_path / "in_pairs", **{"recipe.steps_per_execution": 2})
+    assert on_jax((whole, None), (stopped, 5), (stopped, None), (in_pairs, None)) == [0, 143, 0, 0]
     found = [
         [(v["step"], v["loss"], v["bleu"]) for v in validations_of(tmp_path / name)] for name in ("whole", "stopped")
     ]
@@ -94,8 +95,13 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(on_jax, on_tokens, tmp_path)
     models = [load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "stopped")]
     for one, other in zip(*models, strict=True):
         np.testing.assert_array_equal(one, other)
-    states = [CheckpointFiles(tmp_path / name / "checkpoints").read(8) for name in ("whole", "stopped")]
-    assert states[0].random == states[1].random
+    assert [v["step"] for v in validations_of(tmp_path / "in_pairs")] == [4, 8]
+    files = [CheckpointFiles(tmp_path / name / "checkpoints") for name in ("whole", "stopped", "in_pairs")]
+    states, last = [file.read(8) for file in files], [load_model(file.path(8)).get_weights() for file in files]
+    assert states[0].random == states[1].random == states[2].random
+    for one, *others in zip(*last, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
     assert list((tmp_path / "whole" / "logs").rglob("events.out.tfevents.*"))
 
 

@@ -55,6 +55,20 @@ def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments
     assert_equal_ends(killed, model_directory)
 
 
+def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch):
+    steps = []
+
+    class Spy(Progress):
+        def on_train_batch_end(self, batch, logs=None):
+            super().on_train_batch_end(batch, logs)
+            steps.append(self.bar.n)
+
+    monkeypatch.setattr("keras_transformer.training.fit.Progress", Spy)
+    assert main(arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2})) == 0
+    assert steps == list(range(2, 25, 2))
+    assert_equal_ends(tmp_path / "run", model_directory)
+
+
 def test_another_configuration_is_refused(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed, **{"recipe.seed": 2, "max_length": 39})) == 2

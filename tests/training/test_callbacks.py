@@ -195,8 +195,9 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     assert callback.files.steps() == []
 
 
-def test_progress_goes_to_standard_error(capsys):
+def test_progress_goes_to_standard_error(capsys, model):
     bar = Progress(total=4, start=2, tokens_per_step=100, limit=math.inf)
+    bar.set_model(model)
     bar.on_train_batch_end(0, {"loss": 1.5})
     logs = {"loss": 1.5, "val_loss": 1.25, "val_perplexity": 3.5, "val_token_accuracy": 0.5, "val_bleu": 31.25}
     bar.on_epoch_end(0, logs)

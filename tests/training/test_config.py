@@ -25,7 +25,8 @@ def test_data_out_of_range(options, message):
 
 
 @pytest.mark.parametrize(
-    "name", ["epochs", "max_steps", "warmup_steps", "validate_every", "checkpoint_every", "patience"]
+    "name",
+    ["epochs", "max_steps", "warmup_steps", "validate_every", "checkpoint_every", "patience", "steps_per_execution"],
 )
 def test_recipe_counts(name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
@@ -47,6 +48,11 @@ def test_recipe_counts(name):
 def test_recipe_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         RecipeConfig(**options)
+
+
+def test_steps_round_up_to_whole_executions():
+    recipe = RecipeConfig(steps_per_execution=4)
+    assert [recipe.executions(steps) for steps in (1, 4, 5)] == [4, 4, 8]
 
 
 def test_one_file_is_a_list_of_one():

@@ -31,6 +31,14 @@ class Devices(abc.ABC):
     def scope(self) -> AbstractContextManager:
         """Within it models must be made."""
 
+    def require_possible(self, recipe) -> None:
+        """Checks a `RecipeConfig` before anything is done.
+
+        Raises:
+            ValueError: if these devices cannot follow it.
+        """
+        self.jit_compile(recipe.xla)
+
     @abc.abstractmethod
     def jit_compile(self, xla: bool | None) -> bool:
         """What `RecipeConfig.xla` means on these.

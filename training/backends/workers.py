@@ -51,6 +51,15 @@ class Workers(TensorFlowDevices):
 
         model.make_train_function, model.make_test_function = make_train_function, make_test_function
 
+    def require_possible(self, recipe) -> None:
+        """One step at a time."""
+        super().require_possible(recipe)
+        if recipe.steps_per_execution > 1:
+            raise ValueError(
+                "`recipe.steps_per_execution` must be 1 for several workers. "
+                f"Received: steps_per_execution={recipe.steps_per_execution}"
+            )
+
     def jit_compile(self, xla: bool | None) -> bool:
         """No XLA."""
         if xla:
