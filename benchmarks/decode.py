@@ -8,6 +8,7 @@ are made for the occasion, without length penalty: there the searches of all run
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import shutil
 import statistics
@@ -88,8 +89,8 @@ def texts(source, reference):
     from keras_transformer.training.config import DataConfig
     from keras_transformer.training.datasets import load_corpus
 
-    pairs = load_corpus(DataConfig(validation_split="test")).validation.take(500).as_numpy_iterator()
-    return tuple([line.decode() for line in side] for side in zip(*pairs, strict=True))
+    pairs = itertools.islice(load_corpus(DataConfig(validation_split="test")).validation, 500)
+    return tuple(map(list, zip(*pairs, strict=True)))
 
 
 def equally_long(directory, lines, count=32):

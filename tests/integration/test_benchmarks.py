@@ -41,6 +41,15 @@ def test_decoding(exported, toy_files):
     assert "beam 2, 16 forced steps, batch 32" in printed
 
 
+def test_the_text_is_held_out_numbers_unless_one_is_given(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.decode import texts
+
+    source, reference = texts(None, None)
+    assert len(source) == len(reference) == 500 and len(set(source)) == 500
+    assert all(line and all(word.isalpha() for word in re.split("[ -]", line)) for line in source)
+
+
 def test_a_wrong_length_is_refused(exported):
     command = [sys.executable, "-m", "benchmarks.decode", exported, "--steps=8"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
