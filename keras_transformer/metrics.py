@@ -33,7 +33,7 @@ class _TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the tokens whose likeliest subword is the label.
+    """Share of the tokens whose label is the likeliest subword, or shares that place.
 
     Call arguments:
         y_true: int `(batch, length)`.
@@ -123,4 +123,6 @@ class Perplexity(TokenLoss):
 
 
 def _is_correct(labels, logits):
-    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
+    # The maximum is what the loss takes too; to find its place would be a pass of its own over the logits.
+    chosen = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
+    return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")

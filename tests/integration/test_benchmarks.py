@@ -47,7 +47,7 @@ def test_the_text_is_held_out_numbers_unless_one_is_given(monkeypatch):
 
     source, reference = texts(None, None)
     assert len(source) == len(reference) == 500 and len(set(source)) == 500
-    assert all(line and all(word.isalpha() for word in re.split("[ -]", line)) for line in source)
+    assert all(word.isalpha() for line in (*source, *reference) for word in re.split(",? |-", line))
 
 
 def test_a_wrong_length_is_refused(exported):
