@@ -148,6 +148,8 @@ def _compiled(config, built, total):
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,
     )
+    # Made in the first step, the optimizer's variables would have TensorFlow trace it twice.
+    model.optimizer.build(model.trainable_variables)
     return model
 
 

@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
@@ -161,9 +162,17 @@ def test_a_stopped_run_of_packed_batches_ends_as_an_unbroken_one(arguments, tmp_
     assert ModelDirectory(tmp_path / "whole").record()["batching"] == "packed"
 
 
-def test_a_run_repeats_bit_for_bit(model_directory, arguments, tmp_path):
+def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arguments, tmp_path, monkeypatch):
+    compute_loss, traces = Transformer.compute_loss, []
+
+    def spy(self, *args, training=True, **kwargs):
+        traces.append(training)
+        return compute_loss(self, *args, training=training, **kwargs)
+
+    monkeypatch.setattr(Transformer, "compute_loss", spy)
     assert main(arguments(tmp_path / "run")) == 0
     assert_equal_ends(tmp_path / "run", model_directory)
+    assert traces.count(True) == 1
 
 
 @pytest.mark.slow
