@@ -115,6 +115,7 @@ def evaluate(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="its translation, as many lines")
+    parser.add_argument("--bleu_tokenize", default="13a", help="sacreBLEU's tokenizer: 13a, none, intl, zh or char")
     add_runtime(parser)
     options = parser.parse_args(arguments)
 
@@ -122,7 +123,8 @@ def evaluate(arguments: list[str]) -> int:
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = read_lines(options.source), read_lines(options.reference)
-    print(run(make_translator(options, arguments), source, reference, options.batch_size, options.batch_tokens))
+    batches = options.batch_size, options.batch_tokens
+    print(run(make_translator(options, arguments), source, reference, *batches, options.bleu_tokenize))
     return 0
 
 

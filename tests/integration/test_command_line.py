@@ -85,6 +85,10 @@ def test_evaluate(exported, keras_translator, toy_files, lines, capsys):
 BAD = {
     "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "do not align: 20 and 300 lines"),
     "missing": (["--source={files}/test.en", "--reference={files}/none"], "Cannot read {files}/none"),
+    "tokenizer": (
+        ["--source={files}/test.en", "--reference={files}/test.de", "--bleu_tokenize=moses"],
+        "`bleu_tokenize` must be one of 13a",
+    ),
     "empty": (["--source=/dev/null", "--reference=/dev/null"], "Received: 0 and 0"),
 }
 

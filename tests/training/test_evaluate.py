@@ -1,7 +1,7 @@
 import pytest
 import sacrebleu
 
-from keras_transformer.training.evaluate import evaluate, score
+from keras_transformer.training.evaluate import BLEU_TOKENIZERS, evaluate, score
 from keras_transformer.translation import Translation
 
 TRANSLATIONS = ["the cat sat on the mat", "two men are outside .", "Ein Haus"]
@@ -26,6 +26,15 @@ def test_scores_are_sacrebleus_own():
     assert scores.bleu_signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert scores.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
     assert (scores.exact_match, scores.sentences) == (1 / 3, 3)
+
+
+def test_text_that_is_tokenised_already():
+    none, default = (score(["the cat sat down ."], ["the cat sat down."], name) for name in ("none", "13a"))
+    assert none.bleu < default.bleu == pytest.approx(100) and "tok:none" in none.bleu_signature
+
+
+def test_every_tokenizer_works_here():
+    assert all(score(REFERENCES, REFERENCES, name).bleu > 99 for name in BLEU_TOKENIZERS)
 
 
 def test_translations_and_references_are_not_mixed_up():
@@ -53,6 +62,11 @@ def test_misaligned(translations, references):
     counts = f"Received: {len(translations)} and {len(references)}"
     with pytest.raises(ValueError, match=f"As many translations as references are needed. {counts}"):
         score(translations, references)
+
+
+def test_an_unknown_tokenizer_is_found_before_translating():
+    with pytest.raises(ValueError, match="`bleu_tokenize` must be one of 13a, none, .*Received: moses"):
+        evaluate(None, REFERENCES, REFERENCES, bleu_tokenize="moses")
 
 
 def test_misaligned_source_is_found_before_translating():
