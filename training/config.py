@@ -112,7 +112,11 @@ class RecipeConfig:
     steps_per_execution: int = 1
 
     def executions(self, steps: int) -> int:
-        """So many steps, rounded up to a multiple of `steps_per_execution`."""
+        """Steps, rounded up to a multiple of `steps_per_execution`.
+
+        Args:
+            steps: updates.
+        """
         return -(-steps // self.steps_per_execution) * self.steps_per_execution
 
     @property

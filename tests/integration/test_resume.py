@@ -21,6 +21,20 @@ def killed(runs, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.fixture
+def steps(monkeypatch):
+    """Where the training stands whenever its callbacks are called; filled as it runs."""
+    steps = []
+
+    class Spy(Progress):
+        def on_train_batch_end(self, batch, logs=None):
+            super().on_train_batch_end(batch, logs)
+            steps.append(self.bar.n)
+
+    monkeypatch.setattr("keras_transformer.training.fit.Progress", Spy)
+    return steps
+
+
 def contents(path):
     return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
@@ -41,30 +55,14 @@ def assert_equal_ends(path, other):
     assert states[0].random == states[1].random and states[0].random[0][1] == 24
 
 
-def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments, monkeypatch):
-    steps = []
-
-    class Spy(Progress):
-        def on_train_batch_end(self, batch, logs=None):
-            super().on_train_batch_end(batch, logs)
-            steps.append(self.bar.n)
-
-    monkeypatch.setattr("keras_transformer.training.fit.Progress", Spy)
+def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments, steps):
     assert not (killed / "model.keras").exists()
     assert main(arguments(killed)) == 0
     assert steps == list(range(13, 25))
     assert_equal_ends(killed, model_directory)
 
 
-def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch):
-    steps = []
-
-    class Spy(Progress):
-        def on_train_batch_end(self, batch, logs=None):
-            super().on_train_batch_end(batch, logs)
-            steps.append(self.bar.n)
-
-    monkeypatch.setattr("keras_transformer.training.fit.Progress", Spy)
+def test_several_updates_in_one_go(model_directory, arguments, tmp_path, steps):
     assert main(arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2})) == 0
     assert steps == list(range(2, 25, 2))
     assert_equal_ends(tmp_path / "run", model_directory)
