@@ -25,6 +25,7 @@ test: $(VENV)/.installed
 
 test-extended: $(VENV)/.installed-extended
 	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not slow and not torch_parity"
+	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "not slow and not torch_parity"
 	$(PYTEST) -m "slow or torch_parity"
 
 # Of the model that `make quickstart` has trained.

@@ -89,14 +89,14 @@ def _fitted(model, optimizer, batches, xla=True, metrics=()):
     import tensorflow as tf
 
     from keras_transformer.losses import LabelSmoothedCrossEntropy
+    from keras_transformer.training.backends.tensorflow import dataset
 
     def spec(array):
         return tf.TensorSpec([None] * array.ndim, array.dtype)
 
     model.compile(optimizer, LabelSmoothedCrossEntropy(SMOOTHING), weighted_metrics=[*metrics], jit_compile=xla)
     signature = tf.nest.map_structure(spec, batches[0])
-    data = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature).prefetch(2)
-    data = data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+    data = dataset(lambda: batches, signature).apply(tf.data.experimental.assert_cardinality(len(batches)))
     return lambda: model.fit(data, verbose=0).history["loss"][0]
 
 

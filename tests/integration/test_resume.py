@@ -62,12 +62,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments
     assert_equal_ends(killed, model_directory)
 
 
-def test_several_updates_in_one_go(model_directory, arguments, tmp_path, steps):
-    assert main(arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2})) == 0
-    assert steps == list(range(2, 25, 2))
-    assert_equal_ends(tmp_path / "run", model_directory)
-
-
 def test_another_configuration_is_refused(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed, **{"recipe.seed": 2, "max_length": 39})) == 2
@@ -181,3 +175,15 @@ def test_overwriting_begins_anew(model_directory, tmp_path, arguments):
     assert not (tmp_path / "run" / "export").exists()
     history = json.loads((tmp_path / "run" / "checkpoints" / "validations.json").read_text())
     assert [entry["step"] for entry in history] == [2]
+
+
+def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
+    """A signal that comes amid them stops the run after the last; the same command goes on."""
+    command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", killer(7))
+        assert main(command) == 143
+    assert (tmp_path / "run" / "checkpoints" / "step-00000008.keras").exists()
+    assert main(command) == 0
+    assert steps == list(range(10, 25, 2))
+    assert_equal_ends(tmp_path / "run", model_directory)

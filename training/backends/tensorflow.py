@@ -129,8 +129,11 @@ def signature(batches: Batches):
 
 
 def dataset(generate, signature) -> tf.data.Dataset:
-    """What a function generates, some of it in advance."""
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(tf.data.AUTOTUNE)
+    """What a function generates, two batches of it in advance."""
+    options = tf.data.Options()
+    # The thread that tunes sleeps longer and longer, and at times the end of a pass waits until it wakes.
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2).with_options(options)
 
 
 def _train_step(model, parts, data):

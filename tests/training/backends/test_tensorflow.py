@@ -2,7 +2,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from keras_transformer.training.backends.tensorflow import TensorFlowDevices, make_strategy  # noqa: E402
+from keras_transformer.training.backends.tensorflow import TensorFlowDevices, dataset, make_strategy  # noqa: E402
 
 DEVICES = """
 from keras_transformer.training.backends.tensorflow import make_strategy
@@ -38,6 +38,12 @@ def test_a_device_that_is_not_there(devices):
 def test_a_device_named_twice():
     with pytest.raises(ValueError, match="`devices` must be different ones. Received: CPU:0,cpu:0"):
         make_strategy("CPU:0,cpu:0")
+
+
+def test_no_pass_ends_waiting_for_autotuning():
+    made = dataset(lambda: iter([[1], [2]]), tf.TensorSpec((1,), tf.int32))
+    assert made.options().autotune.enabled is False
+    assert [batch.numpy().tolist() for batch in made] == [[1], [2]]
 
 
 DRAWS = """
