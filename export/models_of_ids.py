@@ -64,7 +64,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
         (temporary / "onnx").mkdir(parents=True)
         runs = {
             "saved_model": _saved_model(model, *program, temporary / "saved_model"),
-            "onnx": _onnx(program, metadata, temporary / "onnx" / "model.onnx"),
+            "onnx": _onnx(program, model.weights, metadata, temporary / "onnx" / "model.onnx"),
         }
         found = {name: prove(model, run, strategy) for name, run in runs.items()}
         for name, agreement in found.items():
@@ -144,10 +144,10 @@ def _saved_model(model, function, signature, inputs, outputs, path):
     return run
 
 
-def _onnx(program, metadata, path):
+def _onnx(program, variables, metadata, path):
     import onnxruntime
 
-    proto = convert(*program)
+    proto = convert(*program, variables)
     sink_constants(proto.graph)
     onnx.helper.set_model_props(proto, metadata)
     onnx.save(proto, path)

@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
+from onnx import numpy_helper
 
 from keras_transformer.cache import KeyValue
 from keras_transformer.export.onnx_fusions import fuse_layer_normalizations, merge_products, simplify_gathers
-from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes, sink_constants
+from keras_transformer.export.onnx_graphs import captured
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx_quantization import quantize_matrices
 from keras_transformer.export.onnx_weights import WeightsFile
 from keras_transformer.masks import padding_mask
@@ -49,7 +51,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         model = of_dtype(model, "float16")
     weights = WeightsFile(path)
     for name, make in (("model", search_program), ("encoder", _encoder), ("decoder", _decoder)):
-        proto = convert(*make(model, strategy))
+        proto = convert(*make(model, strategy), model.weights)
         if quantize == "int8":
             quantize_matrices(proto.graph)
         sink_constants(proto.graph)
@@ -149,7 +151,7 @@ def _unstacked(key, value):
     return tuple(KeyValue(key[i], value[i]) for i in range(key.shape[0]))
 
 
-def convert(function, signature, inputs, outputs) -> onnx.ModelProto:
+def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelProto:
     """A function as ONNX, in few and fast operators.
 
     Args:
@@ -157,29 +159,47 @@ def convert(function, signature, inputs, outputs) -> onnx.ModelProto:
         signature: one `tf.TensorSpec` an input, named.
         inputs: their shapes by name, in order; axes of a name are dynamic.
         outputs: the same of the results.
+        variables: of Keras, that the function reads; they become the weights.
 
     Returns:
         The model, with its weights.
     """
-    import tf2onnx
-    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
-
-    # Named outputs: tf2onnx keeps the keys of a dictionary, and sorts them.
-    named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=signature)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        patch_tf2onnx()
-        proto, _ = tf2onnx.convert.from_function(
-            named, input_signature=signature, opset=_OPSET, custom_op_handlers=_HANDLERS
-        )
+    weights = {f"weight_{i}": variable for i, variable in enumerate(variables)}
+    proto = _converted(function, signature, outputs, weights)
+    used = {*captured(proto.graph)}
+    for name, variable in weights.items():
+        if name in used:
+            proto.graph.initializer.append(numpy_helper.from_array(ops.convert_to_numpy(variable), name))
     hoist_loop_invariants(proto.graph)
     fuse_layer_normalizations(proto.graph)
     simplify_gathers(proto.graph)
     merge_products(proto.graph)
-    share_transposes(proto.graph)
     _describe(proto.graph.input, inputs)
     _describe(proto.graph.output, outputs)
     proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"
+    return proto
+
+
+def _converted(function, signature, outputs, weights):
+    """What tf2onnx makes of it, with the weights as further inputs: of constants it makes dozens of copies."""
+    import tf2onnx
+    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
+
+    def program(*args):
+        values = zip(weights.values(), args[len(signature) :], strict=True)
+        with keras.StatelessScope(state_mapping=values):
+            # Named outputs: tf2onnx keeps the keys of a dictionary, and sorts them.
+            return dict(zip(outputs, function(*args[: len(signature)]), strict=True))
+
+    specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
+    all_specs = [*signature, *specs]
+    named = tf.function(program, input_signature=all_specs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        patch_tf2onnx()
+        proto, _ = tf2onnx.convert.from_function(
+            named, input_signature=all_specs, opset=_OPSET, custom_op_handlers=_HANDLERS
+        )
     return proto
 
 
@@ -206,7 +226,7 @@ _HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
 
 
 def _describe(values, shapes):
-    """Puts graph inputs or outputs in the given order and names their axes."""
+    """Leaves these graph inputs or outputs, in the given order, and names their axes."""
     by_name = {value.name: value for value in values}
     ordered = [
         onnx.helper.make_tensor_value_info(name, by_name[name].type.tensor_type.elem_type, shape)

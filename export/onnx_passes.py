@@ -2,9 +2,8 @@
 
 import itertools
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from keras_transformer.export.onnx_graphs import captured, remove_unused, subgraphs
 
@@ -71,29 +70,6 @@ def _sink(graph, constants, transposes, numbers):
     }
     for subgraph in subgraphs(graph):
         _sink(subgraph, constants, transposes, numbers)
-
-
-def share_transposes(graph: onnx.GraphProto) -> None:
-    """Makes a matrix that is another one transposed from that one, so that it need not be stored.
-
-    Outside of loops tf2onnx folds the transpose of an embedding that is the output's matrix too.
-
-    Args:
-        graph: changed in place.
-    """
-    matrices = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) == 2}
-    for tensor in [*graph.initializer]:
-        matrix = matrices.pop(tensor.name, np.zeros(0))
-        twin = next((name for name, other in matrices.items() if _is_transpose(matrix, other)), None)
-        if twin:
-            graph.initializer.remove(tensor)
-            graph.node.insert(0, helper.make_node("Transpose", [twin], [tensor.name], perm=[1, 0]))
-
-
-def _is_transpose(matrix, other):
-    if matrix.dtype != other.dtype or matrix.shape != other.shape[::-1] or not matrix.size:
-        return False
-    return np.array_equal(matrix[:, 0], other[0]) and np.array_equal(matrix, other.T)  # The first spares the second.
 
 
 def _take_invariant_nodes(body):

@@ -18,7 +18,8 @@ WIDTH = 12
 def exported(layer, *shape):
     """The layer as an ONNX model of one input."""
     signature = [tf.TensorSpec(shape, tf.float32, name="x")]
-    return convert(lambda x: (layer(x),), signature, {"x": ("batch", *shape[1:])}, {"y": ("batch", *shape[1:])})
+    shapes = {name: ("batch", *shape[1:]) for name in "xy"}
+    return convert(lambda x: (layer(x),), signature, {"x": shapes["x"]}, {"y": shapes["y"]}, layer.weights)
 
 
 def operators(model):

@@ -4,7 +4,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_transformer.export.onnx_graphs import remove_unused, scopes
-from keras_transformer.export.onnx_passes import hoist_loop_invariants, share_transposes, sink_constants
+from keras_transformer.export.onnx_passes import hoist_loop_invariants, sink_constants
 
 
 def value(name, dtype=TensorProto.FLOAT, shape=()):
@@ -168,26 +168,6 @@ def test_the_unused_is_removed():
     model.graph.node.insert(1, helper.make_node("Neg", ["negative"], ["positive"]))
     remove_unused(model.graph)
     assert model == powers(3)
-
-
-def test_a_transposed_matrix_is_made_from_the_other():
-    table = np.arange(6, dtype="float32").reshape(2, 3)
-    tensors = {"transposed": table.T.copy(), "table": table, "other": -table}
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["table", "transposed"], ["product"]),
-            helper.make_node("MatMul", ["product", "other"], ["y"]),
-        ],
-        "tied",
-        [],
-        [value("y", shape=(2, 3))],
-        [numpy_helper.from_array(array, name) for name, array in tensors.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    share_transposes(model.graph)
-    onnx.checker.check_model(model, full_check=True)
-    assert {tensor.name for tensor in model.graph.initializer} == {"table", "other"}
-    np.testing.assert_allclose(run(model)[0], table @ table.T @ -table)
 
 
 def looping_twice(table):
