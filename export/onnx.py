@@ -159,7 +159,7 @@ def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelPro
         signature: one `tf.TensorSpec` an input, named.
         inputs: their shapes by name, in order; axes of a name are dynamic.
         outputs: the same of the results.
-        variables: of Keras, that the function reads; they become the weights.
+        variables: of Keras, those that the function reads among them; what it reads becomes the weights.
 
     Returns:
         The model, with its weights.
