@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-STAGES = ("prepare", "buckets", "packed", "train")
+from benchmarks.corpus_worker import STAGES
 
 
 def main():

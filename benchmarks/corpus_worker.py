@@ -1,5 +1,6 @@
 """One stage of `benchmarks.corpus` in a process of its own; a line of JSON out."""
 
+import functools
 import os
 import sys
 import time
@@ -14,9 +15,7 @@ def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
     stage, folder, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    stages = {"prepare": prepare, "train": train}
-    found = stages[stage](folder, steps) if stage in stages else make_batches(stage, folder, steps)
-    answer(answers, memory=peak_memory(), **found)
+    answer(answers, memory=peak_memory(), **STAGES[stage](folder, steps))
 
 
 def prepare(folder, steps):
@@ -32,14 +31,14 @@ def prepare(folder, steps):
     return {"seconds": seconds, "pairs": pairs / seconds}
 
 
-def make_batches(batching, folder, steps):
+def lay_out(folder, steps, num_buckets):
     """Of two epochs, as many of each."""
-    from keras_transformer.training.batches import BATCHINGS
+    from keras_transformer.training.batches import make_batches
     from keras_transformer.training.data_config import BatchConfig
     from keras_transformer.training.token_directory import TokenDirectory
 
     started = time.perf_counter()
-    batches = BATCHINGS[batching](*TokenDirectory(folder / "tokens").sides("train"), BatchConfig())
+    batches = make_batches(*TokenDirectory(folder / "tokens").sides("train"), BatchConfig(num_buckets=num_buckets))
     start = time.perf_counter() - started
     times = []
     for first in (0, batches.steps):
@@ -61,6 +60,13 @@ def train(folder, steps):
         sys.exit(1)
     return {"seconds": time.perf_counter() - started}
 
+
+STAGES = {
+    "prepare": prepare,
+    "packed": functools.partial(lay_out, num_buckets=None),
+    "buckets": functools.partial(lay_out, num_buckets=4),
+    "train": train,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,6 @@
 """The batches of `benchmarks.train`: `(inputs, labels, weights)` in arrays."""
 
 import dataclasses
-import itertools
 import tempfile
 
 import numpy as np
@@ -20,15 +19,15 @@ def random_batches(rows, length, count):
 def text_batches(options):
     """The first batches of an epoch over a text, by the way they are made."""
     from keras_transformer.tokenization import TokenizerConfig
-    from keras_transformer.training.batches import BATCHINGS
+    from keras_transformer.training.batches import make_batches
     from keras_transformer.training.data_config import BatchConfig, PrepareConfig
     from keras_transformer.training.prepare import prepare
 
-    buckets = BatchConfig(tokens_per_batch=options.tokens_per_batch, batching="buckets")
+    packed = BatchConfig(tokens_per_batch=options.tokens_per_batch)
     ways = {
-        "packed": dataclasses.replace(buckets, batching="packed"),
-        "buckets": buckets,
-        "plain": dataclasses.replace(buckets, num_buckets=1),
+        "packed": packed,
+        "buckets": dataclasses.replace(packed, num_buckets=4),
+        "plain": dataclasses.replace(packed, num_buckets=1),
     }
     text = {"source": options.source, "target": options.target, "max_length": LONGEST}
     tokenizer = TokenizerConfig(vocab_size=options.vocab_size or (VOCAB_SIZE if options.source else 480))
@@ -36,8 +35,8 @@ def text_batches(options):
         sides = prepare(PrepareConfig(output=f"{folder}/tokens", tokenizer=tokenizer, **text)).sides("train")
     batches = {}
     for name, config in ways.items():
-        epoch = BATCHINGS[config.batching](*sides, config).training(seed=1)
-        batches[name] = list(itertools.islice(epoch, options.batches))
+        made = make_batches(*sides, config)
+        batches[name] = [made.training_batch(1, step) for step in range(options.batches)]
     pairs = list(zip(*([*np.split(side.ids.astype("int32"), side.starts[1:])] for side in sides), strict=True))
     return batches | {"sorted": sorted_batches(pairs, options)}
 

@@ -23,7 +23,6 @@ GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 OPTIONS = {
     "max_length": 40,
     "tokens_per_batch": 400,
-    "num_buckets": 2,
     "tokenizer.vocab_size": 300,
     "model.num_layers": 1,
     "model.d_model": 16,
@@ -128,3 +127,20 @@ def arguments(toy_files):
         return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
     return arguments
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says how many layers and models have kept how many contracts, with every parameter that these have."""
+    for kind in ("layers", "models"):
+        outcomes = ("passed", "failed", "error", "skipped")
+        kept, *others = (_contracts(terminalreporter.stats.get(name, []), kind) for name in outcomes)
+        pairs = kept.difference(*others)
+        if pairs:
+            contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
+            terminalreporter.write_line(f"{rows} {kind} x {contracts} contracts: {len(pairs)} kept")
+
+
+def _contracts(reports, kind):
+    """Of the reports on `tests/conformance`: test and row of the table."""
+    noted = ((report.nodeid.partition("[")[0], getattr(report, "user_properties", ())) for report in reports)
+    return {(contract, row) for contract, properties in noted for of, row in properties if of == kind}

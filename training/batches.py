@@ -2,8 +2,6 @@
 
 import abc
 import functools
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -87,10 +85,6 @@ class Batches(abc.ABC):
         mask = labels != PAD_ID
         return inputs, labels, mask * np.float32(mask.size / np.count_nonzero(mask))
 
-    def training(self, seed: int, first_step: int = 0) -> Iterator[Batch]:
-        """Batches without end; see `training_batch`."""
-        return (self.training_batch(seed, step) for step in itertools.count(first_step))
-
     def validation_batch(self, number: int) -> Batch:
         """One of the batches of a pass; the weights are 1 for real tokens, so that metrics are means over the corpus.
 
@@ -99,10 +93,6 @@ class Batches(abc.ABC):
         """
         inputs, labels = self._laid_out(self._fixed_order, number)
         return inputs, labels, (labels != PAD_ID).astype("float32")
-
-    def validation(self) -> Iterator[Batch]:
-        """Batches of one pass, always in the same order; see `validation_batch`."""
-        return map(self.validation_batch, range(self.steps))
 
     @functools.cached_property
     def _fixed_order(self):
@@ -204,5 +194,7 @@ class PackedBatches(Batches):
         return inputs | {"source_segments": source.segments, "target_segments": target.segments}, target.ids
 
 
-#: By the values of `BatchConfig.batching`.
-BATCHINGS = {"buckets": BucketedBatches, "packed": PackedBatches}
+def make_batches(source: TokenSide, target: TokenSide, config, multiple: int = 1) -> Batches:
+    """`PackedBatches`, or with a number of buckets `BucketedBatches`; see `Batches`."""
+    kind = PackedBatches if config.num_buckets is None else BucketedBatches
+    return kind(source, target, config, multiple)

@@ -1,7 +1,6 @@
 """What the data layer can be told: which pairs there are, and what is put into a batch. Each default stands here."""
 
 import dataclasses
-from typing import Literal
 
 from keras_transformer.tokenization import TokenizerConfig
 
@@ -60,17 +59,15 @@ class BatchConfig:
 
     Args:
         tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
-        batching: how pairs are put into rows: one each, in batches of about one length (`buckets`), or several, in
-            batches of one shape with hardly any padding (`packed`).
-        num_buckets: of `buckets`: lengths that batches are padded to; each is one shape to compile.
+        num_buckets: lengths that batches of a pair a row are padded to; each is one shape to compile. Default: packed,
+            several pairs in each row, in batches of one shape with hardly any padding.
 
     Raises:
         ValueError: naming the argument that is out of range.
     """
 
     tokens_per_batch: int = 4096
-    batching: Literal["buckets", "packed"] = "buckets"
-    num_buckets: int = 4
+    num_buckets: int | None = None
 
     def __post_init__(self):
         at_least(self, num_buckets=1, tokens_per_batch=2)

@@ -92,16 +92,20 @@ def _patterns(lengths, counts, row_length) -> Iterator[tuple[np.ndarray, int]]:
     Yields:
         Pairs of int `(pairs of the row,)` and a number of rows.
     """
-    while counts.any():
-        row, left, free = [], counts.copy(), np.array([row_length, row_length])
-        fitting = np.flatnonzero(left)
+    source, target = np.ascontiguousarray(lengths.T)
+    remaining = np.flatnonzero(counts)
+    while remaining.size:
+        row, left, fitting = [], counts.copy(), remaining
+        free_source = free_target = row_length
         while fitting.size:
-            best = fitting[(lengths[fitting] @ free).argmax()]
+            best = fitting[(source[fitting] * free_source + target[fitting] * free_target).argmax()]
             row.append(best)
             left[best] -= 1
-            free -= lengths[best]
-            fitting = fitting[(left[fitting] > 0) & (lengths[fitting] <= free).all(axis=1)]
+            free_source -= source[best]
+            free_target -= target[best]
+            fitting = fitting[(source[fitting] <= free_source) & (target[fitting] <= free_target) & (left[fitting] > 0)]
         used, number = np.unique(row, return_counts=True)
         times = (counts[used] // number).min()
         counts[used] -= times * number
+        remaining = remaining[counts[remaining] > 0]
         yield np.array(row), times

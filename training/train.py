@@ -11,7 +11,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.batches import BATCHINGS
+from keras_transformer.training.batches import make_batches
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import Run, fit, learning_rate
@@ -105,7 +105,7 @@ def _are_whole(tokens, config):
 
 
 def _run_on(config, tokens, built, devices) -> Run:
-    parts, make_batches = config.parts(devices.count), BATCHINGS[config.batching]
+    parts = config.parts(devices.count)
     batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * parts)
     sentences = config.recipe.bleu_sentences
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))

@@ -150,20 +150,8 @@ def copy_weights():
     return copy_weights
 
 
-OUTCOMES = ("passed", "failed", "error", "skipped")
-
-
-def pairs_of(reports, table):
-    """The contracts and rows of the table that reports are of."""
-    names = [r.nodeid.removesuffix("]").partition("[") for r in reports if "conformance" in getattr(r, "nodeid", "")]
-    return {(contract, row) for contract, _, ids in names for row in table if row in ids.split("-")}
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Says how many layers and models have kept how many contracts, with every parameter that these have."""
-    for kind, table in (("layers", LAYERS), ("models", MODELS)):
-        kept, *others = (pairs_of(terminalreporter.stats.get(name, []), table) for name in OUTCOMES)
-        pairs = kept.difference(*others)
-        if pairs:
-            contracts, rows = (len(set(part)) for part in zip(*pairs, strict=True))
-            terminalreporter.write_line(f"{rows} {kind} x {contracts} contracts: {len(pairs)} kept")
+def pytest_itemcollected(item):
+    """Notes the row that a contract is tried on, for the summary in `tests/conftest.py`."""
+    ids = item.callspec.id.split("-") if hasattr(item, "callspec") else ()
+    tables = {"layers": LAYERS, "models": MODELS}
+    item.user_properties += [(kind, row) for kind, table in tables.items() for row in table if row in ids]

@@ -68,7 +68,7 @@ def test_concurrent_clients(exported, toy_files):
 
 def test_a_corpus():
     table = rows(run("corpus", "--pairs=2000", "--steps=4"))
-    assert [row[0] for row in table] == ["prepare", "buckets", "packed", "train"]
+    assert [row[0] for row in table] == ["prepare", "packed", "buckets", "train"]
     assert all(float(row[7].replace(",", "")) > 10 for row in table)
     assert [int(row[6].rstrip("%")) > 0 for row in table[1:3]] == [True, True]
 

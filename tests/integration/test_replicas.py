@@ -3,6 +3,8 @@ import json
 import numpy as np
 import pytest
 
+#: Numbers of buckets, 0 for none, and tokens of a batch.
+BUCKETS, PACKED = (2, 60), (0, 192)
 #: Trains one model on logical CPUs, in the given numbers of passes over each batch, always from the same weights on
 #: the same data; 20 steps with a validation every 10. The weights go to files.
 PROGRAM = """
@@ -17,11 +19,11 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.batches import BATCHINGS
+from keras_transformer.training.batches import make_batches
 from keras_transformer.training.data_config import BatchConfig
 from keras_transformer.training.rows import TokenSide
 
-folder, batching, tokens_per_batch, replicas, *numbers_of_parts = *sys.argv[1:3], *map(int, sys.argv[3:])
+folder, num_buckets, tokens_per_batch, replicas, *numbers_of_parts = sys.argv[1], *map(int, sys.argv[2:])
 devices = make_devices(",".join(f"CPU:{i}" for i in range(replicas)))
 assert devices.count == replicas
 keras.utils.set_random_seed(1)
@@ -29,7 +31,7 @@ rng = np.random.default_rng(3)
 sizes = rng.integers(2, 15, (2, 53))
 rows = [[np.append(rng.integers(4, 40, size - 1), 3) for size in side] for side in sizes]
 sides = [TokenSide(np.concatenate(ids), lengths) for ids, lengths in zip(rows, sizes)]
-data = BatchConfig(tokens_per_batch=tokens_per_batch, batching=batching, num_buckets=2)
+data = BatchConfig(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets or None)
 config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0)
 initial = Transformer(config).get_weights()
 
@@ -43,7 +45,7 @@ for parts in numbers_of_parts:
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
     devices.set_steps(model, parts)
-    batches = BATCHINGS[batching](*sides, data, multiple=replicas * parts)
+    batches = make_batches(*sides, data, multiple=replicas * parts)
     history = model.fit(
         devices.training_data(batches, seed=1, first_step=0), steps_per_epoch=10, epochs=2, verbose=0,
         **devices.validation_data(batches),
@@ -79,11 +81,11 @@ def trained(run_python, folder):
 @pytest.mark.parametrize(
     ("backend", "batching", "replicas"),
     [
-        ("tensorflow", ("buckets", 60), 2),
-        pytest.param("tensorflow", ("buckets", 60), 4, marks=pytest.mark.slow),
-        pytest.param("tensorflow", ("packed", 192), 2, marks=pytest.mark.slow),
-        pytest.param("jax", ("buckets", 60), 2, marks=pytest.mark.slow),
-        pytest.param("jax", ("packed", 192), 4, marks=pytest.mark.slow),
+        ("tensorflow", BUCKETS, 2),
+        pytest.param("tensorflow", BUCKETS, 4, marks=pytest.mark.slow),
+        pytest.param("tensorflow", PACKED, 2, marks=pytest.mark.slow),
+        pytest.param("jax", BUCKETS, 2, marks=pytest.mark.slow),
+        pytest.param("jax", PACKED, 4, marks=pytest.mark.slow),
     ],
 )
 def test_replicas_and_accumulation_learn_what_one_device_does(trained, backend, batching, replicas):

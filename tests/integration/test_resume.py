@@ -143,15 +143,15 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         assert_equal_ends(tmp_path / "run", model_directory)
 
 
-def test_a_stopped_run_of_packed_batches_ends_as_an_unbroken_one(arguments, tmp_path, monkeypatch):
-    whole, stopped = (arguments(tmp_path / name, batching="packed") for name in ("whole", "stopped"))
+def test_a_stopped_run_of_buckets_ends_as_an_unbroken_one(arguments, tmp_path, monkeypatch):
+    whole, stopped = (arguments(tmp_path / name, num_buckets=2) for name in ("whole", "stopped"))
     assert main(whole) == 0
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(step=15))
         assert main(stopped) == 143
     assert main(stopped) == 0
     assert_equal_ends(tmp_path / "stopped", tmp_path / "whole")
-    assert ModelDirectory(tmp_path / "whole").record()["batching"] == "packed"
+    assert ModelDirectory(tmp_path / "whole").record()["num_buckets"] == 2
 
 
 def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arguments, tmp_path, monkeypatch):

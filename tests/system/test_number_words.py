@@ -38,7 +38,6 @@ def run(data_dir, tmp_path_factory):
         "output": path,
         "max_length": 48,
         "tokens_per_batch": 1024,
-        "num_buckets": 2,
         "tokenizer.vocab_size": 400,
         "model.d_model": 64,
         "model.d_ff": 128,

@@ -2,7 +2,9 @@
 
 import functools
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -48,12 +50,10 @@ class TensorFlowDevices(Devices):
 
     def training_data(self, batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
         """Batches without end; under a strategy each is divided by rows."""
-        return dataset(functools.partial(batches.training, seed, first_step), signature(batches))
+        return dataset(lambda i: batches.training_batch(seed, first_step + i), signature(batches))
 
     def validation_data(self, batches: Batches) -> dict:
-        """Of known number: Keras warns of data that end unannounced."""
-        known = tf.data.experimental.assert_cardinality(batches.steps)
-        return {"validation_data": dataset(batches.validation, signature(batches)).apply(known)}
+        return {"validation_data": dataset(batches.validation_batch, signature(batches), batches.steps)}
 
     def set_steps(self, model: keras.Model, parts: int) -> None:
         if parts > 1:
@@ -128,12 +128,30 @@ def signature(batches: Batches):
     return dict.fromkeys(batches.inputs, ids), ids, tf.TensorSpec(batches.static_shape, tf.float32)
 
 
-def dataset(generate, signature) -> tf.data.Dataset:
-    """What a function generates, two batches of it in advance."""
+def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int | None = None) -> tf.data.Dataset:
+    """Batches that are made by their number, two of them in advance.
+
+    Args:
+        make_batch: makes the batch of a number, from 0.
+        signature: `tf.TensorSpec`s in the structure of a batch.
+        num_batches: how many; `None` for no end.
+    """
+    specs = tf.nest.flatten(signature)
+
+    def made(number):
+        # Not from a generator: TensorFlow then has the C library return freed memory at once, and a step, which takes
+        # the same memory as the one before, waits for it to be cleared.
+        arrays = tf.numpy_function(
+            lambda i: tf.nest.flatten(make_batch(int(i))), [number], [spec.dtype for spec in specs], stateful=False
+        )
+        arrays = [tf.ensure_shape(array, spec.shape) for array, spec in zip(arrays, specs, strict=True)]
+        return tf.nest.pack_sequence_as(signature, arrays)
+
     options = tf.data.Options()
     # The thread that tunes sleeps longer and longer, and at times the end of a pass waits until it wakes.
     options.autotune.enabled = False
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2).with_options(options)
+    numbers = tf.data.Dataset.counter() if num_batches is None else tf.data.Dataset.range(num_batches)
+    return numbers.map(made).prefetch(2).with_options(options)
 
 
 def _train_step(model, parts, data):

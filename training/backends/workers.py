@@ -6,7 +6,6 @@ lack. So a model of workers is built beforehand, and its training and test funct
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator
 
 import keras
@@ -29,12 +28,12 @@ class Workers(TensorFlowDevices):
 
     def training_data(self, batches: Batches, seed: int, first_step: int):
         """Of each batch every replica is given its rows."""
-        return self._divided(functools.partial(batches.training, seed, first_step), batches)
+        return self._divided(lambda i: batches.training_batch(seed, first_step + i), batches)
 
     def validation_data(self, batches: Batches) -> dict:
         """Pass after pass: Keras counts the batches of one."""
-        passes = map(batches.validation_batch, itertools.cycle(range(batches.steps)))
-        return {"validation_data": self._divided(lambda: passes, batches), "validation_steps": batches.steps}
+        data = self._divided(lambda i: batches.validation_batch(i % batches.steps), batches)
+        return {"validation_data": data, "validation_steps": batches.steps}
 
     def set_steps(self, model: keras.Model, parts: int) -> None:
         """Besides, on all workers at once."""
@@ -79,19 +78,18 @@ class Workers(TensorFlowDevices):
         except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
             raise WorkerLost(self.worker) from error
 
-    def _divided(self, generate, batches):
+    def _divided(self, make_batch, batches):
         local = self.count // self.workers
-        mine = range(self.worker * local, (self.worker + 1) * local)
+        whole = functools.lru_cache(maxsize=1)(make_batch)
 
-        def shares():
-            for batch in generate():
-                for replica in mine:
-                    yield tf.nest.map_structure(lambda x, i=replica: np.split(x, self.count)[i], batch)
+        def share(number):
+            batch, replica = divmod(number, local)
+            return tf.nest.map_structure(lambda x: np.split(x, self.count)[self.worker * local + replica], whole(batch))
 
         rows, length = batches.static_shape
         shape = (rows and rows // self.count, length)
         spec = tf.nest.map_structure(lambda whole: tf.TensorSpec(shape, whole.dtype), signature(batches))
-        return self.strategy.distribute_datasets_from_function(lambda context: dataset(shares, spec))
+        return self.strategy.distribute_datasets_from_function(lambda context: dataset(share, spec))
 
     def _on_all(self, step):
         """The logs of a step are the means of the replicas'."""

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -40,10 +41,21 @@ def test_a_device_named_twice():
         make_strategy("CPU:0,cpu:0")
 
 
+def test_a_dataset_makes_batches_by_their_number():
+    def make_batch(number):
+        return {"ids": np.full((1, 3), number, "int32")}, np.ones(2, "float32")
+
+    signature = {"ids": tf.TensorSpec((1, None), tf.int32)}, tf.TensorSpec((2,), tf.float32)
+    three, endless = dataset(make_batch, signature, 3), dataset(make_batch, signature)
+    assert three.element_spec == endless.element_spec == signature
+    assert len(three) == 3 and endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert [inputs["ids"].numpy().tolist() for inputs, _ in three] == [[[i] * 3] for i in range(3)]
+    assert [int(inputs["ids"][0, 0]) for inputs, _ in endless.take(5)] == [0, 1, 2, 3, 4]
+
+
 def test_no_pass_ends_waiting_for_autotuning():
-    made = dataset(lambda: iter([[1], [2]]), tf.TensorSpec((1,), tf.int32))
+    made = dataset(lambda i: np.array([i], "int32"), tf.TensorSpec((1,), tf.int32), 2)
     assert made.options().autotune.enabled is False
-    assert [batch.numpy().tolist() for batch in made] == [[1], [2]]
 
 
 DRAWS = """
