@@ -31,8 +31,8 @@ def prepare(folder, steps):
     return {"seconds": seconds, "pairs": pairs / seconds}
 
 
-def lay_out(folder, steps, num_buckets):
-    """Of two epochs, as many of each."""
+def time_batches(folder, steps, num_buckets):
+    """Half of the batches are of a first epoch, half of a second."""
     from keras_transformer.training.batches import make_batches
     from keras_transformer.training.data_config import BatchConfig
     from keras_transformer.training.token_directory import TokenDirectory
@@ -63,8 +63,8 @@ def train(folder, steps):
 
 STAGES = {
     "prepare": prepare,
-    "packed": functools.partial(lay_out, num_buckets=None),
-    "buckets": functools.partial(lay_out, num_buckets=4),
+    "packed": functools.partial(time_batches, num_buckets=None),
+    "buckets": functools.partial(time_batches, num_buckets=4),
     "train": train,
 }
 

@@ -111,9 +111,14 @@ class Batches(abc.ABC):
         """Rows and length of every batch; `None` where there are several shapes."""
         if len(self.shapes["lengths"]) > 1:
             return None, None
-        return self._filled(self.shapes["rows"][0]), self.shapes["lengths"][0]
+        return self.filled(self.shapes["rows"][0]), self.shapes["lengths"][0]
 
-    def _filled(self, rows):
+    def filled(self, rows: int) -> int:
+        """Rows of a batch with those that fill it up.
+
+        Args:
+            rows: those that hold pairs.
+        """
         return -(-rows // self.multiple) * self.multiple
 
 
@@ -157,7 +162,7 @@ class BucketedBatches(Batches):
     def _laid_out(self, order, number):
         pairs, batches = order
         bucket, first, last = self._batches[batches[number]]
-        shape = self._filled(self._buckets.rows[bucket]), self._buckets.lengths[bucket]
+        shape = self.filled(self._buckets.rows[bucket]), self._buckets.lengths[bucket]
         chosen, segments = pairs[first:last], np.ones(last - first, "int32")
         source, target = (laid_out(side, chosen, segments, shape) for side in (self.source, self.target))
         return {"source": source.ids, "target": target.shifted()}, target.ids
@@ -173,8 +178,8 @@ class PackedBatches(Batches):
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         super().__init__(source, target, config, multiple)
-        self._length = min(max(self.longest, _SHORTEST_ROW), config.tokens_per_batch)
-        self._rows = config.tokens_per_batch // self._length
+        self._rows = config.tokens_per_batch // min(max(self.longest, _SHORTEST_ROW), config.tokens_per_batch)
+        self._length = config.tokens_per_batch // self._rows
         self._packing = Packing(source.lengths, target.lengths, self._length)
         self.steps_each = [-(-self._packing.num_rows // self._rows)]
         self.shapes = {"lengths": [self._length], "rows": [self._rows]}
@@ -188,7 +193,7 @@ class PackedBatches(Batches):
 
     def _laid_out(self, order, number):
         pairs, segments = self._packing.pairs_of(order, number * self._rows, (number + 1) * self._rows)
-        shape = self._filled(self._rows), self._length
+        shape = self.filled(self._rows), self._length
         source, target = (laid_out(side, pairs, segments, shape) for side in (self.source, self.target))
         inputs = {"source": source.ids, "target": target.shifted()}
         return inputs | {"source_segments": source.segments, "target_segments": target.segments}, target.ids

@@ -59,8 +59,8 @@ class BatchConfig:
 
     Args:
         tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
-        num_buckets: lengths that batches of a pair a row are padded to; each is one shape to compile. Default: packed,
-            several pairs in each row, in batches of one shape with hardly any padding.
+        num_buckets: put one pair in each row, and pad batches to this many lengths; each is one shape to compile.
+            Default: packed, several pairs in each row, in batches of one shape with hardly any padding.
 
     Raises:
         ValueError: naming the argument that is out of range.

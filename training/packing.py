@@ -7,6 +7,10 @@ import numpy as np
 
 from keras_transformer.training.rows import ranges
 
+#: Rows are planned in so many units at most, and lengths rounded up to whole ones: the time that it takes grows with the
+#: square of the number of different pairs of lengths.
+_MOST_UNITS = 256
+
 
 class Order(NamedTuple):
     """Which pairs are where in one epoch."""
@@ -18,8 +22,9 @@ class Order(NamedTuple):
 class Packing:
     """Pairs in rows of `length` places a side, several in each, so that few places stay empty.
 
-    Which lengths go together is settled once. In each epoch pairs of the same two lengths change places, and the rows
-    their order: so every epoch has other neighbours, each pair once, and the same number of rows.
+    Which lengths go together is settled once. In each epoch pairs of the same two lengths (in long rows, of about the
+    same) change places, and the rows their order: so every epoch has other neighbours, each pair once, and the same
+    number of rows.
 
     Args:
         source: int `(pairs,)`: lengths of one side.
@@ -37,10 +42,13 @@ class Packing:
         longest = max(source.max(), target.max())
         if longest > length:
             raise ValueError(f"`length` must be at least that of the longest sentence, {longest}. Received: {length}")
-        numbers = source.astype("int64") * (length + 1) + target
+        unit = -(-length // _MOST_UNITS)
+        size = length // unit
+        sides = (np.minimum(-(-side.astype("int64") // unit), size) for side in (source, target))
+        numbers = next(sides) * (size + 1) + next(sides)
         classes, class_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         self._class_of_pair = class_of_pair.astype(np.min_scalar_type(len(classes)))
-        patterns = list(_patterns(np.stack(np.divmod(classes, length + 1), axis=1), counts, length))
+        patterns = list(_patterns(np.stack(np.divmod(classes, size + 1), axis=1), counts, size))
         # Of the pairs' places, row by row: the class of each; where each row's begin, and where the last one's end.
         class_of_place = np.concatenate([np.tile(pattern, count) for pattern, count in patterns])
         self._places_by_class = np.argsort(class_of_place, kind="stable").astype("int32")

@@ -121,7 +121,10 @@ def _run_on(config, tokens, built, devices) -> Run:
 
 def _describe(tokens, run, replicas):
     def shapes(batches):
-        return ", ".join(f"{rows} x {length}" for length, rows in zip(*batches.shapes.values(), strict=True))
+        return ", ".join(
+            f"{rows} x {length}" + (f", filled up to {filled} rows" if (filled := batches.filled(rows)) > rows else "")
+            for length, rows in zip(*batches.shapes.values(), strict=True)
+        )
 
     plural = "s" if replicas > 1 else ""
     passes = f", each in {run.parts} passes on {replicas} device{plural}" if run.parts > 1 else ""

@@ -168,7 +168,6 @@ def test_an_import_is_trained_further(imported, marian, tmp_path):
         "target": tmp_path / "target",
         "max_length": 60,
         "tokens_per_batch": 600,
-        "num_buckets": 1,
         "recipe.max_steps": 8,
         "recipe.peak_learning_rate": 0.001,
         "recipe.warmup_steps": 2,

@@ -105,13 +105,26 @@ def test_the_shapes_are_those_that_come(batches):
     assert all(tuple(inputs) == batches.inputs for inputs, *_ in found)
 
 
-def test_the_longest_sentence_needs_room(sides_of):
+@pytest.mark.parametrize("num_buckets", [None, 3])
+def test_the_longest_sentence_needs_room(sides_of, num_buckets):
     with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 9, .* Received: tokens_per_batch=8"):
-        BucketedBatches(*sides_of([(2, 9), (3, 3)]), BatchConfig(tokens_per_batch=8))
+        make_batches(*sides_of([(2, 9), (3, 3)]), BatchConfig(tokens_per_batch=8, num_buckets=num_buckets))
 
 
 def test_packed_rows_are_long_enough_to_be_full(sides_of):
     assert PackedBatches(*sides_of(50 * [(4, 4)]), CONFIG).shapes == {"lengths": [64], "rows": [2]}
+
+
+def test_packed_rows_use_the_whole_batch(sides_of):
+    config = BatchConfig(tokens_per_batch=401)
+    assert PackedBatches(*sides_of(9 * [(130, 4)]), config).shapes == {"lengths": [133], "rows": [3]}
+
+
+@pytest.mark.parametrize(("num_buckets", "kind"), [(None, PackedBatches), (1, BucketedBatches), (3, BucketedBatches)])
+def test_batches_are_packed_unless_there_are_buckets(sides_of, num_buckets, kind):
+    options = {} if num_buckets is None else {"num_buckets": num_buckets}
+    made = make_batches(*sides_of([(2, 9), (3, 3)]), BatchConfig(**options), multiple=5)
+    assert type(made) is kind and made.multiple == 5
 
 
 def test_every_batch_has_the_least_of_the_lengths(bucketed):

@@ -80,6 +80,16 @@ def test_lengths_that_fill_rows_exactly_leave_nothing_empty():
     assert Packing(*np.array(lengths).T, length=7).num_rows == 40
 
 
+def test_long_rows_are_planned_in_units_of_several_places():
+    lengths = np.random.default_rng(2).lognormal(4, 1, (3000, 2)).clip(1, 1023).astype("int64")
+    lengths[:2] = (1023, 1), (5, 1023)
+    packing = Packing(*lengths.T, length=1023)
+    rows = rows_of(packing, 1)
+    assert sorted(pair for row in rows for pair in row) == list(range(3000))
+    assert all((lengths[row].sum(axis=0) <= 1023).all() for row in rows)
+    assert packing.num_rows < 1.1 * lengths.sum(axis=0).max() / 1023
+
+
 def test_epochs_differ_in_the_neighbours_and_in_the_order(random_lengths):
     packing = Packing(*np.tile(random_lengths, (8, 1)).T, length=21)
     one, other = (rows_of(packing, (1, epoch)) for epoch in (0, 1))

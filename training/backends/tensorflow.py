@@ -132,15 +132,18 @@ def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int |
     """Batches that are made by their number, two of them in advance.
 
     Args:
-        make_batch: makes the batch of a number, from 0.
+        make_batch: makes the batch of a number, from 0: always the same, NumPy arrays of the signature's dtypes.
         signature: `tf.TensorSpec`s in the structure of a batch.
         num_batches: how many; `None` for no end.
+
+    Returns:
+        A `tf.data.Dataset` of batches.
     """
     specs = tf.nest.flatten(signature)
 
     def made(number):
-        # Not from a generator: TensorFlow then has the C library return freed memory at once, and a step, which takes
-        # the same memory as the one before, waits for it to be cleared.
+        # Not from a generator: that has the C library give all larger arrays back to the system when they are freed,
+        # in the whole process, and each step waits for as many pages anew. (So do a strategy's own iterators.)
         arrays = tf.numpy_function(
             lambda i: tf.nest.flatten(make_batch(int(i))), [number], [spec.dtype for spec in specs], stateful=False
         )

@@ -53,6 +53,12 @@ def test_a_dataset_makes_batches_by_their_number():
     assert [int(inputs["ids"][0, 0]) for inputs, _ in endless.take(5)] == [0, 1, 2, 3, 4]
 
 
+def test_no_generator_changes_how_memory_is_freed():
+    with tf.Graph().as_default() as graph:
+        dataset(lambda i: np.array([i], "int32"), tf.TensorSpec((1,), tf.int32))
+    assert "PrefetchDataset" in str(graph.as_graph_def()) and "GeneratorDataset" not in str(graph.as_graph_def())
+
+
 def test_no_pass_ends_waiting_for_autotuning():
     made = dataset(lambda i: np.array([i], "int32"), tf.TensorSpec((1,), tf.int32), 2)
     assert made.options().autotune.enabled is False

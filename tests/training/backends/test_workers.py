@@ -1,9 +1,34 @@
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
 
 from keras_transformer.training.backends.workers import Workers  # noqa: E402
+from keras_transformer.training.batches import make_batches  # noqa: E402
 from keras_transformer.training.config import RecipeConfig  # noqa: E402
+from keras_transformer.training.data_config import BatchConfig  # noqa: E402
+
+
+@pytest.mark.parametrize("num_buckets", [None, 3])
+def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_lengths, monkeypatch, num_buckets):
+    config = BatchConfig(tokens_per_batch=256, num_buckets=num_buckets)
+    batches = make_batches(*sides_of(random_lengths), config, multiple=4)
+    made, make = [], batches.training_batch
+    monkeypatch.setattr(batches, "training_batch", lambda seed, step: made.append(step) or make(seed, step))
+
+    def shares(worker):
+        workers = Workers.__new__(Workers)  # A whole one waits for the others.
+        workers.worker, workers.workers, workers.count = worker, 2, 4
+        workers.strategy = SimpleNamespace(distribute_datasets_from_function=lambda make_dataset: make_dataset(None))
+        return [labels.numpy() for _, labels, _ in workers.training_data(batches, 1, first_step=5).take(6)]
+
+    one, other = shares(0), shares(1)
+    assert len(set(made)) >= 3 and all(made.count(step) <= 2 for step in made)  # Once by each worker.
+    for i, step in enumerate((5, 6, 7)):
+        whole = np.concatenate([*one[2 * i : 2 * i + 2], *other[2 * i : 2 * i + 2]])
+        np.testing.assert_array_equal(whole, make(1, step)[1])
 
 
 @pytest.mark.parametrize(
