@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.training.rows import ranges
 
-#: Rows are planned in so many units at most, and lengths rounded up to whole ones: the time that it takes grows with the
+#: Rows are planned in so many units at most, and lengths rounded up to whole ones: the time it takes grows with the
 #: square of the number of different pairs of lengths.
 _MOST_UNITS = 256
 
