@@ -44,8 +44,8 @@ class Packing:
             raise ValueError(f"`length` must be at least that of the longest sentence, {longest}. Received: {length}")
         unit = -(-length // _MOST_UNITS)
         size = length // unit
-        sides = (np.minimum(-(-side.astype("int64") // unit), size) for side in (source, target))
-        numbers = next(sides) * (size + 1) + next(sides)
+        source, target = (np.minimum(-(-side.astype("int64") // unit), size) for side in (source, target))
+        numbers = source * (size + 1) + target
         classes, class_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         self._class_of_pair = class_of_pair.astype(np.min_scalar_type(len(classes)))
         patterns = list(_patterns(np.stack(np.divmod(classes, size + 1), axis=1), counts, size))

@@ -120,11 +120,12 @@ def _run_on(config, tokens, built, devices) -> Run:
 
 
 def _describe(tokens, run, replicas):
+    def shape(batches, length, rows):
+        filled = batches.filled(rows)
+        return f"{rows} x {length}" + (f", filled up to {filled} rows" if filled > rows else "")
+
     def shapes(batches):
-        return ", ".join(
-            f"{rows} x {length}" + (f", filled up to {filled} rows" if (filled := batches.filled(rows)) > rows else "")
-            for length, rows in zip(*batches.shapes.values(), strict=True)
-        )
+        return ", ".join(shape(batches, *sizes) for sizes in zip(*batches.shapes.values(), strict=True))
 
     plural = "s" if replicas > 1 else ""
     passes = f", each in {run.parts} passes on {replicas} device{plural}" if run.parts > 1 else ""
