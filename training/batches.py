@@ -2,20 +2,29 @@
 
 import abc
 import functools
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_transformer.tokenization import PAD_ID
-from keras_transformer.training.buckets import Buckets
+from keras_transformer.training.buckets import bucket_lengths
 from keras_transformer.training.packing import Packing
 from keras_transformer.training.rows import TokenSide, laid_out
 
 #: Rows of several pairs are at least so long: shorter ones would leave more places empty.
 _SHORTEST_ROW = 64
 
-#: The inputs by their names, the labels and the sample weights, each `(rows, length)`.
+#: The inputs by their names, the labels and the sample weights: `(rows, source)` or `(rows, target)`.
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+
+class Shape(NamedTuple):
+    """Rows of a batch, without those that fill it up, and the places of a row on each side."""
+
+    rows: int
+    source: int
+    target: int
 
 
 class Batches(abc.ABC):
@@ -29,8 +38,8 @@ class Batches(abc.ABC):
             computed apart. So a batch holds the same pairs on any number of devices.
 
     Attributes:
-        inputs: names of the inputs.
-        shapes: rows, unfilled, and lengths of the batches, as plain data.
+        inputs: names of the inputs; each begins with that of its side.
+        shapes: the `Shape`s of the batches.
         steps_each: batches of each shape in a pass over the pairs.
         steps: batches of a pass.
         tokens: real target tokens of a pass.
@@ -40,16 +49,16 @@ class Batches(abc.ABC):
     """
 
     inputs: tuple[str, ...] = ("source", "target")
-    shapes: dict[str, list[int]]
+    shapes: list[Shape]
     steps_each: list[int]
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         self.source, self.target, self.multiple = source, target, multiple
         self.tokens = int(target.lengths.sum(dtype="int64"))
-        self.longest = int(max(source.lengths.max(), target.lengths.max()))
-        if self.longest > config.tokens_per_batch:
+        longest = max(source.lengths.max(), target.lengths.max())
+        if longest > config.tokens_per_batch:
             raise ValueError(
-                f"`tokens_per_batch` must be at least {self.longest}, the longest sentence. "
+                f"`tokens_per_batch` must be at least {longest}, the longest sentence. "
                 f"Received: tokens_per_batch={config.tokens_per_batch}"
             )
 
@@ -58,9 +67,10 @@ class Batches(abc.ABC):
         return sum(self.steps_each)
 
     @property
-    @abc.abstractmethod
     def padding(self) -> float:
         """Share of the target's places, without the rows that fill up to a multiple."""
+        batches = zip(self.steps_each, self.shapes, strict=True)
+        return 1 - self.tokens / sum(steps * shape.rows * shape.target for steps, shape in batches)
 
     @abc.abstractmethod
     def _order(self, generator: np.random.Generator | None) -> Any:
@@ -98,6 +108,13 @@ class Batches(abc.ABC):
     def _fixed_order(self):
         return self._order(None)
 
+    def _in_rows(self, pairs, segments, shape):
+        rows, *places = self.filled(shape)
+        return (
+            laid_out(side, pairs, segments, (rows, length))
+            for side, length in zip((self.source, self.target), places, strict=True)
+        )
+
     def _order_of_epoch(self, seed, epoch):
         """Kept until another epoch is asked for: with millions of pairs it takes a moment."""
         known, order = getattr(self, "_last_order", (None, None))
@@ -106,20 +123,9 @@ class Batches(abc.ABC):
             self._last_order = (seed, epoch), order
         return order
 
-    @property
-    def static_shape(self) -> tuple[int | None, int | None]:
-        """Rows and length of every batch; `None` where there are several shapes."""
-        if len(self.shapes["lengths"]) > 1:
-            return None, None
-        return self.filled(self.shapes["rows"][0]), self.shapes["lengths"][0]
-
-    def filled(self, rows: int) -> int:
-        """Rows of a batch with those that fill it up.
-
-        Args:
-            rows: those that hold pairs.
-        """
-        return -(-rows // self.multiple) * self.multiple
+    def filled(self, shape: Shape) -> Shape:
+        """A shape with the rows that fill its batches up."""
+        return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
 
 
 class BucketedBatches(Batches):
@@ -131,24 +137,21 @@ class BucketedBatches(Batches):
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         super().__init__(source, target, config, multiple)
         longer = np.maximum(source.lengths, target.lengths)
-        self._buckets = Buckets.fit(np.bincount(longer), config.num_buckets, config.tokens_per_batch)
-        bucket = np.searchsorted(self._buckets.lengths, longer).astype("uint16")
+        lengths = bucket_lengths(np.bincount(longer), config.num_buckets)
+        bucket = np.searchsorted(lengths, longer).astype("uint16")
         self._pairs = np.argsort(bucket, kind="stable").astype("int32")
-        self._bounds = np.cumsum([0, *np.bincount(bucket, minlength=len(self._buckets.lengths))])
+        self._bounds = np.cumsum([0, *np.bincount(bucket)])
+        self.shapes = [
+            Shape(config.tokens_per_batch // length, *(int(side.lengths[pairs].max()) for side in (source, target)))
+            for length, pairs in zip(lengths, np.split(self._pairs, self._bounds[1:-1]), strict=True)
+        ]
         # Of each batch: its bucket, its first pair, and the pair to stop before.
         self._batches = [
-            (i, first, min(first + rows, end))
-            for i, (start, end, rows) in enumerate(
-                zip(self._bounds[:-1], self._bounds[1:], self._buckets.rows, strict=True)
-            )
-            for first in range(start, end, rows)
+            (i, first, min(first + shape.rows, end))
+            for i, (shape, (start, end)) in enumerate(zip(self.shapes, itertools.pairwise(self._bounds), strict=True))
+            for first in range(start, end, shape.rows)
         ]
         self.steps_each = np.bincount([bucket for bucket, _, _ in self._batches]).tolist()
-        self.shapes = {"lengths": list(self._buckets.lengths), "rows": list(self._buckets.rows)}
-
-    @property
-    def padding(self) -> float:
-        return 1 - self.tokens / sum(self._buckets.rows[i] * self._buckets.lengths[i] for i, _, _ in self._batches)
 
     def _order(self, generator):
         pairs, batches = self._pairs, np.arange(self.steps)
@@ -162,9 +165,7 @@ class BucketedBatches(Batches):
     def _laid_out(self, order, number):
         pairs, batches = order
         bucket, first, last = self._batches[batches[number]]
-        shape = self.filled(self._buckets.rows[bucket]), self._buckets.lengths[bucket]
-        chosen, segments = pairs[first:last], np.ones(last - first, "int32")
-        source, target = (laid_out(side, chosen, segments, shape) for side in (self.source, self.target))
+        source, target = self._in_rows(pairs[first:last], np.ones(last - first, "int32"), self.shapes[bucket])
         return {"source": source.ids, "target": target.shifted()}, target.ids
 
 
@@ -178,23 +179,24 @@ class PackedBatches(Batches):
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         super().__init__(source, target, config, multiple)
-        self._rows = config.tokens_per_batch // min(max(self.longest, _SHORTEST_ROW), config.tokens_per_batch)
-        self._length = config.tokens_per_batch // self._rows
-        self._packing = Packing(source.lengths, target.lengths, self._length)
-        self.steps_each = [-(-self._packing.num_rows // self._rows)]
-        self.shapes = {"lengths": [self._length], "rows": [self._rows]}
-
-    @property
-    def padding(self) -> float:
-        return 1 - self.tokens / (self.steps * self._rows * self._length)
+        sides = source.lengths, target.lengths
+        longest = [int(lengths.max()) for lengths in sides]
+        tokens = [int(lengths.sum(dtype="int64")) for lengths in sides]
+        rows = config.tokens_per_batch // min(max(*longest, _SHORTEST_ROW), config.tokens_per_batch)
+        # The side of fewer tokens has shorter rows, so that both are full.
+        length = config.tokens_per_batch // rows
+        places = [max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True)]
+        self.shapes = [Shape(rows, *places)]
+        self._packing = Packing(*sides, places)
+        self.steps_each = [-(-self._packing.num_rows // rows)]
 
     def _order(self, generator):
         return self._packing.order(generator)
 
     def _laid_out(self, order, number):
-        pairs, segments = self._packing.pairs_of(order, number * self._rows, (number + 1) * self._rows)
-        shape = self.filled(self._rows), self._length
-        source, target = (laid_out(side, pairs, segments, shape) for side in (self.source, self.target))
+        (shape,) = self.shapes
+        pairs, segments = self._packing.pairs_of(order, number * shape.rows, (number + 1) * shape.rows)
+        source, target = self._in_rows(pairs, segments, shape)
         inputs = {"source": source.ids, "target": target.shifted()}
         return inputs | {"source_segments": source.segments, "target_segments": target.segments}, target.ids
 

@@ -1,34 +1,18 @@
 """The few lengths that batches of about one length are padded to."""
 
-import dataclasses
-
 import numpy as np
 
 
-@dataclasses.dataclass(frozen=True)
-class Buckets:
-    """The shapes of the batches: `rows[i]` pairs of at most `lengths[i]` subwords a side."""
+def bucket_lengths(histogram: np.ndarray, num_buckets: int) -> list[int]:
+    """The lengths that pad a corpus least, found by dynamic programming.
 
-    lengths: tuple[int, ...]
-    rows: tuple[int, ...]
+    Args:
+        histogram: pairs by length, `(longest + 1,)`.
+        num_buckets: how many lengths at most.
 
-    @classmethod
-    def fit(cls, histogram: np.ndarray, num_buckets: int, tokens_per_batch: int):
-        """The lengths that pad a corpus least, found by dynamic programming.
-
-        Args:
-            histogram: pairs by length, `(longest + 1,)`.
-            num_buckets: how many lengths at most.
-            tokens_per_batch: rows x length of a batch at most; a batch has at least a row.
-
-        Returns:
-            `Buckets`.
-        """
-        lengths = _least_padding(histogram, num_buckets)
-        return cls(lengths, tuple(max(tokens_per_batch // length, 1) for length in lengths))
-
-
-def _least_padding(histogram, num_buckets):
+    Returns:
+        The lengths, rising.
+    """
     present = np.flatnonzero(histogram)
     below = np.concatenate([[0], np.cumsum(histogram[present])])
     # cost[j]: padded size of the pairs up to present[j - 1], with the buckets so far; cut[k][j]: where the last begins.
@@ -46,4 +30,4 @@ def _least_padding(histogram, num_buckets):
             break
         lengths.append(int(present[end - 1]))
         end = int(cut[end])
-    return tuple(reversed(lengths))
+    return lengths[::-1]

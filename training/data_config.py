@@ -58,7 +58,8 @@ class BatchConfig:
     """What is put into a training batch.
 
     Args:
-        tokens_per_batch: size of a training batch in subwords a side, padding counted, on all devices together.
+        tokens_per_batch: size of a training batch in subwords of the longer side, padding counted, on all devices
+            together.
         num_buckets: put one pair in each row, and pad batches to this many lengths; each is one shape to compile.
             Default: packed, several pairs in each row, in batches of one shape with hardly any padding.
 

@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from keras_transformer.training.batches import Shape
+
 #: Tera-operations a second of dense products, by a part of a GPU's name, in float32 (of those of Nvidia's Ampere and
 #: later as TensorFloat-32, which XLA uses there) and in half precision. Makers' data sheets.
 _PEAKS = {
@@ -20,24 +22,28 @@ _PEAKS = {
 }
 
 
-def operations_of_batch(config, rows: int, length: int) -> int:
+def operations_of_batch(config, shape: Shape) -> int:
     """Multiplications and additions of the products of a training step: forward, and twice as many backward.
 
     Args:
         config: a `TransformerConfig`.
-        rows: of the batch.
-        length: places of a row, a side.
+        shape: of the batch.
 
     Reference:
-        Kaplan et al. 2020, "Scaling Laws for Neural Language Models", §2.1; here attention to `length` places and
+        Kaplan et al. 2020, "Scaling Laws for Neural Language Models", §2.1; here attention to all places of a row and
         both stacks are counted.
     """
+    rows, source, target = shape
     d_k, d_v = config.head_dims
     heads = config.num_heads * (d_k + d_v)
-    attention = 2 * config.d_model * heads + length * heads  # Four projections; scores and sums.
+
+    def attention(query, value):
+        return (query + value) * config.d_model * heads + query * value * heads  # Four projections; scores and sums.
+
     feed_forward = 2 * config.d_model * config.d_ff
-    layers = config.num_layers * (3 * attention + 2 * feed_forward)  # Encoder and decoder, at each place.
-    return 6 * rows * length * (layers + config.d_model * config.vocab_size)
+    encoder = attention(source, source) + source * feed_forward
+    decoder = attention(target, target) + attention(target, source) + target * feed_forward
+    return 6 * rows * (config.num_layers * (encoder + decoder) + target * config.d_model * config.vocab_size)
 
 
 def peak_of(kind: str, precision: str) -> float | None:
@@ -77,8 +83,8 @@ def work_of(batches, config, precision: str, devices) -> Work:
         precision: dtype policy of the training.
         devices: `Devices`.
     """
-    whole = zip(batches.steps_each, *(batches.shapes[name] for name in ("rows", "lengths")), strict=True)
-    operations = sum(steps * operations_of_batch(config, rows, length) for steps, rows, length in whole)
+    each = zip(batches.steps_each, batches.shapes, strict=True)
+    operations = sum(steps * operations_of_batch(config, shape) for steps, shape in each)
     peak = peak_of(devices.kind, precision)
     return Work(
         batches.tokens / batches.steps,

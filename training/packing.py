@@ -20,7 +20,7 @@ class Order(NamedTuple):
 
 
 class Packing:
-    """Pairs in rows of `length` places a side, several in each, so that few places stay empty.
+    """Pairs in rows of so many places for each side, several in each, so that few places stay empty.
 
     Which lengths go together is settled once. In each epoch pairs of the same two lengths (in long rows, of about the
     same) change places, and the rows their order: so every epoch has other neighbours, each pair once, and the same
@@ -29,7 +29,7 @@ class Packing:
     Args:
         source: int `(pairs,)`: lengths of one side.
         target: int `(pairs,)`: lengths of the other.
-        length: places of a row.
+        places: of a row, for source and target.
 
     Attributes:
         num_rows: rows that take up all pairs.
@@ -38,17 +38,20 @@ class Packing:
         ValueError: if a sentence is longer than a row.
     """
 
-    def __init__(self, source: np.ndarray, target: np.ndarray, length: int):
-        longest = max(source.max(), target.max())
-        if longest > length:
-            raise ValueError(f"`length` must be at least that of the longest sentence, {longest}. Received: {length}")
-        unit = -(-length // _MOST_UNITS)
-        size = length // unit
-        source, target = (np.minimum(-(-side.astype("int64") // unit), size) for side in (source, target))
-        numbers = source * (size + 1) + target
+    def __init__(self, source: np.ndarray, target: np.ndarray, places: tuple[int, int]):
+        longest = int(source.max()), int(target.max())
+        if longest[0] > places[0] or longest[1] > places[1]:
+            raise ValueError(f"`places` must hold the longest sentences, {longest}. Received: {places}")
+        unit = -(-max(places) // _MOST_UNITS)
+        sizes = [max(side // unit, 1) for side in places]
+        source, target = (
+            np.minimum(-(-lengths.astype("int64") // unit), size)
+            for lengths, size in zip((source, target), sizes, strict=True)
+        )
+        numbers = source * (sizes[1] + 1) + target
         classes, class_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         self._class_of_pair = class_of_pair.astype(np.min_scalar_type(len(classes)))
-        patterns = list(_patterns(np.stack(np.divmod(classes, size + 1), axis=1), counts, size))
+        patterns = list(_patterns(np.stack(np.divmod(classes, sizes[1] + 1)), counts, sizes))
         # Of the pairs' places, row by row: the class of each; where each row's begin, and where the last one's end.
         class_of_place = np.concatenate([np.tile(pattern, count) for pattern, count in patterns])
         self._places_by_class = np.argsort(class_of_place, kind="stable").astype("int32")
@@ -86,27 +89,30 @@ class Packing:
         return order.pair_of_place[ranges(self._bounds[rows], sizes)], ranges(np.ones_like(sizes), sizes)
 
 
-def _patterns(lengths, counts, row_length) -> Iterator[tuple[np.ndarray, int]]:
+def _patterns(lengths, counts, sizes) -> Iterator[tuple[np.ndarray, int]]:
     """The rows that take up all pairs: indices of the classes in a row, and how many rows are like this.
 
-    A row takes, as long as one fits, the pair whose two lengths lie best along the two lengths that are free: the
-    longest first, and what keeps the sides even.
+    A row takes, as long as one fits, the pair whose two lengths lie best along the two lengths that are free, all
+    measured by the row's: the longest first, and what keeps the sides even.
 
     Args:
-        lengths: `(classes, 2)` of source and target.
+        lengths: `(2, classes)` of source and target.
         counts: `(classes,)`: pairs of these lengths.
-        row_length: places of a row, a side.
+        sizes: the lengths of a row.
 
     Yields:
         Pairs of int `(pairs of the row,)` and a number of rows.
     """
-    source, target = np.ascontiguousarray(lengths.T)
+    source, target = lengths
+    # Squares the other way round, so that all numbers stay whole.
+    source_weight, target_weight = sizes[1] ** 2, sizes[0] ** 2
     remaining = np.flatnonzero(counts)
     while remaining.size:
         row, left, fitting = [], counts.copy(), remaining
-        free_source = free_target = row_length
+        free_source, free_target = sizes
         while fitting.size:
-            best = fitting[(source[fitting] * free_source + target[fitting] * free_target).argmax()]
+            along = source[fitting] * (free_source * source_weight) + target[fitting] * (free_target * target_weight)
+            best = fitting[along.argmax()]
             row.append(best)
             left[best] -= 1
             free_source -= source[best]

@@ -62,7 +62,10 @@ def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
         if devices.is_chief:
             _describe(tokens, run, devices.count)
         learning_rate(config.recipe, built.d_model, run.total)
-        state = {"tokens_sha256": tokens.record()["sha256"], "batches": run.batches.shapes}
+        state = {
+            "tokens_sha256": tokens.record()["sha256"],
+            "batches": [shape._asdict() for shape in run.batches.shapes],
+        }
         if resuming and state != {name: directory.record().get(name) for name in state}:
             raise ModelDirectoryError(f"{directory.path} holds an unfinished run that was begun with other tokens")
         models = tokens.tokenizer_models()
@@ -120,20 +123,21 @@ def _run_on(config, tokens, built, devices) -> Run:
 
 
 def _describe(tokens, run, replicas):
-    def shape(batches, length, rows):
-        filled = batches.filled(rows)
-        return f"{rows} x {length}" + (f", filled up to {filled} rows" if filled > rows else "")
+    def size(batches, shape):
+        filled = batches.filled(shape).rows
+        more = f", filled up to {filled} rows" if filled > shape.rows else ""
+        return f"{shape.rows} x ({shape.source} + {shape.target}){more}"
 
-    def shapes(batches):
-        return ", ".join(shape(batches, *sizes) for sizes in zip(*batches.shapes.values(), strict=True))
+    def sizes(batches):
+        return ", ".join(size(batches, shape) for shape in batches.shapes)
 
     plural = "s" if replicas > 1 else ""
     passes = f", each in {run.parts} passes on {replicas} device{plural}" if run.parts > 1 else ""
     print(
         f"training: {tokens.statistics('train')}",
         f"validation: {tokens.statistics('validation')}",
-        f"batches: {shapes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
-        f"batches of the validation: {shapes(run.validation)}",
+        f"batches: {sizes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
+        f"batches of the validation: {sizes(run.validation)}",
         f"a step on average: {run.work.tokens:,.0f} target tokens, {run.work.operations / 1e9:,.1f} billion operations",
         sep="\n",
         file=sys.stderr,

@@ -55,7 +55,7 @@ for parts in numbers_of_parts:
     moved = max(float(abs(a - b).max()) for a, b in zip(initial, model.get_weights()))
     losses = history["loss"] + history["val_loss"]
     norm = model.optimizer.gradient_norm
-    rows = batches.shapes["rows"]
+    rows = [shape.rows for shape in batches.shapes]
     print(json.dumps({"steps": batches.steps, "rows": rows, "losses": losses, "moved": moved, "norm": norm}))
 """
 

@@ -78,7 +78,7 @@ def test_two_workers_are_one(start, tmp_path, arguments):
         assert f"worker {left} has lost another worker" in log(left) and "Traceback" not in log(left)
     assert len(checkpoints()) >= 2
     assert [process.wait(TIMEOUT) for process in start()] == [0, 0], log(0) + log(1)
-    assert re.search(r"batches: 6 x \d+, filled up to 8 rows, each in 2 passes on 2 devices;", log(0))
+    assert re.search(r"batches: 6 x \(\d+ \+ \d+\), filled up to 8 rows, each in 2 passes on 2 devices;", log(0))
     assert main(arguments(tmp_path / "one", **OPTIONS)) == 0
     one, two = (load_model(tmp_path / name / "model.keras").get_weights() for name in ("one", "two"))
     for ours, theirs in zip(two, one, strict=True):

@@ -1,9 +1,10 @@
+import collections
 import itertools
 
 import numpy as np
 import pytest
 
-from keras_transformer.training.batches import BucketedBatches, PackedBatches, make_batches
+from keras_transformer.training.batches import BucketedBatches, PackedBatches, Shape, make_batches
 from keras_transformer.training.data_config import BatchConfig
 
 CONFIG = BatchConfig(tokens_per_batch=128, num_buckets=3)
@@ -95,14 +96,16 @@ def test_padding_is_the_share_of_empty_places(sides_of, random_lengths, make):
 
 
 def test_the_shapes_are_those_that_come(batches):
-    shapes = {
-        (-(-rows // 3) * 3, length)
-        for length, rows in zip(batches.shapes["lengths"], batches.shapes["rows"], strict=True)
-    }
-    found = first(batches, batches.steps)
-    assert {x.shape for inputs, *rest in found for x in (*inputs.values(), *rest)} == shapes
-    assert batches.static_shape == (*shapes, (None, None))[len(shapes) > 1 and -1]
-    assert all(tuple(inputs) == batches.inputs for inputs, *_ in found)
+    found = collections.Counter()
+    for inputs, *rest in first(batches, batches.steps):
+        assert tuple(inputs) == batches.inputs
+        (source,) = {ids.shape for name, ids in inputs.items() if name.startswith("source")}
+        (target,) = {x.shape for x in (*rest, *(ids for name, ids in inputs.items() if name.startswith("target")))}
+        assert source[0] == target[0]
+        found[Shape(*source, target[1])] += 1
+    whole = [shape._replace(rows=-(-shape.rows // 3) * 3) for shape in batches.shapes]
+    assert found == dict(zip(whole, batches.steps_each, strict=True))
+    assert [batches.filled(shape) for shape in batches.shapes] == whole
 
 
 @pytest.mark.parametrize("num_buckets", [None, 3])
@@ -112,12 +115,26 @@ def test_the_longest_sentence_needs_room(sides_of, num_buckets):
 
 
 def test_packed_rows_are_long_enough_to_be_full(sides_of):
-    assert PackedBatches(*sides_of(50 * [(4, 4)]), CONFIG).shapes == {"lengths": [64], "rows": [2]}
+    assert PackedBatches(*sides_of(50 * [(4, 4)]), CONFIG).shapes == [(2, 64, 64)]
 
 
 def test_packed_rows_use_the_whole_batch(sides_of):
     config = BatchConfig(tokens_per_batch=401)
-    assert PackedBatches(*sides_of(9 * [(130, 4)]), config).shapes == {"lengths": [133], "rows": [3]}
+    assert PackedBatches(*sides_of(9 * [(130, 130)]), config).shapes == [(3, 133, 133)]
+
+
+@pytest.mark.parametrize("flip", [1, -1])
+def test_the_side_of_fewer_tokens_has_shorter_packed_rows(sides_of, random_lengths, flip):
+    sides = sides_of(np.tile(random_lengths // (1, 3) + 1, (4, 1)))
+    batches = PackedBatches(*sides[::flip], CONFIG)
+    (shape,) = batches.shapes
+    share = sides[1].lengths.sum() / sides[0].lengths.sum()
+    assert shape == (2, *(64, -(-64 * share // 1))[::flip]) and share < 0.5
+    assert batches.padding < 0.1
+
+
+def test_the_longest_sentence_has_room_in_packed_rows(sides_of):
+    assert PackedBatches(*sides_of([*(40 * [(8, 2)]), (2, 60)]), CONFIG).shapes == [(2, 64, 60)]
 
 
 @pytest.mark.parametrize(("num_buckets", "kind"), [(None, PackedBatches), (1, BucketedBatches), (3, BucketedBatches)])
@@ -128,9 +145,17 @@ def test_batches_are_packed_unless_there_are_buckets(sides_of, num_buckets, kind
 
 
 def test_every_batch_has_the_least_of_the_lengths(bucketed):
+    lengths = [max(shape.source, shape.target) for shape in bucketed.shapes]
     for inputs, labels, _ in first(bucketed, bucketed.steps):
-        longest = max((inputs["source"] != 0).sum(1).max(), (labels != 0).sum(1).max())
-        assert min(length for length in bucketed.shapes["lengths"] if length >= longest) == labels.shape[1]
+        sides = inputs["source"], labels
+        longest = max((ids != 0).sum(1).max() for ids in sides)
+        assert min(length for length in lengths if length >= longest) == max(ids.shape[1] for ids in sides)
+
+
+def test_buckets_fill_the_batch_on_the_longer_side(sides_of):
+    pairs = 30 * [(2, 1), (4, 2), (9, 3), (8, 4)]
+    batches = BucketedBatches(*sides_of(pairs), BatchConfig(tokens_per_batch=60, num_buckets=2))
+    assert batches.shapes == [(15, 4, 2), (6, 9, 4)]
 
 
 def test_the_buckets_are_mixed(sides_of):
@@ -147,7 +172,7 @@ def test_the_last_batch_of_a_bucket_is_filled_with_rows_of_no_weight(bucketed):
         filled += empty.any()
         assert not inputs["source"][empty].any() and not inputs["target"][empty].any()
         assert not labels[empty].any() and not weights[empty].any()
-    assert 0 < filled <= len(bucketed.shapes["lengths"])
+    assert 0 < filled <= len(bucketed.shapes)
 
 
 @pytest.mark.parametrize("make", [PackedBatches, BucketedBatches])

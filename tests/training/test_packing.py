@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ def packed(sides_of, random_lengths):
 
 @pytest.fixture(scope="module")
 def packing(random_lengths):
-    return Packing(*random_lengths.T, length=21)
+    return Packing(*random_lengths.T, places=(21, 21))
 
 
 def rows_of(packing, seed):
@@ -32,7 +34,7 @@ def test_an_epoch_holds_every_pair_once_and_whole(packed, random_lengths, seed, 
             inputs, labels, _ = packed.validation_batch(number)
         else:
             inputs, labels, _ = packed.training_batch(seed, epoch * packed.steps + number)
-        assert {x.shape for x in (*inputs.values(), labels)} == {(ROWS, LENGTH)}
+        assert all(len(x) == ROWS for x in (*inputs.values(), labels))
         for row in range(ROWS):
             for segment in range(1, inputs["source_segments"][row].max() + 1):
                 source, target, label = (
@@ -77,13 +79,25 @@ def test_little_is_left_empty(packing, random_lengths):
 
 def test_lengths_that_fill_rows_exactly_leave_nothing_empty():
     lengths = 30 * [(5, 2)] + 30 * [(2, 5)] + 10 * [(7, 7)]
-    assert Packing(*np.array(lengths).T, length=7).num_rows == 40
+    assert Packing(*np.array(lengths).T, places=(7, 7)).num_rows == 40
+
+
+@pytest.mark.parametrize("flip", [1, -1])
+def test_rows_of_two_lengths_are_filled_on_both_sides(random_lengths, flip):
+    lengths = (random_lengths // (1, 3) + 1)[:, ::flip]
+    places = tuple(int(-(-63 * tokens // lengths.sum(axis=0).max())) for tokens in lengths.sum(axis=0))
+    packing = Packing(*lengths.T, places)
+    rows = rows_of(packing, 1)
+    assert sorted(pair for row in rows for pair in row) == list(range(len(lengths)))
+    assert all((lengths[row].sum(axis=0) <= places).all() for row in rows)
+    assert max(places) == 63 and min(places) < 30
+    assert packing.num_rows <= 1.1 * (lengths.sum(axis=0) / places).max()
 
 
 def test_long_rows_are_planned_in_units_of_several_places():
     lengths = np.random.default_rng(2).lognormal(4, 1, (3000, 2)).clip(1, 1023).astype("int64")
     lengths[:2] = (1023, 1), (5, 1023)
-    packing = Packing(*lengths.T, length=1023)
+    packing = Packing(*lengths.T, places=(1023, 1023))
     rows = rows_of(packing, 1)
     assert sorted(pair for row in rows for pair in row) == list(range(3000))
     assert all((lengths[row].sum(axis=0) <= 1023).all() for row in rows)
@@ -91,7 +105,7 @@ def test_long_rows_are_planned_in_units_of_several_places():
 
 
 def test_epochs_differ_in_the_neighbours_and_in_the_order(random_lengths):
-    packing = Packing(*np.tile(random_lengths, (8, 1)).T, length=21)
+    packing = Packing(*np.tile(random_lengths, (8, 1)).T, places=(21, 21))
     one, other = (rows_of(packing, (1, epoch)) for epoch in (0, 1))
     assert sorted(map(len, one)) == sorted(map(len, other))
     assert [len(row) for row in one] != [len(row) for row in other]
@@ -105,6 +119,8 @@ def test_the_seed_decides(packing):
     assert orders[3] == orders[4]
 
 
-def test_a_sentence_longer_than_a_row_is_refused():
-    with pytest.raises(ValueError, match="`length` must be at least that of the longest sentence, 9. Received: 8"):
-        Packing(np.array([2, 3]), np.array([9, 3]), length=8)
+@pytest.mark.parametrize("flip", [1, -1])
+def test_a_sentence_longer_than_a_row_is_refused(flip):
+    sides, places = (np.array([2, 3]), np.array([9, 3])), (3, 8)[::flip]
+    with pytest.raises(ValueError, match=re.escape("`places` must hold the longest sentences, ")):
+        Packing(*sides[::flip], places)

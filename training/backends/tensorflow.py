@@ -123,9 +123,13 @@ def _make_logical_cpus(count):
 
 
 def signature(batches: Batches):
-    """The shapes and types of batches."""
-    ids = tf.TensorSpec(batches.static_shape, tf.int32)
-    return dict.fromkeys(batches.inputs, ids), ids, tf.TensorSpec(batches.static_shape, tf.float32)
+    """The shapes and types of batches; sizes that differ from batch to batch are `None`."""
+    rows, source, target = (
+        sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*map(batches.filled, batches.shapes), strict=True)
+    )
+    shapes = {"source": (rows, source), "target": (rows, target)}
+    inputs = {name: tf.TensorSpec(shapes[name.split("_")[0]], tf.int32) for name in batches.inputs}
+    return inputs, tf.TensorSpec(shapes["target"], tf.int32), tf.TensorSpec(shapes["target"], tf.float32)
 
 
 def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int | None = None) -> tf.data.Dataset:

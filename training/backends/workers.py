@@ -86,10 +86,12 @@ class Workers(TensorFlowDevices):
             batch, replica = divmod(number, local)
             return tf.nest.map_structure(lambda x: np.split(x, self.count)[self.worker * local + replica], whole(batch))
 
-        rows, length = batches.static_shape
-        shape = (rows and rows // self.count, length)
-        spec = tf.nest.map_structure(lambda whole: tf.TensorSpec(shape, whole.dtype), signature(batches))
-        return self.strategy.distribute_datasets_from_function(lambda context: dataset(share, spec))
+        def spec(whole):
+            rows, length = whole.shape
+            return tf.TensorSpec((rows and rows // self.count, length), whole.dtype)
+
+        specs = tf.nest.map_structure(spec, signature(batches))
+        return self.strategy.distribute_datasets_from_function(lambda context: dataset(share, specs))
 
     def _on_all(self, step):
         """The logs of a step are the means of the replicas'."""
