@@ -29,7 +29,6 @@ RECIPE = [
     "--tokenizer.sample_size=5000",
     "--model.preset=tiny",
     "--tokens_per_batch=2048",
-    "--num_buckets=2",
     "--recipe.epochs=3",
     "--recipe.warmup_steps=400",
     "--recipe.peak_learning_rate=0.002",
