@@ -132,12 +132,15 @@ def show(title, results, batches):
     real = {name: sum(np.count_nonzero(labels) for _, labels, _ in some) for name, some in batches.items()}
     slots = {name: sum(labels.size for _, labels, _ in some) for name, some in batches.items()}
     rates = {run: real[name] / median(answers, "seconds") for run, (name, answers) in results.items()}
-    torch = max((rate for run, rate in rates.items() if run.startswith("torch")), default=float("nan"))
-    keras = max((rate for run, rate in rates.items() if run.startswith("keras")), default=float("nan"))
+    makers = {"of best torch": "torch", "of best Keras": "keras"}
+    bests = {
+        heading: max(found)
+        for heading, maker in makers.items()
+        if (found := [rate for run, rate in rates.items() if run.startswith(maker)])
+    }
     headings = (
         "target tokens/s",
-        "of torch",
-        "of best Keras",
+        *bests,
         "s a step",
         "padding",
         "shapes",
@@ -152,8 +155,7 @@ def show(title, results, batches):
         table.add_row(
             run,
             f"{rates[run]:,.0f}",
-            f"{rates[run] / torch:.2f}",
-            f"{rates[run] / keras:.2f}",
+            *(f"{rates[run] / best:.2f}" for best in bests.values()),
             f"{median(answers, 'seconds') / len(batches[name]):.3f}",
             f"{1 - real[name] / slots[name]:.0%}",
             f"{len({labels.shape for _, labels, _ in batches[name]})}",

@@ -89,6 +89,6 @@ def test_training(toy_files):
     ways = [f"this package, XLA, {how}" for how in ("packed", "buckets", "plain")]
     assert names[:2] == ["this package, XLA", "this package, no XLA"] and [n for n in names if n in ways] == ways
     assert all(float(row[1].replace(",", "")) > 0 for row in table)
-    shapes, padding = ({row[0]: int(row[i].rstrip("%")) for row in table} for i in (6, 5))
+    shapes, padding = ({row[0]: int(row[i].rstrip("%")) for row in table} for i in (-4, -5))
     assert [shapes[way] for way in ways] == [1, 2, 1]
     assert padding[ways[0]] < padding[ways[2]] and padding["this package, XLA"] == 0
