@@ -48,7 +48,7 @@ def parsed():
     parser.add_argument("--passes", type=int, default=5, help="passes, of which the median counts")
     parser.add_argument("--source", help="text of the second table, one sentence a line; default: number words")
     parser.add_argument("--target", help="its translation")
-    parser.add_argument("--tokens_per_batch", type=int, default=2048, help="of the second table, a side")
+    parser.add_argument("--tokens_per_batch", type=int, default=2048, help="of the second table, on the longer side")
     parser.add_argument("--vocab_size", type=int, help="of the text; default: 8000, of number words 480")
     options = parser.parse_args()
     if bool(options.source) != bool(options.target):
@@ -158,7 +158,7 @@ def show(title, results, batches):
             *(f"{rates[run] / best:.2f}" for best in bests.values()),
             f"{median(answers, 'seconds') / len(batches[name]):.3f}",
             f"{1 - real[name] / slots[name]:.0%}",
-            f"{len({labels.shape for _, labels, _ in batches[name]})}",
+            f"{len({(inputs['source'].shape, labels.shape) for inputs, labels, _ in batches[name]})}",
             *(f"{answers[-1][what]:,.{digits}f}" for what, digits in (("start", 0), ("memory", 0), ("loss", 2))),
         )
     Console(width=150).print(table)

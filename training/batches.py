@@ -12,7 +12,7 @@ from keras_transformer.training.buckets import bucket_lengths
 from keras_transformer.training.packing import Packing
 from keras_transformer.training.rows import TokenSide, laid_out
 
-#: Rows of several pairs are at least so long: shorter ones would leave more places empty.
+#: Rows of several pairs are at least so long on the longer side: shorter ones would leave more places empty.
 _SHORTEST_ROW = 64
 
 #: The inputs by their names, the labels and the sample weights: `(rows, source)` or `(rows, target)`.
@@ -20,7 +20,7 @@ Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
 class Shape(NamedTuple):
-    """Rows of a batch, without those that fill it up, and the places of a row on each side."""
+    """Rows of a batch, and their lengths on each side."""
 
     rows: int
     source: int
@@ -39,7 +39,7 @@ class Batches(abc.ABC):
 
     Attributes:
         inputs: names of the inputs; each begins with that of its side.
-        shapes: the `Shape`s of the batches.
+        shapes: the `Shape`s of the batches, without the rows that fill them up.
         steps_each: batches of each shape in a pass over the pairs.
         steps: batches of a pass.
         tokens: real target tokens of a pass.
@@ -109,10 +109,10 @@ class Batches(abc.ABC):
         return self._order(None)
 
     def _in_rows(self, pairs, segments, shape):
-        rows, *places = self.filled(shape)
+        rows, *lengths = self.filled(shape)
         return (
             laid_out(side, pairs, segments, (rows, length))
-            for side, length in zip((self.source, self.target), places, strict=True)
+            for side, length in zip((self.source, self.target), lengths, strict=True)
         )
 
     def _order_of_epoch(self, seed, epoch):
@@ -124,7 +124,14 @@ class Batches(abc.ABC):
         return order
 
     def filled(self, shape: Shape) -> Shape:
-        """A shape with the rows that fill its batches up."""
+        """What is computed.
+
+        Args:
+            shape: one of `shapes`.
+
+        Returns:
+            The `Shape` with the rows that fill its batches up.
+        """
         return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
 
 
@@ -183,11 +190,11 @@ class PackedBatches(Batches):
         longest = [int(lengths.max()) for lengths in sides]
         tokens = [int(lengths.sum(dtype="int64")) for lengths in sides]
         rows = config.tokens_per_batch // min(max(*longest, _SHORTEST_ROW), config.tokens_per_batch)
-        # The side of fewer tokens has shorter rows, so that both are full.
+        # The side of fewer tokens has rows that are shorter in proportion, as far as its longest sentence lets them.
         length = config.tokens_per_batch // rows
-        places = [max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True)]
-        self.shapes = [Shape(rows, *places)]
-        self._packing = Packing(*sides, places)
+        lengths = tuple(max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
+        self.shapes = [Shape(rows, *lengths)]
+        self._packing = Packing(*sides, lengths)
         self.steps_each = [-(-self._packing.num_rows // rows)]
 
     def _order(self, generator):

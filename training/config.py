@@ -151,7 +151,7 @@ class TrainConfig(BatchConfig, DataConfig):
         init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
             that directory's, and `model` and `tokenizer` are not to be given.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
-        tokens_per_device: subwords a side that a device takes at once, a row more or less; what is beyond
+        tokens_per_device: subwords of the longer side that a device takes at once, a row more or less; what is beyond
             it of a batch is done in several passes before the weights are updated. It changes the memory that is
             needed and not the result but for rounding and dropout. Default: all at once.
         tokenizer: the subwords.

@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_transformer.training.rows import ranges
 
-#: Rows are planned in so many units at most, and lengths rounded up to whole ones: the time it takes grows with the
-#: square of the number of different pairs of lengths.
+#: Each side of a row is planned in so many units at most, and lengths rounded up to whole ones: the time it takes grows
+#: with the square of the number of different pairs of lengths.
 _MOST_UNITS = 256
 
 
@@ -20,7 +20,7 @@ class Order(NamedTuple):
 
 
 class Packing:
-    """Pairs in rows of so many places for each side, several in each, so that few places stay empty.
+    """Pairs in rows that have a length for each side, several in each row, so that few places stay empty.
 
     Which lengths go together is settled once. In each epoch pairs of the same two lengths (in long rows, of about the
     same) change places, and the rows their order: so every epoch has other neighbours, each pair once, and the same
@@ -29,7 +29,7 @@ class Packing:
     Args:
         source: int `(pairs,)`: lengths of one side.
         target: int `(pairs,)`: lengths of the other.
-        places: of a row, for source and target.
+        lengths: of a row, for source and target.
 
     Attributes:
         num_rows: rows that take up all pairs.
@@ -38,20 +38,17 @@ class Packing:
         ValueError: if a sentence is longer than a row.
     """
 
-    def __init__(self, source: np.ndarray, target: np.ndarray, places: tuple[int, int]):
+    def __init__(self, source: np.ndarray, target: np.ndarray, lengths: tuple[int, int]):
         longest = int(source.max()), int(target.max())
-        if longest[0] > places[0] or longest[1] > places[1]:
-            raise ValueError(f"`places` must hold the longest sentences, {longest}. Received: {places}")
-        unit = -(-max(places) // _MOST_UNITS)
-        sizes = [max(side // unit, 1) for side in places]
-        source, target = (
-            np.minimum(-(-lengths.astype("int64") // unit), size)
-            for lengths, size in zip((source, target), sizes, strict=True)
-        )
-        numbers = source * (sizes[1] + 1) + target
+        if longest[0] > lengths[0] or longest[1] > lengths[1]:
+            raise ValueError(
+                f"`lengths` must be at least those of the longest sentences, {longest}. Received: {lengths}"
+            )
+        (source, source_units), (target, target_units) = map(_in_units, (source, target), lengths)
+        numbers = source * (target_units + 1) + target
         classes, class_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         self._class_of_pair = class_of_pair.astype(np.min_scalar_type(len(classes)))
-        patterns = list(_patterns(np.stack(np.divmod(classes, sizes[1] + 1)), counts, sizes))
+        patterns = list(_patterns(*np.divmod(classes, target_units + 1), counts, source_units, target_units))
         # Of the pairs' places, row by row: the class of each; where each row's begin, and where the last one's end.
         class_of_place = np.concatenate([np.tile(pattern, count) for pattern, count in patterns])
         self._places_by_class = np.argsort(class_of_place, kind="stable").astype("int32")
@@ -89,30 +86,34 @@ class Packing:
         return order.pair_of_place[ranges(self._bounds[rows], sizes)], ranges(np.ones_like(sizes), sizes)
 
 
-def _patterns(lengths, counts, sizes) -> Iterator[tuple[np.ndarray, int]]:
+def _in_units(lengths, row_length) -> tuple[np.ndarray, int]:
+    """The lengths of sentences and that of a row, in units of so many places."""
+    unit = -(-row_length // _MOST_UNITS)
+    return np.minimum(-(-lengths.astype("int64") // unit), row_length // unit), row_length // unit
+
+
+def _patterns(source, target, counts, source_length, target_length) -> Iterator[tuple[np.ndarray, int]]:
     """The rows that take up all pairs: indices of the classes in a row, and how many rows are like this.
 
-    A row takes, as long as one fits, the pair whose two lengths lie best along the two lengths that are free, all
-    measured by the row's: the longest first, and what keeps the sides even.
+    A row takes, as long as one fits, the pair whose two lengths lie best along the two lengths that are free: the
+    longest first, and what keeps the sides even.
 
     Args:
-        lengths: `(2, classes)` of source and target.
+        source: `(classes,)`: lengths of one side.
+        target: `(classes,)`: lengths of the other.
         counts: `(classes,)`: pairs of these lengths.
-        sizes: the lengths of a row.
+        source_length: of a row.
+        target_length: of a row.
 
     Yields:
         Pairs of int `(pairs of the row,)` and a number of rows.
     """
-    source, target = lengths
-    # Squares the other way round, so that all numbers stay whole.
-    source_weight, target_weight = sizes[1] ** 2, sizes[0] ** 2
     remaining = np.flatnonzero(counts)
     while remaining.size:
         row, left, fitting = [], counts.copy(), remaining
-        free_source, free_target = sizes
+        free_source, free_target = source_length, target_length
         while fitting.size:
-            along = source[fitting] * (free_source * source_weight) + target[fitting] * (free_target * target_weight)
-            best = fitting[along.argmax()]
+            best = fitting[(source[fitting] * free_source + target[fitting] * free_target).argmax()]
             row.append(best)
             left[best] -= 1
             free_source -= source[best]

@@ -67,7 +67,9 @@ def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
             "batches": [shape._asdict() for shape in run.batches.shapes],
         }
         if resuming and state != {name: directory.record().get(name) for name in state}:
-            raise ModelDirectoryError(f"{directory.path} holds an unfinished run that was begun with other tokens")
+            raise ModelDirectoryError(
+                f"{directory.path} holds an unfinished run that was begun with other tokens or batches"
+            )
         models = tokens.tokenizer_models()
     if not resuming:
         directory.clear()

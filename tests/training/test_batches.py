@@ -106,6 +106,7 @@ def test_the_shapes_are_those_that_come(batches):
     whole = [shape._replace(rows=-(-shape.rows // 3) * 3) for shape in batches.shapes]
     assert found == dict(zip(whole, batches.steps_each, strict=True))
     assert [batches.filled(shape) for shape in batches.shapes] == whole
+    assert all(shape.rows * max(shape[1:]) <= 128 for shape in batches.shapes)
 
 
 @pytest.mark.parametrize("num_buckets", [None, 3])
@@ -118,9 +119,11 @@ def test_packed_rows_are_long_enough_to_be_full(sides_of):
     assert PackedBatches(*sides_of(50 * [(4, 4)]), CONFIG).shapes == [(2, 64, 64)]
 
 
-def test_packed_rows_use_the_whole_batch(sides_of):
-    config = BatchConfig(tokens_per_batch=401)
-    assert PackedBatches(*sides_of(9 * [(130, 130)]), config).shapes == [(3, 133, 133)]
+@pytest.mark.parametrize(
+    ("pair", "shape"), [((130, 130), (3, 133, 133)), ((130, 4), (3, 133, 5)), ((4, 130), (3, 5, 133))]
+)
+def test_packed_rows_use_the_whole_batch(sides_of, pair, shape):
+    assert PackedBatches(*sides_of(9 * [pair]), BatchConfig(tokens_per_batch=401)).shapes == [shape]
 
 
 @pytest.mark.parametrize("flip", [1, -1])

@@ -51,5 +51,5 @@ def test_work_of_padded_batches():
         kind, count = "NVIDIA A100-SXM4-80GB", 2
 
     work = work_of(Batches, CONFIG, "float32", Devices)
-    operations = (operations_of_batch(CONFIG, (40, 5, 4)) + 3 * operations_of_batch(CONFIG, (20, 10, 9))) / 4
-    assert work == (150.0, 0.25, operations, 312e12)
+    one, other = (operations_of_batch(CONFIG, shape) for shape in Batches.shapes)
+    assert work == (150.0, 0.25, (one + 3 * other) / 4, 312e12)

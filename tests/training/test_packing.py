@@ -17,7 +17,7 @@ def packed(sides_of, random_lengths):
 
 @pytest.fixture(scope="module")
 def packing(random_lengths):
-    return Packing(*random_lengths.T, places=(21, 21))
+    return Packing(*random_lengths.T, lengths=(21, 21))
 
 
 def rows_of(packing, seed):
@@ -79,7 +79,7 @@ def test_little_is_left_empty(packing, random_lengths):
 
 def test_lengths_that_fill_rows_exactly_leave_nothing_empty():
     lengths = 30 * [(5, 2)] + 30 * [(2, 5)] + 10 * [(7, 7)]
-    assert Packing(*np.array(lengths).T, places=(7, 7)).num_rows == 40
+    assert Packing(*np.array(lengths).T, lengths=(7, 7)).num_rows == 40
 
 
 @pytest.mark.parametrize("flip", [1, -1])
@@ -97,15 +97,23 @@ def test_rows_of_two_lengths_are_filled_on_both_sides(random_lengths, flip):
 def test_long_rows_are_planned_in_units_of_several_places():
     lengths = np.random.default_rng(2).lognormal(4, 1, (3000, 2)).clip(1, 1023).astype("int64")
     lengths[:2] = (1023, 1), (5, 1023)
-    packing = Packing(*lengths.T, places=(1023, 1023))
+    packing = Packing(*lengths.T, lengths=(1023, 1023))
     rows = rows_of(packing, 1)
     assert sorted(pair for row in rows for pair in row) == list(range(3000))
     assert all((lengths[row].sum(axis=0) <= 1023).all() for row in rows)
     assert packing.num_rows < 1.1 * lengths.sum(axis=0).max() / 1023
 
 
+@pytest.mark.parametrize("flip", [1, -1])
+def test_a_short_side_is_not_planned_in_the_units_of_the_long_one(flip):
+    lengths = np.random.default_rng(2).integers((8, 1), (65, 9), (5000, 2))
+    row = (1024, 128)
+    packing = Packing(*lengths.T[::flip], row[::flip])
+    assert packing.num_rows < 1.1 * (lengths.sum(axis=0) / row).max()
+
+
 def test_epochs_differ_in_the_neighbours_and_in_the_order(random_lengths):
-    packing = Packing(*np.tile(random_lengths, (8, 1)).T, places=(21, 21))
+    packing = Packing(*np.tile(random_lengths, (8, 1)).T, lengths=(21, 21))
     one, other = (rows_of(packing, (1, epoch)) for epoch in (0, 1))
     assert sorted(map(len, one)) == sorted(map(len, other))
     assert [len(row) for row in one] != [len(row) for row in other]
@@ -120,7 +128,9 @@ def test_the_seed_decides(packing):
 
 
 @pytest.mark.parametrize("flip", [1, -1])
-def test_a_sentence_longer_than_a_row_is_refused(flip):
-    sides, places = (np.array([2, 3]), np.array([9, 3])), (3, 8)[::flip]
-    with pytest.raises(ValueError, match=re.escape("`places` must hold the longest sentences, ")):
-        Packing(*sides[::flip], places)
+@pytest.mark.parametrize("lengths", [(3, 8), (9, 8)])
+def test_a_sentence_longer_than_a_row_is_refused(lengths, flip):
+    sides, lengths, longest = (x[::flip] for x in ((np.array([2, 3]), np.array([9, 3])), lengths, (3, 9)))
+    message = f"`lengths` must be at least those of the longest sentences, {longest}. Received: {lengths}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Packing(*sides, lengths)

@@ -86,11 +86,11 @@ class Workers(TensorFlowDevices):
             batch, replica = divmod(number, local)
             return tf.nest.map_structure(lambda x: np.split(x, self.count)[self.worker * local + replica], whole(batch))
 
-        def spec(whole):
-            rows, length = whole.shape
-            return tf.TensorSpec((rows and rows // self.count, length), whole.dtype)
+        def of_share(spec):
+            rows, length = spec.shape
+            return tf.TensorSpec((rows and rows // self.count, length), spec.dtype)
 
-        specs = tf.nest.map_structure(spec, signature(batches))
+        specs = tf.nest.map_structure(of_share, signature(batches))
         return self.strategy.distribute_datasets_from_function(lambda context: dataset(share, specs))
 
     def _on_all(self, step):

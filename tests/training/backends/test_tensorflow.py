@@ -3,7 +3,14 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from keras_transformer.training.backends.tensorflow import TensorFlowDevices, dataset, make_strategy  # noqa: E402
+from keras_transformer.training.backends.tensorflow import (  # noqa: E402
+    TensorFlowDevices,
+    dataset,
+    make_strategy,
+    signature,
+)
+from keras_transformer.training.batches import make_batches  # noqa: E402
+from keras_transformer.training.data_config import BatchConfig  # noqa: E402
 
 DEVICES = """
 from keras_transformer.training.backends.tensorflow import make_strategy
@@ -51,6 +58,26 @@ def test_a_dataset_makes_batches_by_their_number():
     assert len(three) == 3 and endless.cardinality() == tf.data.INFINITE_CARDINALITY
     assert [inputs["ids"].numpy().tolist() for inputs, _ in three] == [[[i] * 3] for i in range(3)]
     assert [int(inputs["ids"][0, 0]) for inputs, _ in endless.take(5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("num_buckets", "pairs", "source", "target"),
+    [
+        (None, 40 * [(8, 4)], (3, 64), (3, 32)),
+        (1, 40 * [(8, 4), (6, 3)], (18, 8), (18, 4)),
+        (2, 40 * [(8, 4), (6, 4)], (None, None), (None, 4)),
+        (3, 40 * [(8, 4), (6, 3)], (None, None), (None, None)),
+    ],
+)
+def test_sizes_that_differ_from_batch_to_batch_are_unknown(sides_of, num_buckets, pairs, source, target):
+    config = BatchConfig(tokens_per_batch=128, num_buckets=num_buckets)
+    batches = make_batches(*sides_of(pairs), config, multiple=3)
+    inputs, labels, weights = signature(batches)
+    assert {name: spec.shape.as_list() for name, spec in inputs.items()} == {
+        name: list(source if "source" in name else target) for name in batches.inputs
+    }
+    assert labels == tf.TensorSpec(target, tf.int32) and weights == tf.TensorSpec(target, tf.float32)
+    assert {spec.dtype for spec in inputs.values()} == {tf.int32}
 
 
 def test_no_generator_changes_how_memory_is_freed():

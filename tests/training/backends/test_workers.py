@@ -22,13 +22,16 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
         workers = Workers.__new__(Workers)  # A whole one waits for the others.
         workers.worker, workers.workers, workers.count = worker, 2, 4
         workers.strategy = SimpleNamespace(distribute_datasets_from_function=lambda make_dataset: make_dataset(None))
-        return [labels.numpy() for _, labels, _ in workers.training_data(batches, 1, first_step=5).take(6)]
+        data = workers.training_data(batches, 1, first_step=5).take(6)
+        return [(inputs["source"].numpy(), labels.numpy()) for inputs, labels, _ in data]
 
     one, other = shares(0), shares(1)
     assert len(set(made)) >= 3 and all(made.count(step) <= 2 for step in made)  # Once by each worker.
     for i, step in enumerate((5, 6, 7)):
-        whole = np.concatenate([*one[2 * i : 2 * i + 2], *other[2 * i : 2 * i + 2]])
-        np.testing.assert_array_equal(whole, make(1, step)[1])
+        inputs, labels, _ = make(1, step)
+        source, target = zip(*one[2 * i : 2 * i + 2], *other[2 * i : 2 * i + 2], strict=True)
+        np.testing.assert_array_equal(np.concatenate(source), inputs["source"])
+        np.testing.assert_array_equal(np.concatenate(target), labels)
 
 
 @pytest.mark.parametrize(
