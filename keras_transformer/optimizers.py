@@ -47,13 +47,25 @@ class Adam(keras.optimizers.Adam):
     def apply(self, grads, trainable_variables=None):
         if self.built:
             self._squared_norm.assign(0.0)
+        # Of all variables at once. For each apart, as Keras has it, it is a fifth of the time to compile a step.
+        step = ops.cast(self.iterations + 1, "float32")
+        self._correction = ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         # Dense: TensorFlow gives an embedding's in slices that overlap, of which Keras squares each apart.
         gradient = ops.reshape(gradient, variable.shape)
         self.assign_add(self._squared_norm, ops.sum(ops.square(ops.cast(gradient, "float32"))))
-        super().update_step(gradient, variable, learning_rate)
+        if self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        gradient = ops.cast(gradient, variable.dtype)
+        rate = ops.cast(learning_rate * self._correction, variable.dtype)
+        index = self._get_variable_index(variable)
+        mean, square = self._momentums[index], self._velocities[index]
+        self.assign_add(mean, ops.multiply(ops.subtract(gradient, mean), 1 - self.beta_1))
+        self.assign_add(square, ops.multiply(ops.subtract(ops.square(gradient), square), 1 - self.beta_2))
+        self.assign_sub(variable, ops.divide(ops.multiply(mean, rate), ops.add(ops.sqrt(square), self.epsilon)))
 
     def finalize_variable_values(self, var_list):
         """Leaves the weights as they are, where Keras puts the average in their place."""

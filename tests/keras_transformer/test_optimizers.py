@@ -39,7 +39,7 @@ def test_the_norm_is_that_of_the_last_gradient(make, scaled):
 
 def test_an_embedding_learns_as_from_its_dense_gradient(few_steps):
     """One row is looked up twice: its slices count as their sum, in the norm and in the moments."""
-    ids, labels, rows = np.array([[1, 1]]), np.ones((1, 3)), np.zeros((5, 3))
+    ids, labels, rows = np.array([[1, 1]], "int32"), np.ones((1, 3)), np.zeros((5, 3))
     layers = [keras.layers.Embedding(5, 3), keras.layers.GlobalAveragePooling1D()]
     model = keras.Sequential([keras.Input((2,)), *layers])
     model.compile(Adam(0.1, beta_1=0.0, beta_2=0.5, epsilon=1e-9), "mse", **few_steps)
@@ -54,8 +54,12 @@ def test_an_embedding_learns_as_from_its_dense_gradient(few_steps):
         np.testing.assert_allclose(model.get_weights()[0], rows, atol=1e-6)
 
 
-def test_it_learns_as_the_adam_of_keras(make):
-    (ours, _), (theirs, first) = make(Adam(0.1)), make(keras.optimizers.Adam(0.1))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.01}, {"amsgrad": True}, {"weight_decay": 0.1}, {"clipnorm": 0.1}],
+)
+def test_it_learns_as_the_adam_of_keras(make, options):
+    (ours, _), (theirs, first) = make(Adam(0.1, **options)), make(keras.optimizers.Adam(0.1, **options))
     ours.set_weights(first)
     for model in (ours, theirs):
         model.fit(*DATA, batch_size=2, epochs=2, shuffle=False, verbose=0)
