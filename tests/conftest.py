@@ -1,5 +1,6 @@
 """Fixtures of the whole suite: seeds, the NumPy reference, a tiny run, and the rules for skipping."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -10,6 +11,10 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Of tiny arrays the compilation is what takes the time.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# PyTorch loads Triton when first it needs it, and Triton crashes where TensorFlow came first: both bring an LLVM.
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
 
 import keras
 import numpy as np

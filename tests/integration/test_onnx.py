@@ -10,7 +10,6 @@ import pytest
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.verify import made_up_batches
-from keras_transformer.export.verify_quality import MOST_SCORE_ERROR
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 NAMES = ["model", "encoder", "decoder"]
@@ -91,13 +90,14 @@ def test_the_embedding_is_stored_once(exported, quantize):
     assert len(places) == 1 and dict(*places)["location"] == "weights.data"
 
 
-@pytest.mark.parametrize("quantize", ["int8", "float16"])
-def test_quantised_clients_translate(exported, lines, quantize):
-    """Scores as near to those of the float32 export as exporting demands, though not its own."""
+@pytest.mark.parametrize(("quantize", "most_error"), [("int8", 0.1), ("float16", 0.005)])
+def test_quantised_clients_translate(exported, lines, quantize, most_error):
+    """What the float32 export finds, too, has a score next to its score, though not the same."""
     found = OnnxTranslator(exported, quantize=quantize).translate(lines, batch_size=1)
     expected = OnnxTranslator(exported).translate(lines)
-    errors = np.array([abs(a.score - b.score) / abs(a.score) for a, b in zip(expected, found, strict=True)])
-    assert 0 < errors.mean() < MOST_SCORE_ERROR
+    equal = [(a.score, b.score) for a, b in zip(expected, found, strict=True) if a.text == b.text]
+    errors = [abs(a - b) / abs(a) for a, b in equal]
+    assert errors and 0 < np.mean(errors) < most_error
     assert all(translation.text for translation in found)
 
 
