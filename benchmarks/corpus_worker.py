@@ -15,7 +15,8 @@ def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
     stage, folder, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    answer(answers, memory=peak_memory(), **STAGES[stage](folder, steps))
+    found = STAGES[stage](folder, steps)
+    answer(answers, memory=peak_memory(), **found)
 
 
 def prepare(folder, steps):
