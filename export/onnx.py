@@ -198,7 +198,7 @@ def _converted(function, signature, outputs, weights):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
-        # Or it copies the graph before each of its passes, to go on without one that fails: half of the time.
+        # Or it copies the graph before each of its passes, to go on without one that fails: over 40 % of the time.
         os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "false")
         proto, _ = tf2onnx.convert.from_function(
             named, input_signature=all_specs, opset=_OPSET, custom_op_handlers=_HANDLERS

@@ -69,7 +69,7 @@ def test_concurrent_clients(exported, toy_files):
 def test_a_corpus():
     table = rows(run("corpus", "--pairs=2000", "--steps=4"))
     assert [row[0] for row in table] == ["prepare", "packed", "buckets", "train"]
-    # Of the memory: more than the interpreter's 12 MiB, and more than TensorFlow's.
+    # MiB: the interpreter alone has 12, and the training has TensorFlow.
     assert all(float(row[7].replace(",", "")) > least for row, least in zip(table, [25, 25, 25, 300], strict=True))
     assert [int(row[6].rstrip("%")) > 0 for row in table[1:3]] == [True, True]
 
