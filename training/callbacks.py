@@ -159,7 +159,7 @@ class Checkpoints(keras.callbacks.Callback):
         return self.devices.any_worker(self._is_out_of_patience() or self._is_out_of_time())
 
     def on_train_batch_end(self, batch, logs=None):
-        before, self.state.step = self.state.step, self.state.step + self.model.steps_per_execution
+        self.state.step += self.model.steps_per_execution
         is_told = False
         if self.devices.any_worker(self._is_told() or self._is_out_of_time()):  # One question in most steps.
             is_told = self.devices.any_worker(self._is_told())
@@ -167,7 +167,7 @@ class Checkpoints(keras.callbacks.Callback):
         step = self.state.step
         if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
             return  # The validation comes, and the checkpoint after it.
-        if step // self.files.every > before // self.files.every or is_told:
+        if step % self.files.every == 0 or is_told:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -86,7 +86,9 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
         ValueError: if there are checkpoints and none is whole.
     """
     recipe = config.recipe
-    files = CheckpointFiles(directory.checkpoints, recipe.checkpoint_every, recipe.keep, recipe.best_by)
+    files = CheckpointFiles(
+        directory.checkpoints, recipe.executions(recipe.checkpoint_every), recipe.keep, recipe.best_by
+    )
     state = files.last_whole()
     with devices.scope():
         model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)

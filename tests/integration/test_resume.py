@@ -178,12 +178,17 @@ def test_overwriting_begins_anew(model_directory, tmp_path, arguments):
 
 
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
-    """A signal that comes amid them stops the run after the last; the same command goes on."""
-    command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2})
+    """A signal that comes amid them stops the run after the last; the same command goes on.
+
+    Checkpoints come at multiples, and so at steps 4, 8 and so on, and are kept as those of every run.
+    """
+    command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2, "recipe.checkpoint_every": 3})
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(7))
         assert main(command) == 143
     assert (tmp_path / "run" / "checkpoints" / "step-00000008.keras").exists()
     assert main(command) == 0
     assert steps == list(range(10, 25, 2))
+    ours, theirs = (CheckpointFiles(path / "checkpoints").steps() for path in (tmp_path / "run", model_directory))
+    assert ours == theirs == [10, 12, 16, 20, 24]
     assert_equal_ends(tmp_path / "run", model_directory)
