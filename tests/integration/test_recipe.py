@@ -53,13 +53,21 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
     assert "Not a model directory" in capsys.readouterr().err
 
 
-def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkeypatch, others):
     class Killer(Progress):
         def on_train_batch_begin(self, batch, logs=None):
             if self.bar.n == 4:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    options = {**BRIEF, "recipe.moving_average": 0.8, "recipe.validate_every": 3, "recipe.weights": "last"}
+    options = {**BRIEF, "recipe.moving_average": 0.8, "recipe.validate_every": 3, "recipe.weights": "last", **others}
     assert main(arguments(tmp_path / "unbroken", **options)) == 0
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", Killer)

@@ -1,6 +1,7 @@
 """Training on TensorFlow: `MirroredStrategy`, `tf.data`; see the package."""
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -31,9 +32,8 @@ class TensorFlowDevices(Devices):
 
     @property
     def kind(self) -> str:
-        if self.strategy is tf.distribute.get_strategy():  # The default one, without GPUs.
-            return "CPU"
-        gpu = re.search(r"GPU:(\d+)", self.strategy.extended.worker_devices[0])
+        is_default = self.strategy is tf.distribute.get_strategy()  # Of the only GPU, where there is one.
+        gpu = re.search(r"GPU:(\d+)", " ".join(_all_gpus()) if is_default else self.strategy.extended.worker_devices[0])
         if not gpu:
             return "CPU"
         device = tf.config.list_physical_devices("GPU")[int(gpu[1])]
@@ -56,7 +56,7 @@ class TensorFlowDevices(Devices):
         return {"validation_data": dataset(batches.validation_batch, signature(batches), batches.steps)}
 
     def set_steps(self, model: keras.Model, parts: int) -> None:
-        if parts > 1:
+        if parts > 1 or (self.count > 1 and _scales_its_loss(model)):
             model.train_step = functools.partial(_train_step, model, parts)
 
     def spread_draws(self, model: keras.Model) -> None:
@@ -173,6 +173,8 @@ def _train_step(model, parts, data):
 
     start = (tf.constant(0), *(tf.zeros(v.shape, v.dtype) for v in variables))
     _, *gradients = tf.while_loop(lambda i, *_: i < parts, add_part, start, parallel_iterations=1)
+    if _scales_its_loss(model):
+        gradients = _overflowing_on_all(model.optimizer, gradients)
     model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
     return model.get_metrics_result()
 
@@ -185,3 +187,15 @@ def _gradients(model, variables, inputs, labels, weights):
         loss = model.optimizer.scale_loss(loss)
     model.compute_metrics(inputs, labels, logits, sample_weight=weights)
     return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+
+
+def _scales_its_loss(model):
+    return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _overflowing_on_all(optimizer, gradients):
+    """Has an overflow on one replica be one on all: Keras asks each, or the first, before gradients are added up."""
+    overflow = tf.cast(tf.logical_not(optimizer.check_finite(gradients)), tf.float32)
+    overflows = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, overflow)
+    first, *others = gradients
+    return [tf.where(overflows > 0, tf.constant(math.nan, first.dtype), first), *others]

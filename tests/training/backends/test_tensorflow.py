@@ -114,6 +114,40 @@ def test_replicas_draw_unlike_masks(run_python):
     assert len(shares) == 2 and all(0.4 < share < 0.6 for share in shares)
 
 
+SCALED = """
+import keras
+import numpy as np
+from keras_transformer.optimizers import Adam
+from keras_transformer.training.backends import make_devices
+
+devices = make_devices("CPU:0,CPU:1")
+with devices.scope():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, dtype="mixed_float16")])
+    model.compile(keras.optimizers.LossScaleOptimizer(Adam(0.1), initial_scale=8.0), loss="mse")
+    model.optimizer.build(model.trainable_variables)
+devices.set_steps(model, 1)
+for inputs in ([1, 1], [1, 60000], [60000, 1], [1, 1]):  # A row each.
+    before = model.get_weights()
+    data = np.array(inputs, "float32")[:, None], np.zeros((2, 1))
+    model.fit(*data, batch_size=2, sample_weight=np.ones(2), shuffle=False, verbose=0)
+    after = model.get_weights()
+    moved = any((a != b).any() for a, b in zip(before, after))
+    print(all(np.isfinite(w).all() for w in after), moved, float(model.optimizer.dynamic_scale.numpy()))
+"""
+
+
+@pytest.mark.slow
+def test_an_overflow_on_one_replica_is_one_on_all(run_python):
+    printed = run_python(SCALED).splitlines()
+    assert printed == ["True True 8.0", "True False 4.0", "True False 2.0", "True True 2.0"]
+
+
+def test_a_single_gpu_is_known_by_its_name(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["the GPU"] if kind == "GPU" else [])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": f"{gpu}'s name"})
+    assert TensorFlowDevices(tf.distribute.get_strategy()).kind == "the GPU's name"
+
+
 def test_xla_is_refused_on_several_cpus():
     devices = TensorFlowDevices(make_strategy(None))
     assert devices.kind == "CPU" and devices.jit_compile(None) and devices.jit_compile(True)
