@@ -81,7 +81,7 @@ class RecipeConfig:
             of the kept checkpoints (the paper's: of 5, big 20).
         moving_average: momentum, such as 0.999, of an exponential moving average of the weights, which is then
             what is validated and what the finished model has. Default: none.
-        seed: of weights, dropout and the order of the data.
+        seed: of weights, dropout and the order of the data, in [0, 2**32).
         xla: compile with XLA. Default: on one device yes, under a strategy of several no.
         steps_per_execution: updates between two looks at the loss, the clock and signals, so that an accelerator does
             not wait for them. `max_steps`, `validate_every`, `checkpoint_every` and an epoch are rounded up to a multiple
@@ -127,6 +127,8 @@ class RecipeConfig:
     def __post_init__(self):
         at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
         at_least(self, steps_per_execution=1, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
         for name in ("max_time", "peak_learning_rate"):
             value = getattr(self, name)
             if value is not None and value <= 0:

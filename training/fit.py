@@ -94,7 +94,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
         model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)
     devices.set_steps(model, run.parts)
     model.jit_compile = devices.jit_compile(recipe.xla)
-    restore_random(model, state.random or [(1000 * recipe.seed + i, 0) for i in range(len(seed_generators(model)))])
+    restore_random(model, state.random or _first_draws(recipe.seed, len(seed_generators(model))))
     devices.spread_draws(model)
     if not devices.all_equal(state.step):
         raise ValueError(
@@ -116,6 +116,11 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             _fit_part(model, part, run, devices, recipe.seed, callbacks)
     if devices.is_chief:
         finish(config, directory, built, files, state)
+
+
+def _first_draws(seed, count):
+    """The states of random draws at the start, in the 32 bits that JAX has for them."""
+    return [((1000 * seed + i) % 2**32, 0) for i in range(count)]
 
 
 def _showing(stack, directory, run, state, recipe, devices):

@@ -116,6 +116,12 @@ def test_the_longest_pair_needs_room(name):
         config.require_room(300)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_of_more_than_32_bits(seed):
+    with pytest.raises(ValueError, match=rf"`seed` must be in \[0, 2\*\*32\). Received: seed={seed}"):
+        RecipeConfig(seed=seed)
+
+
 def test_buckets_out_of_range():
     with pytest.raises(ValueError, match="`num_buckets` must be at least 1. Received: num_buckets=0"):
         BatchConfig(num_buckets=0)
