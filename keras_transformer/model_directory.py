@@ -229,13 +229,29 @@ def replacing(path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
     temporary = folder / path.name
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         if path.is_dir():
             _swap(path, temporary, folder / "replaced")
         else:
             temporary.rename(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Has the block's errors of the system that name no file, as that of a full disk does not, name this one.
+
+    Args:
+        path: what the block writes.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _swap(path, temporary, aside):

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,10 @@ class CheckpointFiles:
             OSError: if it cannot be written; those before it are as they were.
         """
         state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
-        try:
-            with replacing(self.path(state.step)) as temporary:
-                model.save(temporary)
-                with zipfile.ZipFile(temporary, "a") as archive:
-                    archive.writestr(_STATE, json.dumps(dataclasses.asdict(state)))
-        except OSError as error:
-            raise OSError(
-                f"The checkpoint of step {state.step} cannot be written: {error}. {self.describe_last()}"
-            ) from error
+        with replacing(self.path(state.step)) as temporary:
+            model.save(temporary)
+            with zipfile.ZipFile(temporary, "a") as archive:
+                archive.writestr(_STATE, json.dumps(dataclasses.asdict(state)))
         for step in set(self.steps()) - self._needed(state):
             self.path(step).unlink(missing_ok=True)
 
@@ -135,8 +130,16 @@ class CheckpointFiles:
                 if (broken := archive.testzip()) is not None:
                     raise ValueError(f"{broken} is broken")
                 return TrainingState(**json.loads(archive.read(_STATE)))
-        except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+        except Exception as error:  # What broken bytes can lead zipfile and JSON to is no closed list.
             raise ValueError(f"Not a whole checkpoint: {self.path(step)} ({error})") from error
+
+    @contextlib.contextmanager
+    def naming_last(self) -> Iterator[None]:
+        """Has the block's errors of the system, such as that of a full disk, say what there is to go back to."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(f"{error}. {self.describe_last()}") from error
 
     def describe_last(self) -> str:
         """Which checkpoint there is to go back to, in words."""

@@ -103,7 +103,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
         )
     every = recipe.executions(recipe.validate_every or run.batches.steps)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
-    with contextlib.ExitStack() as stack:
+    with files.naming_last(), contextlib.ExitStack() as stack:
         request = stack.enter_context(StopRequest())
         checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request, devices)
         validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.

@@ -10,6 +10,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from keras_transformer.model_directory import naming
 from keras_transformer.optimizers import adam_of
 from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import TrainingState
@@ -82,13 +83,11 @@ class EventFile:
         """
         summaries = [scalar_pb(name, float(value)) for name, value in values.items()]
         summary = Summary(value=[value for found in summaries for value in found.value])
-        try:
+        with naming(self.path):
             if not self.path.exists():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._append(Event(wall_time=time.time(), file_version="brain.Event:2"))
             self._append(Event(wall_time=time.time(), step=step, summary=summary))
-        except OSError as error:  # That there is no space, among others.
-            raise OSError(f"The logs for TensorBoard cannot be written: {error}") from error
 
     def _append(self, event):
         with open(self.path, "ab") as file:

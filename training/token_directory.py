@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.model_directory import TEMPORARY, ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import TEMPORARY, ModelDirectory, ModelDirectoryError, naming
 from keras_transformer.text_files import readable, split_lines
 from keras_transformer.training.filtering import Statistics
 from keras_transformer.training.rows import TokenSide
@@ -157,7 +157,8 @@ class TokenDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = TokenDirectory(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.path))
         try:
-            yield temporary
+            with naming(self.path):
+                yield temporary
             for file in self._own_files():
                 file.unlink(missing_ok=True)
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -59,6 +60,17 @@ def test_an_error_leaves_the_old_file_alone(tmp_path, error):
         raise error
     assert path.read_text() == "old"
     assert contents(tmp_path) == ["model.keras"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path, other = tmp_path / "model.keras", tmp_path / "corpus"
+    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError, match="corpus"), replacing(path):
+        other.read_bytes()
+    with pytest.raises(OSError, match="^Not a gzipped file$"), replacing(path):
+        raise OSError("Not a gzipped file")
+    assert contents(tmp_path) == []
 
 
 def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
