@@ -16,7 +16,7 @@ from keras_transformer.translation import load_tokenizers
 def finish(
     config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
 ) -> None:
-    """Writes the model that translates, and the training's curve where matplotlib is installed; marks it as finished.
+    """Writes the model that translates, marks it as finished, and draws the training's curve where matplotlib is.
 
     The run's own tokens go: nothing needs them any more.
 
@@ -33,9 +33,6 @@ def finish(
         "last": [state.step],
         "average": files.steps()[-recipe.keep :],
     }[recipe.weights]
-    if importlib.util.find_spec("matplotlib"):
-        write_curve(state.validations, directory.curve_file)
-        print(f"The training curve is {directory.curve_file}", file=sys.stderr)
     write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
     record = {
         **config.record(),
@@ -46,3 +43,8 @@ def finish(
     directory.write_record(record, finished=True)
     if not config.tokens:
         shutil.rmtree(directory.tokens, ignore_errors=True)
+    if importlib.util.find_spec("matplotlib"):
+        write_curve(state.validations, directory.curve_file)
+        print(f"The training curve is {directory.curve_file}", file=sys.stderr)
+    else:
+        print("No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')", file=sys.stderr)

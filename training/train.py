@@ -48,6 +48,7 @@ def train(config: TrainConfig) -> ModelDirectory:
         begun = _begin(config, directory, devices) if devices.is_chief else None
         devices.any_worker(False)  # The others wait until the run is begun.
         fit(config, directory, *(begun or _begin(config, directory, devices)), devices)
+        devices.any_worker(False)  # And until the model is there.
     return directory
 
 
@@ -140,7 +141,8 @@ def _describe(tokens, run, replicas):
         f"validation: {tokens.statistics('validation')}",
         f"batches: {sizes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
         f"batches of the validation: {sizes(run.validation)}",
-        f"a step on average: {run.work.tokens:,.0f} target tokens, {run.work.operations / 1e9:,.1f} billion operations",
+        f"a step on average: {run.work.tokens:,.0f} target tokens, {run.work.operations / 1e9:,.1f} billion operations, "
+        f"{run.work.operations / run.work.tokens / 1e6:,.1f} million for each of these tokens",
         sep="\n",
         file=sys.stderr,
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,7 +103,9 @@ def test_best_by_bleu(arguments, tmp_path, monkeypatch):
 
 def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
-    assert "passes on" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "passes on" not in said
+    assert re.search(r"a step on average: \d+ target tokens, 0\.\d billion operations, 0\.\d million for each", said)
     assert main(arguments(tmp_path / "parts", **BRIEF, tokens_per_device=100)) == 0
     assert "each in 4 passes on 1 device" in capsys.readouterr().err
     ours, theirs = ([v["loss"] for v in validations_of(tmp_path / name)] for name in ("parts", "whole"))

@@ -6,6 +6,8 @@ lack. So a model of workers is built beforehand, and its training and test funct
 
 import contextlib
 import functools
+import os
+import sys
 from collections.abc import Iterator
 
 import keras
@@ -18,10 +20,21 @@ from keras_transformer.training.stopping import WorkerLost
 
 
 class Workers(TensorFlowDevices):
-    """All GPUs, or the CPU, of every machine."""
+    """All GPUs, or the CPU, of every machine; made when all are there.
+
+    Raises:
+        ValueError: if this one cannot be reached at its address.
+    """
 
     def __init__(self):
-        super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
+        print("waiting until all workers of TF_CONFIG are there", file=sys.stderr)
+        try:
+            super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
+        except tf.errors.OpError as error:
+            config = os.environ["TF_CONFIG"]
+            raise ValueError(
+                f"This worker of TF_CONFIG cannot begin: {error.message}. Is its port free? Received: TF_CONFIG={config}"
+            ) from error
         resolver = self.strategy.cluster_resolver
         self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
         self._mean_on_all = tf.function(self._mean_on_all)
