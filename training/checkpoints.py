@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,14 @@ class TrainingState:
     validations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     random: list[list[int]] = dataclasses.field(default_factory=list)
 
-    def best_step(self, by: str = "loss", until: float = math.inf) -> int | None:
+    def best_step(self, by: str = "loss", among: Container[int] | None = None) -> int | None:
         """The step of the best validation, the first of equals; `None` without validations.
 
         Args:
             by: `"loss"`, the least, or `"bleu"`, the greatest. What is no number is the worst.
-            until: the last step to look at.
+            among: the steps to choose from. Default: all.
         """
-        scores = {v["step"]: _badness(v, by) for v in self.validations if v["step"] <= until}
+        scores = {v["step"]: _badness(v, by) for v in self.validations if among is None or v["step"] in among}
         return min(scores, key=scores.get, default=None)
 
 
@@ -119,6 +119,17 @@ class CheckpointFiles:
             raise ValueError(f"{faults[0]}, and there is no other; --overwrite begins anew")
         return TrainingState()
 
+    def whole_steps(self) -> list[int]:
+        """Steps of the checkpoints that are whole, in order; says so of each that is not."""
+        steps = []
+        for step in self.steps():
+            try:
+                self.read(step)
+                steps.append(step)
+            except ValueError as error:
+                print(f"{error}; going on without it", file=sys.stderr)
+        return steps
+
     def read(self, step: int) -> TrainingState:
         """The state that a checkpoint holds; the whole file is checked.
 
@@ -153,7 +164,7 @@ class CheckpointFiles:
         validated = {validation["step"] for validation in state.validations}
         regular = [s for s in self.steps() if s <= state.step and (s % self.every == 0 or s in validated)]
         kept = {state.step, *regular[-self.keep :]}
-        return kept | {state.best_step(self.best_by, until=step) for step in kept}
+        return kept | {state.best_step(self.best_by, among=range(step + 1)) for step in kept}
 
 
 def seed_generators(model: keras.Model) -> list[Any]:

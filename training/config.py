@@ -84,8 +84,8 @@ class RecipeConfig:
         seed: of weights, dropout and the order of the data, in [0, 2**32).
         xla: compile with XLA. Default: on one device yes, under a strategy of several no.
         steps_per_execution: updates between two looks at the loss, the clock and signals, so that an accelerator does
-            not wait for them. `max_steps`, `validate_every`, `checkpoint_every` and an epoch are rounded up to a multiple
-            of it. It must be 1 for several workers.
+            not wait for them. `max_steps`, `validate_every`, `checkpoint_every` and an epoch are rounded up to a
+            multiple of it. It must be 1 for several workers.
 
     Raises:
         ValueError: naming the argument that is out of range.

@@ -28,10 +28,11 @@ def finish(
         state: where the training stands.
     """
     recipe = config.recipe
+    last, whole = files.steps()[-recipe.keep :], files.whole_steps()
     steps = {
-        "best": [state.best_step(recipe.best_by)],
+        "best": [state.best_step(recipe.best_by, among=whole)],
         "last": [state.step],
-        "average": files.steps()[-recipe.keep :],
+        "average": [step for step in last if step in whole],
     }[recipe.weights]
     write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
     record = {
@@ -47,4 +48,7 @@ def finish(
         write_curve(state.validations, directory.curve_file)
         print(f"The training curve is {directory.curve_file}", file=sys.stderr)
     else:
-        print("No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')", file=sys.stderr)
+        print(
+            "No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')",
+            file=sys.stderr,
+        )

@@ -68,6 +68,14 @@ class Work(NamedTuple):
     operations: float  # of floating-point numbers
     peak: float | None  # operations a second of all devices, where they are known
 
+    def __str__(self):
+        """In words, also as operations for each of the tokens."""
+        each = self.operations / self.tokens
+        return (
+            f"{self.tokens:,.0f} target tokens, {self.operations / 1e9:,.1f} billion operations, "
+            f"{each / 1e6:,.1f} million for each of these tokens"
+        )
+
     def rates(self, steps: int, seconds: float) -> dict[str, float]:
         """What is told of so many steps in so many seconds."""
         rates = {"tokens_per_second": steps * self.tokens / seconds, "padding": self.padding}

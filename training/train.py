@@ -141,8 +141,7 @@ def _describe(tokens, run, replicas):
         f"validation: {tokens.statistics('validation')}",
         f"batches: {sizes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
         f"batches of the validation: {sizes(run.validation)}",
-        f"a step on average: {run.work.tokens:,.0f} target tokens, {run.work.operations / 1e9:,.1f} billion operations, "
-        f"{run.work.operations / run.work.tokens / 1e6:,.1f} million for each of these tokens",
+        f"a step on average: {run.work}",
         sep="\n",
         file=sys.stderr,
     )

@@ -2,16 +2,19 @@ import json
 import os
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.checkpoints import CheckpointFiles
+from keras_transformer.training.config import RecipeConfig
+from keras_transformer.training.finish import finish
 
 
 @pytest.fixture
@@ -111,6 +114,19 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     assert "train: error: Not a whole checkpoint: " in message
     assert "and there is no other; --overwrite begins anew" in message
     assert contents(killed) == before
+
+
+@pytest.mark.parametrize(("weights", "made_of"), [("best", [20]), ("average", [12, 16, 20])])
+def test_a_broken_checkpoint_is_left_out_of_the_finished_model(model_directory, tmp_path, capsys, weights, made_of):
+    shutil.copytree(model_directory, tmp_path / "run")
+    directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
+    state, built = files.read(24), TransformerConfig(**directory.record()["model_as_built"])
+    assert state.best_step() == 24
+    cut(files.path(24))
+    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
+    finish(config, directory, built, files, state)
+    assert f"Not a whole checkpoint: {files.path(24)}" in capsys.readouterr().err
+    assert directory.require_finished()["weights_of_steps"] == made_of
 
 
 def killer(step, number=signal.SIGTERM):

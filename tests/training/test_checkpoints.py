@@ -48,7 +48,7 @@ def test_the_best_validation(losses, best):
 
 def test_the_best_by_bleu_is_the_greatest():
     state = TrainingState(validations=[{"step": i, "loss": i, "bleu": b} for i, b in enumerate((1, 3, 2))])
-    assert (state.best_step("loss"), state.best_step("bleu"), state.best_step("bleu", until=0)) == (0, 1, 0)
+    assert (state.best_step("loss"), state.best_step("bleu"), state.best_step("bleu", among=[0, 2])) == (0, 1, 2)
 
 
 def test_the_state_is_in_the_checkpoint(files, model):

@@ -31,9 +31,9 @@ class Workers(TensorFlowDevices):
         try:
             super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
         except tf.errors.OpError as error:
-            config = os.environ["TF_CONFIG"]
             raise ValueError(
-                f"This worker of TF_CONFIG cannot begin: {error.message}. Is its port free? Received: TF_CONFIG={config}"
+                f"This worker of TF_CONFIG cannot begin: {error.message}. Is its port free? "
+                f"Received: TF_CONFIG={os.environ['TF_CONFIG']}"
             ) from error
         resolver = self.strategy.cluster_resolver
         self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
