@@ -37,7 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ArgumentError, ValueError, OSError) as error:
-        print(f"keras-transformer {name}: error: {error}", file=sys.stderr)
+        print(
+            f"keras-transformer {name}: error: {'. '.join([str(error), *getattr(error, '__notes__', [])])}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         return 130
@@ -57,7 +60,7 @@ def train(arguments: list[str]) -> int:
     from keras_transformer.training.train import train as run
 
     try:
-        print(f"The model is in {run(config).path}", file=sys.stderr)
+        run(config)
     except (Diverged, Interrupted, WorkerLost) as error:
         print(f"keras-transformer train: {error}", file=sys.stderr)
         return error.status

@@ -4,6 +4,7 @@ Everything is written to a temporary name beside its place and renamed when whol
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -18,6 +19,7 @@ FORMAT_VERSION = 1
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
 #: How the names of folders begin in which files are written before they take their place.
 TEMPORARY = ".tmp-"
+_ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class ModelDirectoryError(ValueError):
@@ -241,15 +243,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Has the block's errors of the system that name no file, as that of a full disk does not, name this one.
+    """Adds a file's name to errors of writing that bear none, such as that of a full disk.
 
     Args:
         path: what the block writes.
+
+    Raises:
+        OSError: with the name.
     """
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno not in _ERRORS_OF_WRITING or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 

@@ -105,6 +105,12 @@ def run_python():
 
 
 @pytest.fixture(scope="session")
+def command():
+    """Begins the command line in a process of its own; the arguments come behind it."""
+    return [sys.executable, "-c", "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"]
+
+
+@pytest.fixture(scope="session")
 def toy_files(tmp_path_factory):
     """Digits in English and in German, 1 to 7 a line: training files of 300 lines and test files of 20."""
     folder = tmp_path_factory.mktemp("toy")

@@ -7,7 +7,8 @@ import math
 import re
 import sys
 import zipfile
-from collections.abc import Container, Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,22 @@ class TrainingState:
     validations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     random: list[list[int]] = dataclasses.field(default_factory=list)
 
-    def best_step(self, by: str = "loss", among: Container[int] | None = None) -> int | None:
-        """The step of the best validation, the first of equals; `None` without validations.
+    def best_steps(self, by: str = "loss") -> list[int]:
+        """The steps of the validations, the best first, and of equals the first.
 
         Args:
             by: `"loss"`, the least, or `"bleu"`, the greatest. What is no number is the worst.
-            among: the steps to choose from. Default: all.
         """
-        scores = {v["step"]: _badness(v, by) for v in self.validations if among is None or v["step"] in among}
-        return min(scores, key=scores.get, default=None)
+        return [v["step"] for v in sorted(self.validations, key=lambda v: _badness(v, by))]
+
+    def best_step(self, by: str = "loss", until: float = math.inf) -> int | None:
+        """The step of the best validation; `None` without validations.
+
+        Args:
+            by: see `best_steps`.
+            until: the last step to look at.
+        """
+        return next((step for step in self.best_steps(by) if step <= until), None)
 
 
 def _badness(validation, by):
@@ -119,16 +127,19 @@ class CheckpointFiles:
             raise ValueError(f"{faults[0]}, and there is no other; --overwrite begins anew")
         return TrainingState()
 
-    def whole_steps(self) -> list[int]:
-        """Steps of the checkpoints that are whole, in order; says so of each that is not."""
-        steps = []
-        for step in self.steps():
+    def whole(self, steps: Iterable[int]) -> Iterator[int]:
+        """Those of the steps whose checkpoints are whole; says so of each that is passed by.
+
+        Args:
+            steps: of checkpoints that lie there.
+        """
+        for step in steps:
             try:
                 self.read(step)
-                steps.append(step)
             except ValueError as error:
                 print(f"{error}; going on without it", file=sys.stderr)
-        return steps
+            else:
+                yield step
 
     def read(self, step: int) -> TrainingState:
         """The state that a checkpoint holds; the whole file is checked.
@@ -141,16 +152,26 @@ class CheckpointFiles:
                 if (broken := archive.testzip()) is not None:
                     raise ValueError(f"{broken} is broken")
                 return TrainingState(**json.loads(archive.read(_STATE)))
-        except Exception as error:  # What broken bytes can lead zipfile and JSON to is no closed list.
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            OSError,
+            RuntimeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            EOFError,
+        ) as error:
             raise ValueError(f"Not a whole checkpoint: {self.path(step)} ({error})") from error
 
     @contextlib.contextmanager
     def naming_last(self) -> Iterator[None]:
-        """Has the block's errors of the system, such as that of a full disk, say what there is to go back to."""
+        """Notes at the block's errors of the system, such as that of a full disk, what there is to go back to."""
         try:
             yield
         except OSError as error:
-            raise OSError(f"{error}. {self.describe_last()}") from error
+            error.add_note(self.describe_last())
+            raise
 
     def describe_last(self) -> str:
         """Which checkpoint there is to go back to, in words."""
@@ -164,7 +185,7 @@ class CheckpointFiles:
         validated = {validation["step"] for validation in state.validations}
         regular = [s for s in self.steps() if s <= state.step and (s % self.every == 0 or s in validated)]
         kept = {state.step, *regular[-self.keep :]}
-        return kept | {state.best_step(self.best_by, among=range(step + 1)) for step in kept}
+        return kept | {state.best_step(self.best_by, until=step) for step in kept}
 
 
 def seed_generators(model: keras.Model) -> list[Any]:

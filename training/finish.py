@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import shutil
 import sys
 
@@ -16,7 +17,7 @@ from keras_transformer.translation import load_tokenizers
 def finish(
     config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
 ) -> None:
-    """Writes the model that translates, marks it as finished, and draws the training's curve where matplotlib is.
+    """Writes the model that translates, marks it as finished, and draws the training's curve, with matplotlib.
 
     The run's own tokens go: nothing needs them any more.
 
@@ -28,12 +29,13 @@ def finish(
         state: where the training stands.
     """
     recipe = config.recipe
-    last, whole = files.steps()[-recipe.keep :], files.whole_steps()
-    steps = {
-        "best": [state.best_step(recipe.best_by, among=whole)],
-        "last": [state.step],
-        "average": [step for step in last if step in whole],
-    }[recipe.weights]
+    kept = files.steps()
+    if recipe.weights == "average":
+        steps = list(files.whole(kept[-recipe.keep :]))
+    else:
+        ranked = state.best_steps(recipe.best_by) if recipe.weights == "best" else []
+        steps = list(itertools.islice(files.whole(step for step in ranked if step in kept), 1))
+    steps = steps or [state.step]
     write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
     record = {
         **config.record(),
@@ -44,6 +46,7 @@ def finish(
     directory.write_record(record, finished=True)
     if not config.tokens:
         shutil.rmtree(directory.tokens, ignore_errors=True)
+    print(f"The model is in {directory.path}", file=sys.stderr)
     if importlib.util.find_spec("matplotlib"):
         write_curve(state.validations, directory.curve_file)
         print(f"The training curve is {directory.curve_file}", file=sys.stderr)

@@ -69,11 +69,11 @@ class Work(NamedTuple):
     peak: float | None  # operations a second of all devices, where they are known
 
     def __str__(self):
-        """In words, also as operations for each of the tokens."""
+        """In words, with the operations a token."""
         each = self.operations / self.tokens
         return (
             f"{self.tokens:,.0f} target tokens, {self.operations / 1e9:,.1f} billion operations, "
-            f"{each / 1e6:,.1f} million for each of these tokens"
+            f"{each / 1e6:,.1f} million a token"
         )
 
     def rates(self, steps: int, seconds: float) -> dict[str, float]:

@@ -48,7 +48,6 @@ def train(config: TrainConfig) -> ModelDirectory:
         begun = _begin(config, directory, devices) if devices.is_chief else None
         devices.any_worker(False)  # The others wait until the run is begun.
         fit(config, directory, *(begun or _begin(config, directory, devices)), devices)
-        devices.any_worker(False)  # And until the model is there.
     return directory
 
 

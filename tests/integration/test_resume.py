@@ -116,16 +116,32 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     assert contents(killed) == before
 
 
-@pytest.mark.parametrize(("weights", "made_of"), [("best", [20]), ("average", [12, 16, 20])])
-def test_a_broken_checkpoint_is_left_out_of_the_finished_model(model_directory, tmp_path, capsys, weights, made_of):
+@pytest.mark.parametrize(
+    ("weights", "broken", "told", "made_of"),
+    [
+        ("best", {20}, set(), [24]),
+        ("best", {24}, {24}, [20]),
+        ("best", {10, 20, 24}, {10, 20, 24}, [16]),
+        ("average", {10, 24}, {24}, [12, 16, 20]),
+    ],
+)
+def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
+    model_directory, tmp_path, monkeypatch, capsys, weights, broken, told, made_of
+):
+    """The training is taken to have gone on from step 16 and to have ended at once."""
     shutil.copytree(model_directory, tmp_path / "run")
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
     state, built = files.read(24), TransformerConfig(**directory.record()["model_as_built"])
-    assert state.best_step() == 24
-    cut(files.path(24))
+    assert state.best_steps() == [24, 20, 10]
+    state.step = 16
+    for step in broken:
+        cut(files.path(step))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
     finish(config, directory, built, files, state)
-    assert f"Not a whole checkpoint: {files.path(24)}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert {step for step in broken if f"Not a whole checkpoint: {files.path(step)} (" in said} == told
+    assert f"The model is in {directory.path}\nNo training curve: matplotlib is not installed" in said
     assert directory.require_finished()["weights_of_steps"] == made_of
 
 
@@ -200,11 +216,11 @@ def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeyp
     """
     command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2, "recipe.checkpoint_every": 3})
     with monkeypatch.context() as patch:
-        patch.setattr("keras_transformer.training.fit.Progress", killer(7))
+        patch.setattr("keras_transformer.training.fit.Progress", killer(5))
         assert main(command) == 143
-    assert (tmp_path / "run" / "checkpoints" / "step-00000008.keras").exists()
+    assert (tmp_path / "run" / "checkpoints" / "step-00000006.keras").exists()
     assert main(command) == 0
-    assert steps == list(range(10, 25, 2))
+    assert steps == list(range(8, 25, 2))
     ours, theirs = (CheckpointFiles(path / "checkpoints").steps() for path in (tmp_path / "run", model_directory))
     assert ours == theirs == [10, 12, 16, 20, 24]
     assert_equal_ends(tmp_path / "run", model_directory)

@@ -6,14 +6,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 
 #: Seconds; workers that wait for one another would wait for ever.
@@ -30,14 +28,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def start(tmp_path, arguments):
+def start(tmp_path, command, arguments):
     """Starts both workers; each writes to a log of its own."""
     with socket.socket() as one, socket.socket() as other:
         for free in (one, other):
             free.bind(("127.0.0.1", 0))
         workers = [f"127.0.0.1:{free.getsockname()[1]}" for free in (one, other)]
-    program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, *arguments(tmp_path / "two", **OPTIONS)]
     processes = []
 
     def start():
@@ -45,7 +41,11 @@ def start(tmp_path, arguments):
             config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}}
             environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
             with open(tmp_path / f"log{i}", "wb") as log:
-                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+                processes.append(
+                    subprocess.Popen(
+                        [*command, *arguments(tmp_path / "two", **OPTIONS)], env=environment, stdout=log, stderr=log
+                    )
+                )
         return processes[-2:]
 
     yield start
@@ -78,11 +78,9 @@ def test_two_workers_are_one(start, tmp_path, arguments):
         assert processes[left].wait(TIMEOUT) == 1
         assert f"worker {left} has lost another worker" in log(left) and "Traceback" not in log(left)
     assert len(checkpoints()) >= 2
-    chief, other = start()
-    assert other.wait(TIMEOUT) == 0, log(1)
-    ModelDirectory(tmp_path / "two").require_finished()  # Though the chief alone has made it.
-    assert chief.wait(TIMEOUT) == 0, log(0)
-    assert "waiting until all workers of TF_CONFIG are there\n" in log(1)
+    assert [process.wait(TIMEOUT) for process in start()] == [0, 0], log(0) + log(1)
+    assert all("waiting until all workers of TF_CONFIG are there\n" in log(i) for i in range(2))
+    assert ["The model is in" in log(i) for i in range(2)] == [True, False]
     assert re.search(r"batches: 6 x \(\d+ \+ \d+\), filled up to 8 rows, each in 2 passes on 2 devices;", log(0))
     assert main(arguments(tmp_path / "one", **OPTIONS)) == 0
     one, two = (load_model(tmp_path / name / "model.keras").get_weights() for name in ("one", "two"))

@@ -4,7 +4,6 @@ import pathlib
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -32,13 +31,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def start(arguments):
+def start(command, arguments):
     """Starts the command in a process of its own."""
 
     def start(output, log):
-        program = "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
-        command = [sys.executable, "-c", program, *arguments(output, **OPTIONS)]
-        return subprocess.Popen(command, stdout=log, stderr=log)
+        return subprocess.Popen([*command, *arguments(output, **OPTIONS)], stdout=log, stderr=log)
 
     return start
 

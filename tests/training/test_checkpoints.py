@@ -37,6 +37,13 @@ def flip(files, step):
     files.path(step).write_bytes(data)
 
 
+def encrypt(files, step):
+    """Marks the first file in the list at the end of the archive as encrypted."""
+    data = bytearray(files.path(step).read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    files.path(step).write_bytes(data)
+
+
 @pytest.mark.parametrize(
     ("losses", "best"),
     [([], None), ([3, 1, 2], 1), ([3, 1, 1], 1), ([math.nan, 3], 1), ([math.inf, 3], 1), ([2, math.nan], 0)],
@@ -48,7 +55,7 @@ def test_the_best_validation(losses, best):
 
 def test_the_best_by_bleu_is_the_greatest():
     state = TrainingState(validations=[{"step": i, "loss": i, "bleu": b} for i, b in enumerate((1, 3, 2))])
-    assert (state.best_step("loss"), state.best_step("bleu"), state.best_step("bleu", among=[0, 2])) == (0, 1, 2)
+    assert (state.best_step("loss"), state.best_step("bleu"), state.best_step("bleu", until=0)) == (0, 1, 0)
 
 
 def test_the_state_is_in_the_checkpoint(files, model):
@@ -73,13 +80,6 @@ def test_the_last_are_kept_and_irregular_ones_go(files, model):
     assert files.steps() == [10, 20]
     write(files, model, 30, 33)
     assert files.steps() == [20, 30, 33]
-
-
-def encrypt(files, step):
-    """Marks the first file in the list at the end of the archive as encrypted."""
-    data = bytearray(files.path(step).read_bytes())
-    data[data.index(b"PK\x01\x02") + 8] |= 1
-    files.path(step).write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", [cut, flip, encrypt])
@@ -112,5 +112,6 @@ def test_an_error_in_writing_names_what_there_is(files, model, monkeypatch):
     monkeypatch.setattr(model, "save", save)
     with pytest.raises(OSError, match="No space left on device") as caught, files.naming_last():
         write(files, model, 20)
-    assert f"'{files.path(20)}'. The last good checkpoint is {files.path(10)}" in str(caught.value)
+    assert caught.value.filename == str(files.path(20))
+    assert caught.value.__notes__ == [f"The last good checkpoint is {files.path(10)}"]
     assert [path.name for path in files.folder.iterdir()] == ["step-00000010.keras"]

@@ -117,7 +117,7 @@ def test_the_longest_pair_needs_room(name):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_of_more_than_32_bits(seed):
+def test_a_seed_out_of_range(seed):
     with pytest.raises(ValueError, match=rf"`seed` must be in \[0, 2\*\*32\). Received: seed={seed}"):
         RecipeConfig(seed=seed)
 

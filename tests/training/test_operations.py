@@ -40,7 +40,7 @@ def test_peaks_of_known_gpus():
 def test_what_is_told():
     work = Work(tokens=50.0, padding=0.25, operations=3e12, peak=6e12)
     assert work.rates(4, 8.0) == {"tokens_per_second": 25.0, "padding": 0.25, "utilization": 0.25}
-    assert str(work) == "50 target tokens, 3,000.0 billion operations, 60,000.0 million for each of these tokens"
+    assert str(work) == "50 target tokens, 3,000.0 billion operations, 60,000.0 million a token"
     assert "utilization" not in work._replace(peak=None).rates(4, 8.0)
 
 

@@ -23,7 +23,7 @@ class Workers(TensorFlowDevices):
     """All GPUs, or the CPU, of every machine; made when all are there.
 
     Raises:
-        ValueError: if this one cannot be reached at its address.
+        ValueError: if this one cannot join the others.
     """
 
     def __init__(self):
@@ -32,8 +32,8 @@ class Workers(TensorFlowDevices):
             super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
         except tf.errors.OpError as error:
             raise ValueError(
-                f"This worker of TF_CONFIG cannot begin: {error.message}. Is its port free? "
-                f"Received: TF_CONFIG={os.environ['TF_CONFIG']}"
+                f"This worker cannot join the others: {error.message}. Is its address this machine's, its port free "
+                f"and its index its own? Received: TF_CONFIG={os.environ['TF_CONFIG']}"
             ) from error
         resolver = self.strategy.cluster_resolver
         self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
