@@ -151,14 +151,24 @@ def beam_search(log_probs, limit, ids, alpha, kind, beam_size):
     return [(score, tokens) for score, _, tokens in beam]
 
 
-def dropout_bits(shape, seed, number):
-    """MurmurHash3's finalizer, twice, of each place's number, keyed by those of the seed and of the call's number."""
-    places = np.arange(math.prod(shape), dtype="uint32").reshape(shape)
-    key = _murmur3_finalizer(np.array([seed], "uint32"))
-    return _murmur3_finalizer(_murmur3_finalizer(places + key) ^ _murmur3_finalizer(key + np.uint32(number)))
+def random_bits(shape, seed, call):
+    """XXH32 of each position and the second word of a key, seeded by its first: both are XXH32 of seed and call."""
+    first, second = (xxh32([seed, call], key) for key in (0, 1))
+    return xxh32([np.arange(math.prod(shape), dtype="uint32").reshape(shape), second], first)
 
 
-def _murmur3_finalizer(x):
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return x ^ (x >> np.uint32(16))
+def xxh32(words, seed):
+    """The xxHash specification's steps 1, 4, 5 and 6 for 4 or 8 bytes, in unsigned arithmetic."""
+    with np.errstate(over="ignore"):
+        return _xxh32([np.uint32(word) for word in words], np.uint32(seed))
+
+
+def _xxh32(words, seed):
+    prime_2, prime_3, prime_4, prime_5 = map(np.uint32, (2246822519, 3266489917, 668265263, 374761393))
+    h = seed + prime_5 + np.uint32(4 * len(words))
+    for word in words:
+        h = h + word * prime_3
+        h = ((h << np.uint32(17)) | (h >> np.uint32(15))) * prime_4
+    h = (h ^ (h >> np.uint32(15))) * prime_2
+    h = (h ^ (h >> np.uint32(13))) * prime_3
+    return h ^ (h >> np.uint32(16))
