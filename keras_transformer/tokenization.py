@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+#: Subwords learnt by default, from text that holds as many.
+DEFAULT_VOCAB_SIZE = 8000
+
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 #: The pieces of these ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -20,7 +23,8 @@ class TokenizerConfig:
     """How subwords are learnt: SentencePiece BPE with byte fallback, so that no text is unknown.
 
     Args:
-        vocab_size: number of subwords, of which 4 are special and 256 are bytes.
+        vocab_size: number of subwords, of which 4 are special and 256 are bytes. Default: 8,000, or as many as the text
+            holds where that is less.
         shared: one vocabulary for both sides; otherwise one each, of `vocab_size` subwords.
         normalization: SentencePiece's rule. The default `nmt_nfkc` rewrites ligatures, full-width
             letters and the like; `identity` keeps them. Runs of spaces become one in every case.
@@ -32,14 +36,14 @@ class TokenizerConfig:
         ValueError: naming the argument that is out of range.
     """
 
-    vocab_size: int = 8000
+    vocab_size: int | None = None
     shared: bool = True
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     character_coverage: float = 1.0
     sample_size: int = 1_000_000
 
     def __post_init__(self):
-        if self.vocab_size < 261:
+        if self.vocab_size is not None and self.vocab_size < 261:
             raise ValueError(
                 "`tokenizer.vocab_size` must be at least 261: 4 special subwords, 256 bytes and the text's own. "
                 f"Received: vocab_size={self.vocab_size}"
@@ -64,40 +68,45 @@ def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig) -> by
     Raises:
         ValueError: if the text does not hold enough different pieces for `vocab_size`, or is empty.
     """
+    sentences = list(sentences)
+    try:
+        return _sentencepiece(sentences, config, config.vocab_size or DEFAULT_VOCAB_SIZE)
+    except RuntimeError as error:
+        limit = re.search(r"value <= (\d+)", str(error))
+        if config.vocab_size is None and limit:
+            return _sentencepiece(sentences, config, int(limit[1]))
+        raise ValueError(_explain(str(error), limit, config.vocab_size)) from error
+
+
+def _sentencepiece(sentences, config, vocab_size) -> bytes:
     import io
 
     import sentencepiece
 
     model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=config.vocab_size,
-            byte_fallback=True,
-            normalization_rule_name=config.normalization,
-            character_coverage=config.character_coverage,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            max_sentence_length=1 << 20,  # In bytes; longer lines would be skipped silently.
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise ValueError(_explain(str(error), config)) from error
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=vocab_size,
+        byte_fallback=True,
+        normalization_rule_name=config.normalization,
+        character_coverage=config.character_coverage,
+        pad_id=PAD_ID,
+        unk_id=UNK_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        max_sentence_length=1 << 20,  # In bytes; longer lines would be skipped silently.
+        minloglevel=2,
+    )
     return model.getvalue()
 
 
-def _explain(message, config):
-    limit = re.search(r"value <= (\d+)", message)
+def _explain(message, limit, vocab_size):
     if limit:
-        return (
-            f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={config.vocab_size}"
-        )
+        return f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={vocab_size}"
     if "smaller than" in message or "Vocabulary size" in message:
-        return f"`tokenizer.vocab_size` is too small for this text's characters. Received: {config.vocab_size}"
+        return f"`tokenizer.vocab_size` is too small for this text's characters. Received: vocab_size={vocab_size}"
     return f"No subwords can be learnt from this text: {message}"
 
 

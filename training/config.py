@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
@@ -10,6 +11,10 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, at_l
 
 #: Fields of `TransformerConfig` that the tokenizer decides.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
+
+
+#: Default passes over the training pairs: at least the first number, and up to the second to make so many updates.
+_EPOCHS, _MOST_EPOCHS, _LEAST_STEPS = 10, 100, 2000
 
 
 _ModelFields = dataclasses.make_dataclass(
@@ -57,17 +62,22 @@ class ModelConfig(_ModelFields):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """How the weights are learnt. The defaults are the paper's (§5).
+    """How the weights are learnt.
+
+    The paper's recipe (§5) is `warmup_steps=4000` and `weights="average"`, with the other options left as they are. By
+    default the warm-up is shorter in runs of fewer than 40,000 steps.
 
     Args:
-        epochs: passes over the training pairs.
+        epochs: passes over the training pairs. Default: 10; more of a small corpus, until they make 2,000 updates, at
+            most 100. With `init_from` (fine-tuning) the default is always 10.
         max_steps: updates at most. Default: no limit but `epochs`.
         max_time: minutes of training at most, those before a resumption counted; the run then ends as at `max_steps`.
             Default: no limit.
         schedule: how the learning rate falls after its linear rise: with the inverse square root of the step, as
             the paper's, or as a cosine to zero at the last step that `epochs` and `max_steps` allow.
-        warmup_steps: updates until the learning rate's peak.
-        peak_learning_rate: learning rate at the peak. Default: the paper's, from `d_model`.
+        warmup_steps: updates until the learning rate's peak. Default: a tenth of the run, at most the paper's 4,000.
+        peak_learning_rate: learning rate at the peak. Default: d_model^-0.5 · warmup_steps^-0.5, as in the paper, where
+            fewer than 2,000 steps count as 2,000; a quarter of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
         precision: dtype policy of the training.
         validate_every: updates between validations. Default: an epoch.
@@ -91,11 +101,11 @@ class RecipeConfig:
         ValueError: naming the argument that is out of range.
     """
 
-    epochs: int = 10
+    epochs: int | None = None
     max_steps: int | None = None
     max_time: float | None = None
     schedule: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
-    warmup_steps: int = 4000
+    warmup_steps: int | None = None
     peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
@@ -118,6 +128,18 @@ class RecipeConfig:
             steps: updates.
         """
         return -(-steps // self.steps_per_execution) * self.steps_per_execution
+
+    def total_steps(self, epoch: int, is_fine_tuning: bool = False) -> int:
+        """Updates of the whole run.
+
+        Args:
+            epoch: updates of one pass over the training pairs.
+            is_fine_tuning: whether the run begins with a trained model.
+        """
+        epochs = self.epochs or _EPOCHS
+        if self.epochs is None and not is_fine_tuning:
+            epochs = max(epochs, min(_MOST_EPOCHS, -(-_LEAST_STEPS // epoch)))
+        return self.executions(min(epochs * epoch, self.max_steps or sys.maxsize))
 
     @property
     def seconds(self) -> float:

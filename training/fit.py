@@ -14,7 +14,6 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
 from keras_transformer.optimizers import Adam
 from keras_transformer.saving import load_model
-from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends import Devices
 from keras_transformer.training.batches import Batches
@@ -39,33 +38,9 @@ class Run(NamedTuple):
     validation: Batches
     work: Work
     total: int  # steps of the whole training
+    learning_rate: keras.optimizers.schedules.LearningRateSchedule
     bleu: ValidationBleu | None
     parts: int  # passes of a device over its share of a batch
-
-
-def learning_rate(recipe, d_model: int, total: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The schedule that a recipe names.
-
-    Args:
-        recipe: the `RecipeConfig`.
-        d_model: width of the model; decides the peak where the recipe does not.
-        total: steps of the whole training.
-
-    Raises:
-        ValueError: if a cosine would have to fall before its rise is over.
-    """
-    warmup = recipe.warmup_steps
-    if recipe.schedule == "inverse_sqrt":
-        return WarmupInverseSqrt(d_model, warmup, recipe.peak_learning_rate)
-    if warmup >= total:
-        raise ValueError(
-            f"`warmup_steps` must be less than the {total} steps of the run with the cosine schedule. "
-            f"Received: warmup_steps={warmup}"
-        )
-    peak = recipe.peak_learning_rate or (d_model * warmup) ** -0.5
-    return keras.optimizers.schedules.CosineDecay(
-        peak / warmup, total - warmup, warmup_target=peak, warmup_steps=warmup
-    )
 
 
 def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, devices: Devices):
@@ -91,7 +66,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
     )
     state = files.last_whole()
     with devices.scope():
-        model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.total)
+        model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.learning_rate)
     devices.set_steps(model, run.parts)
     model.jit_compile = devices.jit_compile(recipe.xla)
     restore_random(model, state.random or _first_draws(recipe.seed, len(seed_generators(model))))
@@ -143,14 +118,14 @@ def _fit_part(model, part, run, devices, seed, callbacks):
     )
 
 
-def _compiled(config, built, total):
+def _compiled(config, built, learning_rate):
     recipe = config.recipe
     model = Transformer(built, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
     average = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
     model.compile(
-        Adam(learning_rate(recipe, built.d_model, total), beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
+        Adam(learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,

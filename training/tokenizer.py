@@ -5,7 +5,7 @@ import random
 import sys
 from collections.abc import Iterable
 
-from keras_transformer.tokenization import TokenizerConfig, train_sentencepiece
+from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 
 def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[bytes, ...]:
@@ -22,10 +22,14 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
         ValueError: if the text does not hold enough different pieces for the vocabulary.
     """
     sample = _sample(pairs, config.sample_size)
-    print(f"learning {config.vocab_size:,} subwords from {len(sample):,} pairs", file=sys.stderr)
+    print(f"learning subwords from {len(sample):,} pairs", file=sys.stderr)
     if config.shared:
-        return (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
-    return tuple(train_sentencepiece((pair[side] for pair in sample), config) for side in (0, 1))
+        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
+    else:
+        models = tuple(train_sentencepiece((pair[side] for pair in sample), config) for side in (0, 1))
+    sizes = [f"{Tokenizer(model).vocab_size:,}" for model in models]
+    print(f"vocabulary: {' and '.join(sizes)} subwords", file=sys.stderr)
+    return models
 
 
 def _sample(pairs, size):

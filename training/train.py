@@ -14,7 +14,8 @@ from keras_transformer.training.backends import make_devices
 from keras_transformer.training.batches import make_batches
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
-from keras_transformer.training.fit import Run, fit, learning_rate
+from keras_transformer.training.fit import Run, fit
+from keras_transformer.training.learning_rate import describe, learning_rate
 from keras_transformer.training.operations import work_of
 from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
 from keras_transformer.training.token_directory import SPLITS, TokenDirectory
@@ -61,7 +62,6 @@ def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
         run = _run_on(config, tokens, built, devices)
         if devices.is_chief:
             _describe(tokens, run, devices.count)
-        learning_rate(config.recipe, built.d_model, run.total)
         state = {
             "tokens_sha256": tokens.record()["sha256"],
             "batches": [shape._asdict() for shape in run.batches.shapes],
@@ -114,11 +114,13 @@ def _run_on(config, tokens, built, devices) -> Run:
     batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * parts)
     sentences = config.recipe.bleu_sentences
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
+    total = config.recipe.total_steps(batches.steps, is_fine_tuning=bool(config.init_from))
     return Run(
         batches,
         make_batches(*tokens.sides("validation"), config, multiple=devices.count),
         work_of(batches, built, config.recipe.precision, devices),
-        config.recipe.executions(min(config.recipe.epochs * batches.steps, config.recipe.max_steps or sys.maxsize)),
+        total,
+        learning_rate(config.recipe, built.d_model, total, is_fine_tuning=bool(config.init_from)),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
         parts,
     )
@@ -141,6 +143,7 @@ def _describe(tokens, run, replicas):
         f"batches: {sizes(run.batches)}{passes}; {run.batches.padding:.0%} of the target is padding",
         f"batches of the validation: {sizes(run.validation)}",
         f"a step on average: {run.work}",
+        f"learning rate: {describe(run.learning_rate)}; {run.total:,} steps in all",
         sep="\n",
         file=sys.stderr,
     )

@@ -26,8 +26,16 @@ def test_separate_vocabularies():
 
 
 def test_vocabulary_too_large():
-    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` must be at most \d+ for this text.*vocab_size=8000"):
-        train_tokenizers(PAIRS, TokenizerConfig())
+    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` must be at most \d+ for this text.*vocab_size=5000"):
+        train_tokenizers(PAIRS, TokenizerConfig(vocab_size=5000))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_default_vocabulary_is_what_a_small_text_holds(shared):
+    for model in train_tokenizers(PAIRS, TokenizerConfig(shared=shared)):
+        limit = Tokenizer(model).vocab_size
+        with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at most"):
+            train_tokenizers(PAIRS, TokenizerConfig(vocab_size=limit + 1, shared=shared))
 
 
 def test_sample_of_a_small_corpus_is_the_corpus():
