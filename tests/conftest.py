@@ -37,7 +37,7 @@ OPTIONS = {
     "recipe.max_steps": 24,
     "recipe.validate_every": 10,
     "recipe.checkpoint_every": 4,
-    "recipe.warmup_steps": 8,
+    "recipe.warmup_steps": 1,
     "recipe.peak_learning_rate": 0.02,
     "recipe.xla": "false",
 }

@@ -70,7 +70,7 @@ def learning_rate(
     """
     warmup, peak = learning_rate_peak(recipe, d_model, total, is_fine_tuning)
     if recipe.schedule == "inverse_sqrt":
-        if warmup >= total:
+        if warmup > total:
             warnings.warn(
                 f"the run ends after {total} steps, within its warm-up of {warmup} steps: its learning rate never "
                 f"reaches {peak:.2g}. Lower or leave out `recipe.warmup_steps`, or train for more steps",

@@ -120,7 +120,8 @@ def test_time_runs_out(arguments, tmp_path):
 
 
 def test_a_cosine_needs_steps_after_its_rise(arguments, tmp_path, capsys):
-    assert main(arguments(tmp_path / "run", **{**BRIEF, "recipe.schedule": "cosine"})) == 2
+    options = {**BRIEF, "recipe.schedule": "cosine", "recipe.warmup_steps": 8}
+    assert main(arguments(tmp_path / "run", **options)) == 2
     assert "`warmup_steps` must be less than the 8 steps of the run" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

@@ -47,4 +47,5 @@ def test_a_run_within_its_warmup_is_warned_of():
         learning_rate(RecipeConfig(warmup_steps=4000), 128, 110)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learning_rate(RecipeConfig(warmup_steps=109), 128, 110)
+        learning_rate(RecipeConfig(warmup_steps=110), 128, 110)
+        learning_rate(RecipeConfig(), 128, 1)
