@@ -5,6 +5,8 @@ from typing import Literal
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import export_name
+from keras_transformer.text_encoding import canonical_encoding
+from keras_transformer.text_files import UTF_8
 
 FORMATS = ("saved_model", "onnx", "ctranslate2", "huggingface")
 QUANTIZED = ("int8", "float16")
@@ -21,6 +23,7 @@ class ExportConfig(BeamSearch):
         source: text whose translations prove a quantised export by BLEU, plain or .gz; without it the
             model judges translations of made-up sentences.
         reference: the translation of `source`, as many lines.
+        encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
         n_best: hypotheses in `n_best`, `tokens` and `model.onnx`. Default: `beam_size`.
 
     Raises:
@@ -31,6 +34,7 @@ class ExportConfig(BeamSearch):
     quantize: Literal["int8", "float16"] | None = None
     source: str | None = None
     reference: str | None = None
+    encoding: str = UTF_8
     n_best: int | None = None
 
     def __post_init__(self):
@@ -47,6 +51,7 @@ class ExportConfig(BeamSearch):
         for name in self.formats:
             if self.token_scores and name in ("ctranslate2", "huggingface"):
                 raise ValueError(f"`token_scores` does not go with format {name}. Received: token_scores=True")
+        canonical_encoding(self.encoding)
         if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):
             raise ValueError(
                 "`source` and `reference` go together, and with `quantize`. "

@@ -82,10 +82,10 @@ def export(path: str, config: ExportConfig) -> None:
 
 
 def _export(directory, config):
+    texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
     model, tokenizers = load_finished(directory)
     require_tensorflow()
     batches = made_up_batches(model.config.source_vocabulary, min(30, longest_line(model.config.max_length)))
-    texts = tuple(map(read_lines, filter(None, (config.source, config.reference))))
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(
             f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"

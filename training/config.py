@@ -7,7 +7,7 @@ from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.tokenization import TokenizerConfig
-from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least
+from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
 
 #: Fields of `TransformerConfig` that the tokenizer decides.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
@@ -232,7 +232,7 @@ class TrainConfig(BatchConfig, DataConfig):
         left_out = {"output", "overwrite", "devices", "tokens_per_device"}
         if self.tokens:  # They know.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in left_out}
+        return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
 
     def parts(self, replicas: int) -> int:
         """Passes that a device makes over its share of a batch.

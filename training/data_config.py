@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_transformer.text_encoding import canonical_encoding
+from keras_transformer.text_files import UTF_8
 from keras_transformer.tokenization import TokenizerConfig
 
 
@@ -21,6 +23,7 @@ class DataConfig:
         validation_source: a text file or a list of them to validate on. Default: every hundredth line of the training
             files, 2,000 at most, is held out.
         validation_target: the same lines in the other language.
+        encoding: encoding of the text files, such as `cp1252` or `utf-16`.
         max_length: pairs with more subwords than this on a side, the end counted, are left out.
         max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
             by more than 10, are left out.
@@ -38,6 +41,7 @@ class DataConfig:
     target: list[str] | str | None = None
     validation_source: list[str] | str | None = None
     validation_target: list[str] | str | None = None
+    encoding: str = UTF_8
     max_length: int = 256
     max_length_ratio: float = 4.0
 
@@ -50,7 +54,24 @@ class DataConfig:
                 raise ValueError(f"`{one}` and `{other}` must name as many files. Received: {sizes[0]} and {sizes[1]}")
         if self.validation_source and not self.source:
             raise ValueError("`validation_source` goes with `source`; a dataset has its `validation_split`")
+        object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
+        if self.encoding != UTF_8 and not self.source:
+            raise ValueError(f"`encoding` goes with `source`. Received: encoding={self.encoding!r}")
         at_least(self, max_length=2, max_length_ratio=1)
+
+
+def recorded(options: dict) -> dict:
+    """Options as records hold them: one that older records lack is left out where it has its default.
+
+    Args:
+        options: those of a `DataConfig`, and any others.
+
+    Example:
+
+    >>> recorded({"max_length": 40, "encoding": "utf-8"})
+    {'max_length': 40}
+    """
+    return {name: value for name, value in options.items() if (name, value) != ("encoding", UTF_8)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

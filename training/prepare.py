@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.training.data_config import DataConfig, PrepareConfig
+from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, load_corpus
 from keras_transformer.training.datasets.corpus import Pairs
 from keras_transformer.training.filtering import Statistics, usable
@@ -98,7 +98,7 @@ def data_options(config: DataConfig) -> dict:
     Args:
         config: a `DataConfig`, or what has its fields.
     """
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)}
+    return recorded({field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)})
 
 
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:

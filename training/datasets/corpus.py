@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from keras_transformer.text_files import readable, split_lines
+from keras_transformer.text_files import UTF_8, TextLines
 
 #: Of text files without validation files, each line of this many goes to validation.
 HELD_OUT_EVERY = 100
@@ -47,8 +47,8 @@ def load_corpus(config) -> Corpus:
         `Corpus`.
 
     Raises:
-        ValueError: if a file is missing or empty, the sides do not align, the TFDS name is unknown,
-            or its data cannot be had.
+        ValueError: if a file is missing, empty or in another encoding, the sides do not align, the TFDS name is
+            unknown, or its data cannot be had.
     """
     if config.source:
         return _from_files(config)
@@ -64,29 +64,32 @@ def load_corpus(config) -> Corpus:
     return load_by_name(config)
 
 
-def read_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) -> Iterator[tuple[str, str]]:
     """The pairs of lines of two text files, plain or gzipped, one at a time.
 
     Args:
-        source: a file; UTF-8, where other bytes become replacement characters.
+        source: a file.
         target: a file of as many lines.
+        encoding: of both files.
 
     Returns:
         Iterator of lines without their ends.
 
     Raises:
-        ValueError: if one is no regular file, cannot be read or is empty, or they are of different length; at once.
+        ValueError: if one is no regular file, cannot be read, is empty or in another encoding, or they are of
+            different length; at once.
     """
     for path in (source, target):
         if Path(path).exists() and not Path(path).is_file():  # It is read twice.
             raise ValueError(f"Text to score must be in regular files. Received: {path}")
-    return iter(_file_pairs([source], [target]))
+    return iter(_file_pairs([source], [target], encoding))
 
 
 def _from_files(config):
-    pairs = _file_pairs(config.source, config.target)
+    pairs = _file_pairs(config.source, config.target, config.encoding)
     if config.validation_source:
-        return Corpus(pairs, _file_pairs(config.validation_source, config.validation_target))
+        validation_files = config.validation_source, config.validation_target
+        return Corpus(pairs, _file_pairs(*validation_files, config.encoding))
     if pairs.count < HELD_OUT_EVERY:
         raise ValueError(
             f"`validation_source` is needed where fewer than {HELD_OUT_EVERY} lines train. "
@@ -104,34 +107,31 @@ def _from_files(config):
     return Corpus(Pairs(train, pairs.count - held_out), Pairs(validation, held_out))
 
 
-def _file_pairs(sources: Sequence[str], targets: Sequence[str]) -> Pairs:
+def _file_pairs(sources: Sequence[str], targets: Sequence[str], encoding: str) -> Pairs:
     if len(sources) != len(targets):
         raise ValueError(f"As many source as target files are needed. Received: {len(sources)} and {len(targets)}")
     total = 0
     for source, target in zip(sources, targets, strict=True):
-        counts = [_count_lines(path) for path in (source, target)]
+        counts = [_count_lines(path, encoding) for path in (source, target)]
         if counts[0] != counts[1]:
             raise ValueError(f"Files do not align: {source} has {counts[0]} lines, {target} has {counts[1]}")
         total += counts[0]
 
     def begin():
         for source, target in zip(sources, targets, strict=True):
-            yield from zip(_lines(source), _lines(target), strict=True)
+            yield from zip(_lines(source, encoding), _lines(target, encoding), strict=True)
 
     return Pairs(begin, total)
 
 
-def _lines(path):
-    with readable(path) as file:
-        yield from split_lines(file)
+def _lines(path, encoding):
+    with TextLines(path, encoding) as lines:
+        yield from lines
 
 
-def _count_lines(path) -> int:
-    count, last = 0, b"\n"
-    with readable(path) as file:
-        while chunk := file.read(1 << 20):
-            count, last = count + chunk.count(b"\n"), chunk[-1:]
-    count += last != b"\n"
+def _count_lines(path, encoding) -> int:
+    """Decodes all of the file, so that a fault in its text shows before any work is done."""
+    count = sum(1 for _ in _lines(path, encoding))
     if not count:
         raise ValueError(f"{path} is empty")
     return count

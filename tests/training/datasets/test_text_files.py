@@ -136,9 +136,15 @@ def test_read_lines(write, name):
     assert read_lines(write(name, ["a", "", "b "])) == ["a", "", "b "]
 
 
-def test_read_lines_of_bytes_that_are_no_text(tmp_path):
-    (tmp_path / "s").write_bytes(b"a\xff\r\nb")
-    assert read_lines(tmp_path / "s") == ["a\N{REPLACEMENT CHARACTER}", "b"]
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_files_in_another_encoding(write, tmp_path, encoding):
+    lines = [f"zwölf \u00ff {i}" for i in range(200)]
+    (tmp_path / "s").write_bytes("\n".join(lines).encode(encoding))
+    path = str(tmp_path / "s")
+    found = load_corpus(DataConfig(source=path, target=path, encoding=encoding))
+    assert pairs(found.validation) == [(lines[99], lines[99]), (lines[199], lines[199])]
+    with pytest.raises(ValueError, match=f"Cannot read {path}: line 1 is not utf-8 text"):
+        load_corpus(DataConfig(source=path, target=path))
 
 
 def test_read_lines_of_an_empty_file(write):
