@@ -9,7 +9,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.threads import num_cores, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID
-from keras_transformer.translation import Translator, load_tokenizers, pad
+from keras_transformer.translation import Translator, load_tokenizers, pad, with_n_best
 
 
 def library():
@@ -78,9 +78,14 @@ class CTranslate2Translator(Translator):
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.strategy.beam_size
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
-        s, pieces = self.strategy, self.source_tokenizer.pieces
+        s, pieces = with_n_best(self.strategy, n_best), self.source_tokenizer.pieces
         limit = min(source.shape[1] + s.extra_length, self._longest)
         results = self._runtime.translate_batch(
             [[pieces[i] for i in row if i != PAD_ID] for row in source],

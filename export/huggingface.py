@@ -12,7 +12,7 @@ from keras_transformer.export.marian_config import inexpressible, special_ids, w
 from keras_transformer.export.marian_vocabulary import foreign_vocabulary
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation import Translator
+from keras_transformer.translation import Translator, with_n_best
 
 
 def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
@@ -69,9 +69,14 @@ class HuggingFaceReader(Translator):
         super().__init__(*map(Tokenizer, tokenizers))
         self.strategy = strategy
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.strategy.beam_size
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
-        return tuple(self.model.generate(source, self.strategy)[:2])
+        return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
 
 
 def require_expressible(config, tokenizers) -> None:

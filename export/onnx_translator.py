@@ -60,6 +60,11 @@ class OnnxTranslator(Translator):
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
         super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"], parallel_batches)
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.exported_search["n_best"]
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         return tuple(self.session.run(["tokens", "scores"], {"source": source}))

@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.export.threads import set_tensorflow_threads
 from keras_transformer.lines import warn_of_long
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.translation import Translation, Translator
+from keras_transformer.translation import Translation, Translator, best_first
 
 
 class SavedModelTranslator(Translator):
@@ -45,7 +45,12 @@ class SavedModelTranslator(Translator):
         self._signatures = self._loaded.signatures
         self.exported_search = json.loads(self._loaded.search_options().numpy())
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.exported_search["n_best"]
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
         import tensorflow as tf
 
@@ -63,12 +68,22 @@ class SavedModelTranslator(Translator):
         warn_of_long(lines, lengths, longest)
         return [min(length, longest) + 1 for length in lengths.tolist()]
 
-    def _translate_batch(self, sentences):
+    def _translate_batch(self, sentences, n_best):
+        texts, scores = self._run(sentences, n_best)
+        return [
+            best_first(
+                [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses]
+            )
+            for hypotheses in map(zip, texts[:, :n_best], scores[:, :n_best])
+        ]
+
+    def _run(self, sentences, n_best):
+        """Texts and scores `(batch, n_best)`, or more; a search for the best alone ends sooner."""
         import tensorflow as tf
 
-        result = self._signatures["serving_default"](text=tf.constant(sentences, tf.string))
-        texts, scores = result["translation"].numpy(), result["score"].numpy()
-        return [
-            Translation(text.decode("utf-8", errors="replace"), float(score))
-            for text, score in zip(texts, scores, strict=True)
-        ]
+        text = tf.constant(sentences, tf.string)
+        if n_best > 1:
+            result = self._signatures["n_best"](text=text)
+            return result["translations"].numpy(), result["scores"].numpy()
+        result = self._signatures["serving_default"](text=text)
+        return result["translation"].numpy()[:, None], result["score"].numpy()[:, None]

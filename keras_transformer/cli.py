@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from keras_transformer.runtime_options import add_batching, add_runtime, make_translator
+from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime, parse
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -98,17 +98,24 @@ def average(arguments: list[str]) -> int:
 
 
 def translate(arguments: list[str]) -> int:
-    """Translate standard input or a file, one sentence a line, to standard output."""
+    """Translate standard input or a file, one sentence a line, to standard output or a file."""
     parser = _parser(translate)
     parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("file", nargs="?", help="text to translate, plain or .gz; default: standard input")
+    add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
+    add_encoding(parser)
+    parser.add_argument("--output", help="the file to write, in UTF-8, which appears when it is whole")
+    parser.add_argument("--resume", action="store_true", help="go on with an `--output` that was interrupted")
+    parser.add_argument("--json", action="store_true", help="an object a line: source, translations (text, score)")
     add_runtime(parser)
-    options = parser.parse_args(arguments)
+    parser.epilog = (
+        "With `--n_best` above 1 each hypothesis is a line; tab separated: number of its source line, from 1, \
+its score, its text."
+    )
+    options = parse(parser, arguments)
 
-    from keras_transformer.text_files import TextLines
+    from keras_transformer.translate_files import translate as run
 
-    with TextLines(options.file) as lines:
-        _print_translations(make_translator(options, arguments), lines, options.batch_size, options.batch_tokens)
+    run(options)
     return 0
 
 
@@ -118,16 +125,14 @@ def evaluate(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="its translation, as many lines")
+    add_encoding(parser)
     parser.add_argument("--bleu_tokenize", default="13a", help="sacreBLEU's tokenizer: 13a, none, intl, zh or char")
-    add_runtime(parser)
-    options = parser.parse_args(arguments)
+    add_runtime(parser, skip={"n_best"})
+    options = parse(parser, arguments)
 
-    from keras_transformer.text_files import read_lines
-    from keras_transformer.training.evaluate import evaluate as run
+    from keras_transformer.translate_files import evaluate as run
 
-    source, reference = read_lines(options.source), read_lines(options.reference)
-    batches = options.batch_size, options.batch_tokens
-    print(run(make_translator(options, arguments), source, reference, *batches, options.bleu_tokenize))
+    run(options)
     return 0
 
 
@@ -137,18 +142,13 @@ def score(arguments: list[str]) -> int:
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text, plain or .gz")
     parser.add_argument("--target", required=True, help="its translation, as many lines")
+    add_encoding(parser)
     add_batching(parser, "pairs scored", "tokens of either side scored")
     options = parser.parse_args(arguments)
 
-    from tqdm import tqdm
+    from keras_transformer.translate_files import score as run
 
-    from keras_transformer.scoring import Scorer
-    from keras_transformer.training.datasets import read_pairs
-
-    scorer, pairs = Scorer(options.directory), read_pairs(options.source, options.target)
-    scores = scorer.score_stream(pairs, options.batch_size, options.batch_tokens)
-    for pair in tqdm(scores, unit="line", file=sys.stderr, disable=None):
-        print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+    run(options)
     return 0
 
 
@@ -237,17 +237,3 @@ def _configured(command, dataclass, arguments, overwrite):
     options = parser.instantiate(parser.parse_args(arguments))
     options.pop("config", None)
     return dataclass(**vars(options))
-
-
-def _print_translations(translator, lines, batch_size, batch_tokens):
-    from tqdm import tqdm
-
-    def counted():
-        for count, line in enumerate(lines, 1):
-            bar.total = lines.share and max(count, round(count / lines.share))
-            yield line
-
-    with tqdm(unit="line", file=sys.stderr, disable=None) as bar:
-        for translation in translator.translate_stream(counted(), batch_size, batch_tokens):
-            print(" ".join(translation.text.splitlines()), flush=True)
-            bar.update()

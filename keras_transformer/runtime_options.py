@@ -1,17 +1,18 @@
 """The options of the commands that translate: what runs the model, in which batches, by which search."""
 
 import dataclasses
-import re
+from collections.abc import Collection
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import NonNegativeInt
 
 
-def add_runtime(parser: ArgumentParser) -> None:
+def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     """What runs the model, in which batches, and by which search.
 
     Args:
         parser: gets the options.
+        skip: options of the search that the command has no use for.
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import RUNTIMES
@@ -20,7 +21,7 @@ def add_runtime(parser: ArgumentParser) -> None:
     add_batching(parser, "sentences translated", "source tokens translated")
     threads = "exports translate so many batches at a time, with a thread each; 0: one a core"
     parser.add_argument("--threads", type=NonNegativeInt, default=0, help=threads)
-    parser.add_class_arguments(BeamSearch, skip={"token_scores"})  # What comes out is text.
+    parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # What comes out is text.
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
@@ -38,12 +39,51 @@ def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
     parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
 
 
-def make_translator(options, arguments: list[str]):
+def add_encoding(parser: ArgumentParser) -> None:
+    """How the text files are encoded.
+
+    Args:
+        parser: gets the option.
+    """
+    from keras_transformer.text_files import UTF_8
+
+    parser.add_argument("--encoding", default=UTF_8, help="encoding of the text, such as cp1252 or utf-16")
+
+
+def add_optional_file(parser: ArgumentParser, help: str) -> None:
+    """A last positional argument, `file`, that can be left out and can stand behind options.
+
+    Args:
+        parser: gets the argument.
+        help: its help.
+    """
+    # Before Python 3.12.7 argparse fills one of nargs="?" with nothing as soon as the argument before it is there.
+    parser.add_argument("file", metavar="[file]", help=help).required = False
+
+
+def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+    """Parses a command line with the options of `add_runtime`.
+
+    Args:
+        parser: the command's.
+        arguments: as they were given.
+
+    Returns:
+        The options, with `search`: what was given of the search, which an export may not hold.
+    """
+    from keras_transformer.decoding import BeamSearch
+
+    options, given = parser.parse_args(arguments), parser.parse_args(arguments, defaults=False)
+    names = [field.name for field in dataclasses.fields(BeamSearch)]
+    options.search = {name: given[name] for name in names if name in given}
+    return options
+
+
+def make_translator(options: Namespace):
     """The `Translator` that the options of `add_runtime` ask for.
 
     Args:
-        options: parsed, with `directory`.
-        arguments: as they were given, which tell what is asked for from what is left as it is.
+        options: of `parse`, with `directory`.
 
     Returns:
         A `Translator`.
@@ -55,10 +95,8 @@ def make_translator(options, arguments: list[str]):
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.threads import num_cores
 
-    search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch) if field.name in options}
     if options.runtime == "keras":
-        return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**search))
-    given = {name: search[name] for name in search if any(re.match(f"--{name}(=|$)", a) for a in arguments)}
+        return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**options.search))
     translator = load_translator(
         options.directory,
         options.runtime,
@@ -66,10 +104,17 @@ def make_translator(options, arguments: list[str]):
         parallel_batches=options.threads or num_cores(),
     )
     if options.runtime == "ctranslate2":  # The only export that holds no search.
-        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **given})
-    elif any(translator.exported_search[name] != value for name, value in given.items()):
+        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **options.search})
+    else:
+        _require_exported(translator.exported_search, options)
+    return translator
+
+
+def _require_exported(exported, options):
+    """Refuses another search than an export's; of its hypotheses any number can be asked for, see `Translator`."""
+    given = {name: value for name, value in options.search.items() if name != "n_best"}
+    if any(exported[name] != value for name, value in given.items()):
         raise ValueError(
-            f"The search of the {options.runtime} export is fixed: {translator.exported_search}. "
+            f"The search of the {options.runtime} export is fixed: {exported}. "
             f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}"
         )
-    return translator

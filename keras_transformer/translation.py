@@ -1,13 +1,15 @@
 """Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.lines import check_no_string, checked_lines, encode_lines, longest_line
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID, Tokenizer
@@ -21,11 +23,18 @@ class Translation:
         text: the best hypothesis.
         score: its log probability over the length penalty; 0 for an empty line.
         tokens: its subword ids, the end counted.
+        alternatives: the next best hypotheses, best first: one less than the `n_best` that was asked for.
     """
 
     text: str
     score: float
     tokens: tuple[int, ...] = ()
+    alternatives: tuple["Translation", ...] = ()
+
+    @property
+    def hypotheses(self) -> tuple["Translation", ...]:
+        """The best hypothesis and its alternatives, best first."""
+        return (self, *self.alternatives)
 
 
 class Translator:
@@ -53,11 +62,18 @@ class Translator:
         self.target_tokenizer = target_tokenizer
         self.max_source_length = longest_line(num_positions)
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """Hypotheses of a line that the search can give, at most."""
+        return 1
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses of one batch.
 
         Args:
             source: int32 `(batch, source_length)`.
+            n_best: hypotheses of each row that are needed; an export gives as many as it was made with. Default:
+                those of the strategy or of the export.
 
         Returns:
             Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
@@ -65,7 +81,12 @@ class Translator:
         raise NotImplementedError
 
     def translate(
-        self, lines: Iterable[str], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+        self,
+        lines: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+        n_best: int = 1,
+        progress: Callable[[int], object] | None = None,
     ) -> list[Translation]:
         """Translates lines.
 
@@ -74,31 +95,42 @@ class Translator:
             batch_size: sentences of a batch, at most.
             batch_tokens: source tokens of a batch, at most, padding counted. A longer line is translated
                 alone.
+            n_best: hypotheses of each line: the best, and its `alternatives`.
+            progress: called with the number of lines that have been translated since the last call.
 
         Returns:
             One `Translation` a line, in the order of the lines.
 
         Raises:
-            ValueError: if `lines` is a string or holds anything but strings, or `batch_size` or
-                `batch_tokens` is not positive.
+            ValueError: if `lines` is a string or holds anything but strings, `batch_size` or `batch_tokens` is
+                not positive, or `n_best` is not in [1, `max_n_best`].
 
         Warns:
             UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
         check_batching(batch_size, batch_tokens)
+        self._check_n_best(n_best)
+        progress = progress or (lambda count: None)
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines)
-        translations = [Translation("", 0.0)] * len(lines)
+        translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
         batches = [*batches_by_length(lengths, batch_size, batch_tokens)]
         batches.reverse()  # The longest first: the last that are under way together are then short.
-        found = self._translate_batches([[sentences[i] for i in batch] for batch in batches])
+        progress(len(lines) - sum(map(len, batches)))
+        found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
         for batch, translated in zip(batches, found, strict=True):
             for i, translation in zip(batch, translated, strict=True):
                 translations[i] = translation
+            progress(len(batch))
         return translations
 
     def translate_stream(
-        self, lines: Iterable[str], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+        self,
+        lines: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+        n_best: int = 1,
+        progress: Callable[[int], object] | None = None,
     ) -> Iterator[Translation]:
         """Translates more lines than memory holds: in pieces of 64 batches, each of which is sorted by length.
 
@@ -106,6 +138,8 @@ class Translator:
             lines: text; they are taken one piece at a time.
             batch_size: see `translate`.
             batch_tokens: see `translate`.
+            n_best: see `translate`.
+            progress: see `translate`.
 
         Yields:
             One `Translation` a line, in the order of the lines.
@@ -118,27 +152,42 @@ class Translator:
         """
         check_batching(batch_size, batch_tokens)
         check_no_string("lines", lines)
+        self._check_n_best(n_best)
         for piece in pieces(lines, batch_size):
-            yield from self.translate(piece, batch_size, batch_tokens)
+            yield from self.translate(piece, batch_size, batch_tokens, n_best, progress)
+
+    def _check_n_best(self, n_best):
+        if not 1 <= n_best <= self.max_n_best:
+            raise ValueError(
+                f"`n_best` must be in [1, {self.max_n_best}], what this search or export holds. "
+                f"Received: n_best={n_best}"
+            )
 
     def _sentences(self, lines):
         """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
         sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length)
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
-    def _translate_batches(self, batches):
+    def _translate_batches(self, batches, n_best):
+        translate_batch = functools.partial(self._translate_batch, n_best=n_best)
         if self.parallel_batches == 1:
-            yield from map(self._translate_batch, batches)
+            yield from map(translate_batch, batches)
         else:
             with ThreadPoolExecutor(self.parallel_batches) as pool:
-                yield from pool.map(self._translate_batch, batches)
+                yield from pool.map(translate_batch, batches)
 
-    def _translate_batch(self, sentences):
-        tokens, scores = self.search(pad(sentences))
-        texts = self.target_tokenizer.decode(tokens[:, 0])
+    def _translate_batch(self, sentences, n_best):
+        tokens, scores = self.search(pad(sentences), n_best)
+        return [
+            best_first(self._decoded(*hypotheses))
+            for hypotheses in zip(tokens[:, :n_best], scores[:, :n_best], strict=True)
+        ]
+
+    def _decoded(self, tokens, scores):
+        texts = self.target_tokenizer.decode(tokens)
         return [
             Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
-            for text, row, score in zip(texts, tokens[:, 0], scores[:, 0], strict=True)
+            for text, row, score in zip(texts, tokens, scores, strict=True)
         ]
 
 
@@ -147,7 +196,8 @@ class KerasTranslator(Translator):
 
     Args:
         directory: a finished model directory.
-        strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's.
+        strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's. How many hypotheses a line
+            gets is an argument of `translate`.
 
     Raises:
         ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer
@@ -163,11 +213,36 @@ class KerasTranslator(Translator):
 
         self.model, tokenizers = load_finished(ModelDirectory(directory))
         super().__init__(*tokenizers, self.model.config.max_length)
-        self.strategy = strategy
+        self.strategy = strategy or BeamSearch()
 
-    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.strategy.beam_size if isinstance(self.strategy, BeamSearch) else self.strategy.n_best
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `Translator.search`."""
-        return tuple(self.model.generate(source, self.strategy)[:2])
+        return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
+
+
+def with_n_best(strategy, n_best: int | None):
+    """A beam search that gives another number of hypotheses; other searches give what they give.
+
+    Args:
+        strategy: the search.
+        n_best: how many. Default: as many as it gives.
+    """
+    return dataclasses.replace(strategy, n_best=n_best) if n_best and isinstance(strategy, BeamSearch) else strategy
+
+
+def best_first(hypotheses: Sequence[Translation]) -> Translation:
+    """The best hypothesis of a line, with the others as its alternatives.
+
+    Args:
+        hypotheses: at least one, best first.
+    """
+    best, *others = hypotheses
+    return dataclasses.replace(best, alternatives=tuple(others))
 
 
 def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:

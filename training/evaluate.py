@@ -1,7 +1,7 @@
 """Scores of a trained model on a test set."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sacrebleu
 
@@ -17,12 +17,15 @@ class Scores:
     """Scores with what is needed to reproduce them.
 
     Attributes:
-        bleu: corpus BLEU, 0 to 100; cased, and with the tokenizer 13a detokenised.
+        bleu: corpus BLEU, 0 to 100; cased, and with the tokenizer 13a detokenised. It says nothing unless
+            `has_4_grams`.
         bleu_signature: sacreBLEU's signature of it.
         chrf: corpus chrF2, 0 to 100.
         chrf_signature: sacreBLEU's signature of it.
         exact_match: share of the lines that equal their reference.
         sentences: number of lines.
+        has_4_grams: whether translations and references hold sequences of four words, of which BLEU is made. It is
+            near 0 where all lines are shorter, however right they are.
     """
 
     bleu: float
@@ -31,13 +34,15 @@ class Scores:
     chrf_signature: str
     exact_match: float
     sentences: int
+    has_4_grams: bool = True
 
     def __str__(self):
-        return (
-            f"BLEU {self.bleu:.2f}  {self.bleu_signature}\n"
-            f"chrF {self.chrf:.2f}  {self.chrf_signature}\n"
-            f"exact match {self.exact_match:.4f} of {self.sentences} lines"
-        )
+        bleu = f"BLEU {self.bleu:.2f}  {self.bleu_signature}"
+        chrf = f"chrF {self.chrf:.2f}  {self.chrf_signature}"
+        exact = f"exact match {self.exact_match:.4f} of {self.sentences} lines"
+        if self.has_4_grams:
+            return f"{bleu}\n{chrf}\n{exact}"
+        return f"{chrf}\n{exact}\nBLEU is undefined: the lines are too short for sequences of 4 words"
 
 
 def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
@@ -60,13 +65,15 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
             f"As many translations as references are needed. Received: {len(translations)} and {len(references)}"
         )
     bleu, chrf = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize), sacrebleu.metrics.CHRF()
+    result, perfect = (bleu.corpus_score(lines, [references]) for lines in (translations, references))
     return Scores(
-        bleu=bleu.corpus_score(translations, [references]).score,
+        bleu=result.score,
         bleu_signature=str(bleu.get_signature()),
         chrf=chrf.corpus_score(translations, [references]).score,
         chrf_signature=str(chrf.get_signature()),
         exact_match=sum(a == b for a, b in zip(translations, references, strict=True)) / len(references),
         sentences=len(references),
+        has_4_grams=result.totals[3] > 0 and perfect.totals[3] > 0,
     )
 
 
@@ -77,6 +84,7 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     batch_tokens: int = BATCH_TOKENS,
     bleu_tokenize: str = "13a",
+    progress: Callable[[int], object] | None = None,
 ) -> Scores:
     """Translates a test set and scores the result.
 
@@ -87,6 +95,7 @@ def evaluate(
         batch_size: sentences translated at a time, at most.
         batch_tokens: source tokens translated at a time, at most, padding counted.
         bleu_tokenize: see `score`.
+        progress: see `Translator.translate`.
 
     Returns:
         `Scores`.
@@ -97,7 +106,8 @@ def evaluate(
     if len(source) != len(references):
         raise ValueError(f"Source and reference do not align: {len(source)} and {len(references)} lines")
     _require_known(bleu_tokenize)
-    return score([t.text for t in translator.translate(source, batch_size, batch_tokens)], references, bleu_tokenize)
+    translations = translator.translate(source, batch_size, batch_tokens, progress=progress)
+    return score([translation.text for translation in translations], references, bleu_tokenize)
 
 
 def _require_known(bleu_tokenize):

@@ -17,7 +17,7 @@ class _GreedyTranslator(Translator):
         super().__init__(tokenizers[0], tokenizers[-1], model.config.max_length)
         self.model = model
 
-    def search(self, source):
+    def search(self, source, n_best=None):
         return tuple(self.model.generate(source, GreedySearch())[:2])
 
 

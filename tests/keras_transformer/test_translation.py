@@ -19,7 +19,7 @@ class Echo(Translator):
         super().__init__(tokenizer, tokenizer, parallel_batches=parallel_batches)
         self.batches = []
 
-    def search(self, source):
+    def search(self, source, n_best=None):
         self.batches.append(source)
         return source[:, None], (source != 0).sum(axis=1)[:, None].astype("float32")
 
@@ -42,9 +42,9 @@ def test_batches_side_by_side(echo):
     meeting = threading.Barrier(3, timeout=30)
 
     class Meeting(Echo):
-        def search(self, source):
+        def search(self, source, n_best=None):
             meeting.wait()  # Nobody gets on unless three are here.
-            return super().search(source)
+            return super().search(source, n_best)
 
     translations = Meeting(echo.source_tokenizer, parallel_batches=3).translate(WORDS[:6], batch_size=1)
     assert translations == echo.translate(WORDS[:6])
@@ -52,7 +52,7 @@ def test_batches_side_by_side(echo):
 
 def test_a_fault_ends_batches_side_by_side(echo):
     class Faulty(Echo):
-        def search(self, source):
+        def search(self, source, n_best=None):
             self.batches.append(source)
             if len(self.batches) > 1:
                 time.sleep(0.02)  # As a search would: what is not begun by then never is.

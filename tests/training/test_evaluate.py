@@ -11,7 +11,7 @@ REFERENCES = ["the cat sat on a mat", "two men are outside .", "ein Haus"]
 class Scripted:
     """A translator that knows its answers."""
 
-    def translate(self, lines, batch_size, batch_tokens):
+    def translate(self, lines, batch_size, batch_tokens, progress):
         self.asked = (list(lines), batch_size, batch_tokens)
         return [Translation(text, 0.0) for text in TRANSLATIONS]
 
@@ -49,6 +49,24 @@ def test_text_holds_scores_and_signatures():
         f"chrF {scores.chrf:.2f}  {scores.chrf_signature}",
         "exact match 0.3333 of 3 lines",
     ]
+
+
+def test_bleu_of_lines_that_are_too_short_is_not_shown():
+    words = ["eins", "zwei drei vier", "fünf"]
+    scores = score(words, words[:2] + ["sechs"])
+    assert not scores.has_4_grams and scores.bleu < 5
+    assert str(scores).splitlines() == [
+        f"chrF {scores.chrf:.2f}  {scores.chrf_signature}",
+        "exact match 0.6667 of 3 lines",
+        "BLEU is undefined: the lines are too short for sequences of 4 words",
+    ]
+    long = ["one two three four"]
+    assert [score(*pair).has_4_grams for pair in ((long, long), (long, ["one"]), (["one"], long))] == [
+        True,
+        False,
+        False,
+    ]
+    assert score(["eins zwei drei vier"], ["eins zwei drei vier"], "char").has_4_grams
 
 
 def test_evaluate_translates_and_scores():
