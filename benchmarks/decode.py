@@ -31,7 +31,7 @@ RUNTIMES = {
     "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"}),
 }
 PEER = "CTranslate2"
-HEADINGS = ("sentences/s", "subwords/s", f"of best {PEER}", "load s", "memory MiB", "size MiB", "BLEU")
+HEADINGS = ("sentences/s", "subwords/s", f"of best {PEER}", "load s", "MiB", "size MiB", "chrF", "exact", "BLEU")
 
 
 def main():
@@ -61,7 +61,7 @@ def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a finished model directory")
     parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
-    parser.add_argument("--reference", help="its translation, for BLEU; goes with --source")
+    parser.add_argument("--reference", help="its translation, for chrF, exact match and BLEU; goes with --source")
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--batches", type=numbers, default="32,8,1", help="batch sizes")
     parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
@@ -158,15 +158,19 @@ def show(title, lines, results, running, reference=None):
             f"{running[name].load_seconds:.1f}",
             f"{last['memory']:,.0f}",
             f"{running[name].size:.1f}",
-            f"{bleu(last['texts'], reference):.2f}" if reference else "",
+            *quality(last["texts"], reference),
         )
     Console(width=120).print(table)
 
 
-def bleu(texts, reference):
-    import sacrebleu
+def quality(texts, reference):
+    """chrF, share of exact matches, and BLEU where the lines are long enough for it."""
+    from keras_transformer.training.evaluate import score
 
-    return sacrebleu.corpus_bleu(texts, [reference]).score
+    if not reference:
+        return "", "", ""
+    scores = score(texts, reference)
+    return f"{scores.chrf:.2f}", f"{scores.exact_match:.3f}", f"{scores.bleu:.2f}" if scores.has_4_grams else "-"
 
 
 class Worker:

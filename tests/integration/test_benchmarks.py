@@ -37,7 +37,8 @@ def test_decoding(exported, toy_files):
     table = rows(printed)
     assert [row[0] for row in table] == 2 * names
     assert all(float(row[1].replace(",", "")) > 0 for row in table)
-    assert len({row[7] for row in table[:3]}) == 1  # BLEU of one model and one search.
+    assert len({tuple(row[7:10]) for row in table[:3]}) == 1  # The quality of one model and one search.
+    assert all(0 < float(row[7]) <= 100 and 0 <= float(row[8]) <= 1 for row in table[:6])
     assert "beam 2, 16 forced steps, batch 32" in printed
 
 
@@ -48,6 +49,15 @@ def test_the_text_is_held_out_numbers_unless_one_is_given(monkeypatch):
     source, reference = texts(None, None)
     assert len(source) == len(reference) == 500 and len(set(source)) == 500
     assert all(word.isalpha() for line in (*source, *reference) for word in re.split(",? |-", line))
+
+
+def test_bleu_is_shown_of_lines_that_are_long_enough(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.decode import quality
+
+    assert quality(["eins"], ["eins"]) == ("100.00", "1.000", "-")
+    assert quality(["a b c d"], ["a b c d"]) == ("100.00", "1.000", "100.00")
+    assert quality(["eins"], None) == ("", "", "")
 
 
 def test_a_wrong_length_is_refused(exported):

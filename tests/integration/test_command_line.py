@@ -1,12 +1,14 @@
 import gzip
 import io
+import json
 import sys
 
+import numpy as np
 import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export import CTranslate2Translator
+from keras_transformer.export import CTranslate2Translator, OnnxTranslator
 from keras_transformer.training.evaluate import evaluate
 
 SEARCH = ["--extra_length=5"]
@@ -45,6 +47,124 @@ def test_the_search_of_ctranslate2_is_not(exported, lines, tmp_path, capfd):
     capfd.readouterr()
     assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime=ctranslate2", "--beam_size=1"]) == 0
     assert capfd.readouterr().out == "".join(f"{translation.text}\n" for translation in expected)
+
+
+@pytest.fixture(scope="module")
+def n_best(keras_translator, lines):
+    return keras_translator.translate([*lines, ""], n_best=3)
+
+
+@pytest.mark.parametrize("runtime", ["saved_model", "onnx", "onnx_int8", "ctranslate2"])
+def test_n_best(exported, lines, n_best, runtime, tmp_path, capfd):
+    (tmp_path / "text").write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
+    capfd.readouterr()
+    assert main(["translate", str(exported), "--runtime", runtime, str(tmp_path / "text"), "--n_best=3"]) == 0
+    rows = [line.split("\t") for line in capfd.readouterr().out.splitlines()]
+    assert [int(row[0]) for row in rows] == [i for i in range(1, 22) for _ in range(3)]
+    scores = np.array([float(row[1]) for row in rows]).reshape(21, 3)
+    assert (np.diff(scores) <= 0).all() and not scores[20].any()
+    if runtime in ("saved_model", "onnx"):
+        hypotheses = [hypothesis for translation in n_best for hypothesis in translation.hypotheses]
+        assert [row[2] for row in rows] == [hypothesis.text for hypothesis in hypotheses]
+        np.testing.assert_allclose(scores.ravel(), [hypothesis.score for hypothesis in hypotheses], atol=1e-3)
+
+
+def test_json(exported, lines, n_best, tmp_path, capsys):
+    (tmp_path / "text").write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
+    arguments = ["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx", "--json"]
+    for count in (1, 2):
+        assert main([*arguments, f"--n_best={count}"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [entry["source"] for entry in found] == [*lines, ""]
+        for entry, translation in zip(found, n_best, strict=True):
+            hypotheses = translation.hypotheses[:count]
+            assert [one["text"] for one in entry["translations"]] == [one.text for one in hypotheses]
+            scores = [one["score"] for one in entry["translations"]]
+            assert scores == pytest.approx([one.score for one in hypotheses], abs=1e-3)
+
+
+@pytest.mark.parametrize("runtime", ["keras", "onnx"])
+def test_more_hypotheses_than_the_search_holds(exported, runtime, capsys):
+    assert main(["translate", str(exported), "/dev/null", "--runtime", runtime, "--n_best=5"]) == 2
+    assert "Received: n_best=5" in capsys.readouterr().err
+
+
+def test_evaluate_has_no_use_for_n_best(exported, toy_files, capsys):
+    files = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
+    assert main(["evaluate", str(exported), *files, "--n_best=2"]) == 2
+    assert "--n_best" in capsys.readouterr().err
+
+
+def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp_path, capsys):
+    (tmp_path / "text").write_text("\n".join(lines * 7) + "\n", encoding="utf-8")
+    arguments = ["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx", "--batch_size=1", "--n_best=2"]
+    assert main(arguments) == 0
+    expected = capsys.readouterr().out
+    arguments += ["--output", str(tmp_path / "out")]
+
+    search, calls = OnnxTranslator.search, []
+
+    def interrupted(self, source, n_best=None):
+        calls.append(source)
+        if len(calls) == 100:
+            raise KeyboardInterrupt
+        return search(self, source, n_best)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxTranslator, "search", interrupted)
+        assert main([*arguments, "--threads=1"]) == 130
+    partial = tmp_path / "out.partial" / "lines"
+    assert partial.read_text(encoding="utf-8") == "".join(expected.splitlines(keepends=True)[:128])
+    with open(partial, "a") as file:
+        file.write("65\t-1.0\tsomething\n65\t-2")
+    assert main(arguments) == 2 and main([*arguments, "--resume", "--n_best=3"]) == 2
+    said = capsys.readouterr().err
+    assert "holds an interrupted translation; --resume goes on with it" in said
+    assert "holds another translation, differing in: search, n_best" in said
+    assert not (tmp_path / "out").exists()
+
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxTranslator, "search", lambda *a, **k: calls.append(a) or search(*a, **k))
+        assert main([*arguments, "--resume"]) == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == expected and len(calls) == 140 - 64
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_an_output_of_standard_input(exported, lines, expected, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    arguments = ["translate", str(exported), "--runtime=onnx", f"--output={tmp_path / 'out'}"]
+    assert main([*arguments, "--resume"]) == 2
+    assert "`--resume` needs a file to translate. Received: standard input" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "".join(f"{text}\n" for text in expected[:-1])
+    assert capsys.readouterr().out == "" and [*tmp_path.iterdir()] == [tmp_path / "out"]
+
+
+def test_a_file_in_another_encoding(exported, tmp_path, capsys):
+    for name, encoding in (("utf-8", "utf-8"), ("wide", "utf-16"), ("western", "cp1252")):
+        (tmp_path / name).write_bytes("two né\r\n\nnine".encode(encoding))
+        assert main(["translate", str(exported), "--runtime=onnx", str(tmp_path / name), "--encoding", encoding]) == 0
+    found = capsys.readouterr().out.splitlines()
+    assert found[:3] == found[3:6] == found[6:] and found[1] == ""
+
+
+BAD_TEXT = {
+    "translate": ["{bad}", "--runtime=onnx", "--output={folder}/out"],
+    "export": ["--format=onnx", "--quantize=int8", "--source={bad}", "--reference={bad}"],
+}
+
+
+@pytest.mark.parametrize(("command", "options"), BAD_TEXT.items(), ids=BAD_TEXT)
+def test_a_file_that_is_not_utf_8(exported, tmp_path, capsys, command, options):
+    (tmp_path / "bad").write_bytes("two\ndrei né und zwölf\n".encode("latin-1"))
+    options = [option.format(bad=tmp_path / "bad", folder=tmp_path) for option in options]
+    assert main([command, str(exported), *options]) == 2
+    captured = capsys.readouterr()
+    assert f"Cannot read {tmp_path / 'bad'}: line 2 is not utf-8 text; it is probably cp1252" in captured.err
+    assert captured.out == "" and [*tmp_path.iterdir()] == [tmp_path / "bad"]
+    assert main([command, str(exported), *options, "--encoding=klingon"]) == 2
+    assert "Received: encoding='klingon'" in capsys.readouterr().err
 
 
 def test_standard_input(exported, lines, expected, monkeypatch, capsys):
@@ -108,6 +228,8 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
         (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
         (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
         (["--threads=-1"], 'Parser key "threads"'),
+        (["--resume"], "`--resume` goes with `--output`"),
+        (["--output=."], "`--output` must name a file. Received: --output=."),
     ],
 )
 def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):

@@ -178,6 +178,55 @@ def test_batches_of_nothing(echo, name, value):
         echo.translate(["vier"], **{name: value})
 
 
+class Shortening(Echo):
+    """Gives up to three hypotheses: the row's ids, and without one and two words; their scores are -1, -2 and -3."""
+
+    max_n_best = 3
+
+    def search(self, source, n_best=None):
+        self.asked.append(n_best)
+        hypotheses = np.stack([source, source, source], 1)
+        hypotheses[:, 1:, :1], hypotheses[:, 2:, :2] = 4, 4
+        return hypotheses, np.tile(np.float32([-1, -2, -3]), (len(source), 1))
+
+
+@pytest.fixture
+def shortening(echo):
+    translator = Shortening(echo.source_tokenizer)
+    translator.asked = []
+    return translator
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 3])
+def test_as_many_hypotheses_as_asked_for(shortening, n_best):
+    lines = ["vier drei eins", "", "zwei eins vier vier"]
+    found = shortening.translate(lines, n_best=n_best)
+    assert shortening.asked == [n_best] and [*shortening.translate_stream(lines, n_best=n_best)] == found
+    for line, translation in zip(lines, found, strict=True):
+        assert translation.text == line and translation.hypotheses == (translation, *translation.alternatives)
+        assert [h.score for h in translation.hypotheses] == ([-1, -2, -3][:n_best] if line else [0] * n_best)
+        assert all(h.alternatives == () for h in translation.alternatives)
+    assert len({h.tokens for h in found[0].hypotheses}) == n_best
+
+
+@pytest.mark.parametrize("n_best", [0, 4, -1])
+def test_more_hypotheses_than_there_are(shortening, n_best):
+    for translate in (shortening.translate, lambda *a, **k: list(shortening.translate_stream(*a, **k))):
+        with pytest.raises(ValueError, match=rf"`n_best` must be in \[1, 3\], .* Received: n_best={n_best}"):
+            translate([], n_best=n_best)
+
+
+@pytest.mark.parametrize("parallel_batches", [1, 2])
+def test_progress_counts_every_line_once(echo, parallel_batches):
+    counts, lines = [], [*WORDS, "", " ", "eins"] * 9
+    translator = Echo(echo.source_tokenizer, parallel_batches)
+    translator.translate(lines, batch_size=8, progress=counts.append)
+    assert sum(counts) == len(lines) and len(counts) > 10 and counts[0] == 18
+    stream = []
+    list(translator.translate_stream(lines, batch_size=1, progress=stream.append))
+    assert sum(stream) == len(lines)
+
+
 def test_pad():
     matrix = pad([[5, 3], [], [6, 7, 3]])
     np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
