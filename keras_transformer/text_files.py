@@ -76,7 +76,8 @@ def split_lines(file: BinaryIO, encoding: str = UTF_8) -> Iterator[str]:
         for line in text:
             yield line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line
     finally:
-        text.detach()  # Otherwise the file is closed with it.
+        with contextlib.suppress(ValueError):  # The file was closed before its last line.
+            text.detach()  # Otherwise the file is closed with it.
 
 
 class TextLines:

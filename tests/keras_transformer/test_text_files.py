@@ -87,6 +87,14 @@ def test_a_file_stays_open_when_its_lines_are_read():
     assert not stream.closed
 
 
+def test_lines_may_outlive_their_file(tmp_path):
+    (tmp_path / "text").write_bytes(TEXT)
+    with TextLines(tmp_path / "text") as lines:
+        iterator = iter(lines)
+        assert next(iterator) == "one"
+    iterator.close()
+
+
 #: In the first two a byte of a line end is one of another character, too.
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "cp1252", "GB18030", "utf-8-sig", "UTF8"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
