@@ -6,6 +6,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.tokenization import TokenizerConfig
 from keras_transformer.training.config import ModelConfig, RecipeConfig, TrainConfig
 from keras_transformer.training.data_config import BatchConfig, DataConfig, PrepareConfig
+from keras_transformer.training.prepare import data_options
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,8 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, Prep
         ({"source": "a", "target": "b", "validation_target": "c"}, "`validation_source` and .*: 0 and 1"),
         ({"validation_source": "a", "validation_target": "b"}, "`validation_source` goes with `source`"),
         ({"max_length": 1}, "`max_length` must be at least 2. Received: max_length=1"),
+        ({"encoding": "cp1252"}, "`encoding` goes with `source`. Received: encoding='cp1252'"),
+        ({"source": "a", "target": "b", "encoding": "klingon"}, "Received: encoding='klingon'"),
         ({"max_length_ratio": 0.5}, "`max_length_ratio` must be at least 1"),
     ],
 )
@@ -144,6 +147,15 @@ def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
     record = TrainConfig(output="a", tokens="b", num_buckets=2).record()
     assert record["tokens"] == "b" and record["num_buckets"] == 2
     assert not {"dataset", "source", "max_length", "tokenizer"} & set(record)
+
+
+def test_records_without_an_encoding_are_of_utf_8():
+    """Those of earlier versions have none: their runs and tokens must stay what is asked for."""
+    files = {"source": "a", "target": "b"}
+    for config in (TrainConfig(output="c", **files), TrainConfig(output="c", encoding="UTF8", **files)):
+        assert "encoding" not in config.record() and "encoding" not in data_options(config)
+    other = TrainConfig(output="c", encoding="latin-1", **files)
+    assert other.record()["encoding"] == data_options(other)["encoding"] == "iso8859-1"
 
 
 def test_tokens_for_fine_tuning_bring_their_own_subwords():
