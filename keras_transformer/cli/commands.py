@@ -1,60 +1,17 @@
-"""The command line: parses, delegates, and turns what users can mend into a message and status 2."""
+"""The commands: each parses its options, imports what does the work, and delegates."""
 
-import os
 import sys
-import warnings
 from collections.abc import Callable
 
-from jsonargparse import ArgumentError, ArgumentParser
-
+from keras_transformer.cli.options import make_config, make_parser
 from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime, parse
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs `keras-transformer`.
-
-    Args:
-        arguments: of the command line. Default: the process's.
-
-    Returns:
-        Exit status: 0; 1 where an export disagreed with its model or a training's loss ran away; 2 for what the
-        user can mend; 143 or 130 of a training that SIGTERM or SIGINT has stopped, and that can be resumed.
-    """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    name = arguments[0] if arguments else "--help"
-    if name not in COMMANDS:
-        is_help = name in ("-h", "--help")
-        print(
-            _usage() if is_help else f"unknown command: {name}\n\n{_usage()}", file=sys.stderr if not is_help else None
-        )
-        return 0 if is_help else 2
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            return COMMANDS[name](arguments[1:])
-    except BrokenPipeError:  # The reader has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ArgumentError, ValueError, OSError) as error:
-        print(
-            f"keras-transformer {name}: error: {'. '.join([str(error), *getattr(error, '__notes__', [])])}",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt:
-        return 130
-
-
-def _show_warning(message, *_):
-    print(f"keras-transformer: warning: {message}", file=sys.stderr)
 
 
 def train(arguments: list[str]) -> int:
     """Train a model on a dataset, on text files or on prepared tokens."""
     from keras_transformer.training.config import TrainConfig
 
-    config = _configured(train, TrainConfig, arguments, "replace the model or the run that lies there")
+    config = make_config(train, TrainConfig, arguments, "replace the model or the run that lies there")
 
     from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
     from keras_transformer.training.train import train as run
@@ -71,7 +28,7 @@ def prepare(arguments: list[str]) -> int:
     """Make a corpus into tokens once, for runs of `train --tokens`."""
     from keras_transformer.training.data_config import PrepareConfig
 
-    config = _configured(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
+    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
 
     from keras_transformer.training.prepare import prepare as run
 
@@ -81,7 +38,7 @@ def prepare(arguments: list[str]) -> int:
 
 def average(arguments: list[str]) -> int:
     """Make a finished run's model anew, of the mean weights of its last checkpoints."""
-    parser = _parser(average)
+    parser = make_parser(average)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--last", type=int, help="how many checkpoints; default: all that are kept")
     options = parser.parse_args(arguments)
@@ -99,7 +56,7 @@ def average(arguments: list[str]) -> int:
 
 def translate(arguments: list[str]) -> int:
     """Translate standard input or a file, one sentence a line, to standard output or a file."""
-    parser = _parser(translate)
+    parser = make_parser(translate)
     parser.add_argument("directory", help="a finished model directory")
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
@@ -121,7 +78,7 @@ its score, its text."
 
 def evaluate(arguments: list[str]) -> int:
     """Translate a test set and print sacreBLEU, chrF and exact match."""
-    parser = _parser(evaluate)
+    parser = make_parser(evaluate)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="its translation, as many lines")
@@ -138,7 +95,7 @@ def evaluate(arguments: list[str]) -> int:
 
 def score(arguments: list[str]) -> int:
     """Score given translations; tab separated: log probability, subwords with the end, the first over the second."""
-    parser = _parser(score)
+    parser = make_parser(score)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("--source", required=True, help="text, plain or .gz")
     parser.add_argument("--target", required=True, help="its translation, as many lines")
@@ -154,7 +111,7 @@ def score(arguments: list[str]) -> int:
 
 def attend(arguments: list[str]) -> int:
     """Draw where each head of a layer looks as a sentence is translated."""
-    parser = _parser(attend)
+    parser = make_parser(attend)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("sentence", help="text")
     parser.add_argument("--output", required=True, help="the picture; .png, .pdf, .svg")
@@ -172,7 +129,7 @@ def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
 
-    parser = _parser(export)
+    parser = make_parser(export)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_class_arguments(ExportConfig)
     options = parser.parse_args(arguments)
@@ -192,7 +149,7 @@ def export(arguments: list[str]) -> int:
 
 def import_marian(arguments: list[str]) -> int:
     """Make a model directory of a Hugging Face MarianMTModel, such as OPUS-MT's."""
-    parser = _parser(import_marian)
+    parser = make_parser(import_marian)
     parser.add_argument("directory", help="with config.json, model.safetensors, source.spm, target.spm and vocab.json")
     parser.add_argument("--output", required=True, help="the model directory to make")
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
@@ -204,6 +161,7 @@ def import_marian(arguments: list[str]) -> int:
     return 0
 
 
+#: Name on the command line -> the command.
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "prepare": prepare,
     "train": train,
@@ -215,25 +173,3 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": export,
     "import-marian": import_marian,
 }
-
-
-def _usage() -> str:
-    lines = ["usage: keras-transformer COMMAND ...", "", "COMMAND --help says more.", ""]
-    return "\n".join(lines + [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()])
-
-
-def _parser(command) -> ArgumentParser:
-    return ArgumentParser(
-        prog=f"keras-transformer {command.__name__.replace('_', '-')}", description=command.__doc__, exit_on_error=False
-    )
-
-
-def _configured(command, dataclass, arguments, overwrite):
-    """The dataclass of a command's options, which may stand in a YAML file."""
-    parser = _parser(command)
-    parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
-    parser.add_class_arguments(dataclass, skip={"overwrite"})
-    parser.add_argument("--overwrite", action="store_true", help=overwrite)
-    options = parser.instantiate(parser.parse_args(arguments))
-    options.pop("config", None)
-    return dataclass(**vars(options))
