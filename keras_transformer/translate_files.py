@@ -5,13 +5,11 @@ import contextlib
 import hashlib
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.runtime_options import make_translator
 from keras_transformer.text_files import TextLines, read_lines
@@ -78,12 +76,12 @@ def score(options) -> None:
 
     pairs = read_pairs(options.source, options.target, options.encoding)
     scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
-    for pair in tqdm(scores, unit="line", file=sys.stderr, disable=None):
+    for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
 
 
 def _bar(**options):
-    return tqdm(unit="line", file=sys.stderr, disable=None, **options)
+    return progress_bar(unit="line", **options)
 
 
 def _formatter(options) -> Callable[[int, str, Translation], str]:

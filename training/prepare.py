@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.progress import progress_bar
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, load_corpus
@@ -102,7 +102,7 @@ def data_options(config: DataConfig) -> dict:
 
 
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
-    with tqdm(total=pairs.count, desc="tokenising", unit=" pairs", file=sys.stderr, disable=None) as bar:
+    with progress_bar(total=pairs.count, desc="tokenising", unit=" pairs") as bar:
         iterator = iter(pairs)
         while chunk := list(itertools.islice(iterator, _CHUNK)):
             yield chunk
