@@ -7,6 +7,7 @@ import warnings
 from jsonargparse import ArgumentError
 
 from keras_transformer.cli.commands import COMMANDS
+from keras_transformer.cli.quiet import quiet_tensorflow
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,9 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
             _usage() if is_help else f"unknown command: {name}\n\n{_usage()}", file=sys.stderr if not is_help else None
         )
         return 0 if is_help else 2
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        with warnings.catch_warnings():
+        with quiet_tensorflow(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return COMMANDS[name](arguments[1:])
     except BrokenPipeError:  # The reader has seen enough.
