@@ -30,6 +30,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         from keras_transformer.export.threads import set_keras_threads
         from keras_transformer.translation import KerasTranslator
 
+        ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
     if runtime.startswith("onnx"):

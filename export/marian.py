@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+import keras_transformer as kt
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.foreign_weights import (
     ForeignWeight,
@@ -20,7 +21,6 @@ from keras_transformer.export.foreign_weights import (
 from keras_transformer.export.marian_config import read_config
 from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory, replacing
-from keras_transformer.models import Transformer
 from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import load_tokenizers
 
@@ -80,7 +80,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     return result
 
 
-def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]]:
+def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, bytes]]":
     """The model in a Hugging Face `MarianMTModel` directory, and its SentencePiece models.
 
     Args:
@@ -108,12 +108,12 @@ def read_marian(directory: str | Path) -> tuple[Transformer, tuple[bytes, bytes]
     reader.raise_faults()
     warn_of_lacking(vocab, models)
     layout = lay_out(vocab, config, [*models.values()])
-    model = Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
+    model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
     fill(model, weights_of(model), _in_our_order(tensors, layout))
     return model, tuple(rewritten(spm, layout.pieces) for spm in models.values())
 
 
-def weights_of(model: Transformer) -> list[ForeignWeight]:
+def weights_of(model: "kt.Transformer") -> list[ForeignWeight]:
     """All weights, by Marian's names.
 
     Args:
@@ -196,7 +196,7 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
     for name, shape in expected.items():
         if name in tensors and tensors[name].shape != shape:
             faults.append(f"{name} must have shape {shape}. Received: {tensors[name].shape} in {file}")
-    weights = weights_of(Transformer(TransformerConfig(**{**fields, "vocab_size": 4})))
+    weights = weights_of(kt.Transformer(TransformerConfig(**{**fields, "vocab_size": 4})))
     others = [weight for weight in weights if weight.name not in expected]
     if EMBEDDING not in tensors:
         faults.append(f"{file} lacks {EMBEDDING}")

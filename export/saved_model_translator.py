@@ -29,15 +29,15 @@ class SavedModelTranslator(Translator):
     """
 
     def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1):
+        folder = ModelDirectory(directory).exported("saved_model")
+        folder = folder if folder.is_dir() else Path(directory)
+        if not (folder / "saved_model.pb").is_file():
+            raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")
         set_tensorflow_threads(num_threads, parallel_batches)
         self.parallel_batches = parallel_batches
         import tensorflow as tf
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
-        folder = ModelDirectory(directory).exported("saved_model")
-        folder = folder if folder.is_dir() else Path(directory)
-        if not (folder / "saved_model.pb").is_file():
-            raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")
         try:
             self._loaded = tf.saved_model.load(str(folder))  # Its signatures live as long as it does.
         except (OSError, tf.errors.OpError) as error:

@@ -34,10 +34,12 @@ def attend(
         attend("runs/en-de", "Two men are outside.", "picture.png")
     """
     check_picture(output)
+    directory = ModelDirectory(directory)
+    directory.require_finished()  # Before the import of Keras, which takes many seconds.
 
     from keras_transformer.saving import load_finished
 
-    model, (of_source, of_target) = load_finished(ModelDirectory(directory))
+    model, (of_source, of_target) = load_finished(directory)
     num_layers = model.config.num_layers
     layer = num_layers if layer is None else layer
     if not 1 <= layer <= num_layers:

@@ -91,10 +91,12 @@ def make_translator(options: Namespace):
     Raises:
         ValueError: if a search is asked for that the export does not hold.
     """
+    from keras_transformer.batching import check_batching
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.threads import num_cores
 
+    check_batching(options.batch_size, options.batch_tokens)
     if options.runtime == "keras":
         return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**options.search))
     translator = load_translator(

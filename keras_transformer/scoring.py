@@ -47,9 +47,11 @@ class Scorer:
     """
 
     def __init__(self, directory: str | Path):
+        directory = ModelDirectory(directory)
+        directory.require_finished()  # Before the import of Keras, which takes many seconds.
         from keras_transformer.saving import load_finished
 
-        self.model, self.tokenizers = load_finished(ModelDirectory(directory))
+        self.model, self.tokenizers = load_finished(directory)
         self.longest = longest_line(self.model.config.max_length)
 
     def score(

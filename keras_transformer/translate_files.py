@@ -52,9 +52,11 @@ def evaluate(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the files do not align, or no translator can be made of the options.
     """
+    from keras_transformer.training.evaluate import check_test_set
     from keras_transformer.training.evaluate import evaluate as run
 
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
+    check_test_set(source, reference, options.bleu_tokenize)
     translator = make_translator(options)
     with _bar(total=len(source)) as bar:
         batching = options.batch_size, options.batch_tokens
@@ -71,9 +73,11 @@ def score(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the files do not align, or the model cannot be loaded.
     """
+    from keras_transformer.batching import check_batching
     from keras_transformer.scoring import Scorer
     from keras_transformer.training.datasets import read_pairs
 
+    check_batching(options.batch_size, options.batch_tokens)
     pairs = read_pairs(options.source, options.target, options.encoding)
     scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):

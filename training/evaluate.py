@@ -103,11 +103,27 @@ def evaluate(
     Raises:
         ValueError: see `score`.
     """
-    if len(source) != len(references):
-        raise ValueError(f"Source and reference do not align: {len(source)} and {len(references)} lines")
-    _require_known(bleu_tokenize)
+    check_test_set(source, references, bleu_tokenize)
     translations = translator.translate(source, batch_size, batch_tokens, progress=progress)
     return score([translation.text for translation in translations], references, bleu_tokenize)
+
+
+def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> None:
+    """Checks what `evaluate` is given, before a model is loaded.
+
+    Args:
+        source: lines to translate.
+        references: their translations.
+        bleu_tokenize: see `score`.
+
+    Raises:
+        ValueError: if there are no lines, not as many of each, or there is no such tokenizer.
+    """
+    if len(source) != len(references):
+        raise ValueError(f"Source and reference do not align: {len(source)} and {len(references)} lines")
+    if not source:
+        raise ValueError("Source and reference must have lines. Received: 0 and 0")
+    _require_known(bleu_tokenize)
 
 
 def _require_known(bleu_tokenize):

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import keras
 
@@ -17,6 +16,7 @@ from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import Run, fit
 from keras_transformer.training.learning_rate import describe, learning_rate
 from keras_transformer.training.operations import work_of
+from keras_transformer.training.preflight import check_run
 from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
 from keras_transformer.training.token_directory import SPLITS, TokenDirectory
 from keras_transformer.training.tokenizer import train_tokenizers
@@ -38,10 +38,8 @@ def train(config: TrainConfig) -> ModelDirectory:
         Diverged: if the loss is no number or has run away.
         WorkerLost: if another worker ends before its time.
     """
+    check_run(config)
     directory = ModelDirectory(config.output)
-    if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
-        raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
-    directory.is_begun(config.record(), config.overwrite)
     devices = make_devices(config.devices)
     devices.require_possible(config.recipe)
     keras.utils.set_random_seed(config.recipe.seed)

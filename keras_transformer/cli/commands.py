@@ -13,6 +13,10 @@ def train(arguments: list[str]) -> int:
 
     config = make_config(train, TrainConfig, arguments, "replace the model or the run that lies there")
 
+    from keras_transformer.training.preflight import check_run
+
+    check_run(config)  # Before the import of Keras, which takes many seconds.
+
     from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
     from keras_transformer.training.train import train as run
 
@@ -44,9 +48,12 @@ def average(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
 
     from keras_transformer.model_directory import ModelDirectory
-    from keras_transformer.training.averaging import average as run
 
     directory = ModelDirectory(options.directory)
+    directory.require_finished()
+
+    from keras_transformer.training.averaging import average as run
+
     steps = run(directory, options.last)
     print(f"{directory.model_file} is the mean of steps {', '.join(map(str, steps))}", file=sys.stderr)
     if directory.export.exists():
@@ -128,6 +135,8 @@ def attend(arguments: list[str]) -> int:
 def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
+    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.text_files import readable
 
     parser = make_parser(export)
     parser.add_argument("directory", help="a finished model directory")
@@ -135,6 +144,10 @@ def export(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     directory = options.pop("directory")
     config = ExportConfig(**vars(options))
+    ModelDirectory(directory).require_finished()
+    for path in filter(None, (config.source, config.reference)):
+        with readable(path):
+            pass
 
     from keras_transformer.export.export import export as run
     from keras_transformer.export.verify import VerificationError

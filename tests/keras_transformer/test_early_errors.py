@@ -1,0 +1,81 @@
+"""Errors that are found before Keras and a backend are imported, which takes many seconds: one process for all."""
+
+import json
+
+import pytest
+
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.training.config import TrainConfig
+
+PROGRAM = """
+import contextlib, io, json, sys
+from keras_transformer.cli import main
+
+def outcome(arguments):
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = main(arguments)
+        except SystemExit as exit:
+            status = exit.code
+    return status, error.getvalue(), sorted({"keras", "tensorflow", "jax", "torch"} & set(sys.modules))
+
+print(json.dumps([outcome(arguments) for arguments in json.loads(sys.argv[1])]))
+"""
+
+#: Arguments -> what the error says.
+ERRORS = {
+    "translate {finished} none": "Cannot read none: No such file",
+    "translate {folder} {text}": "Not a model directory: {folder}",
+    "translate {begun} {text}": "{begun} holds no finished model",
+    "translate {finished} {text} --runtime=saved_model": "No SavedModel export in {finished}",
+    "translate {finished} {text} --beam_size=0": "`beam_size` must be at least 1",
+    "translate {finished} {text} --batch_size=0": "`batch_size` must be at least 1",
+    "evaluate {finished} --source={text} --reference=none": "Cannot read none: No such file",
+    "evaluate {folder} --source={text} --reference={text}": "Not a model directory: {folder}",
+    "evaluate {finished} --source={text} --reference={longer}": "do not align: 1 and 2 lines",
+    "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize` must be one of",
+    "score {finished} --source={text} --target=none": "Cannot read none: No such file",
+    "score {folder} --source={text} --target={text}": "Not a model directory: {folder}",
+    "attend {folder} one --output=x.png": "Not a model directory: {folder}",
+    "average {folder}": "Not a model directory: {folder}",
+    "export {folder}": "Not a model directory: {folder}",
+    "export {finished} --format=x": "`format` must be among",
+    "export {finished} --format=onnx --quantize=int8 --source=none --reference=none": "Cannot read none: No such file",
+    "import-marian {folder} --output={new}": "config.json is missing",
+    "prepare --output={new} --source=none --target=none": "Cannot read none: No such file",
+    "train --output={finished}": "{finished} holds a finished model",
+    "train --output={begun} --recipe.seed=2": "{begun} holds an unfinished run of another configuration",
+    "train --output={text}": "{text} is a file",
+    "train --output={folder}": "{folder} is not empty",
+    "train --output={new} --source={text} --target=none": "Cannot read none: No such file",
+    "train --output={new} --init_from={folder}": "Not a model directory: {folder}",
+    "train --output={new} --tokens={folder}": "Not a whole folder of tokens: {folder}",
+    "train --output={new} --recipe.epochs=0": "`epochs` must be at least 1",
+    "train --output={new} --model.d_model=63": "`d_model` must be a multiple",
+}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """A folder of other files, one text of a line and one of two, a finished run and one that has only begun."""
+    folder = tmp_path_factory.mktemp("errors")
+    paths = {name: folder / name for name in ("text", "longer", "finished", "begun", "new")} | {"folder": folder}
+    paths["text"].write_text("one\n")
+    paths["longer"].write_text("one\ntwo\n")
+    for name in ("finished", "begun"):
+        directory = ModelDirectory(paths[name])
+        record = TrainConfig(output=str(directory.path)).record()
+        directory.write_record(json.loads(json.dumps(record)), finished=name == "finished")
+        directory.write_tokenizers((b"",))
+        directory.model_file.touch()
+    return paths
+
+
+def test_errors_come_before_the_imports(paths, run_python):
+    commands = [command.format(**paths).split() for command in (*ERRORS, "train --help", "export --help")]
+    found = json.loads(run_python(PROGRAM, json.dumps(commands)).splitlines()[-1])
+    expected = [(2, message.format(**paths)) for message in ERRORS.values()] + [(0, ""), (0, "")]
+    for command, (status, error, loaded), (wanted, message) in zip(commands, found, expected, strict=True):
+        assert (status, loaded) == (wanted, []) and message in error, (command, error)
+    assert not paths["new"].exists()

@@ -1,0 +1,30 @@
+"""What can be said of a training run before Keras and its backend are imported, which takes many seconds."""
+
+from pathlib import Path
+
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text_files import readable
+from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.token_directory import TokenDirectory
+
+
+def check_run(config: TrainConfig) -> None:
+    """Checks that a run can begin or be resumed.
+
+    Args:
+        config: the run.
+
+    Raises:
+        ValueError: if `output` cannot be used, or what the run begins with is missing or cannot be read.
+    """
+    directory = ModelDirectory(config.output)
+    if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
+        raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
+    directory.is_begun(config.record(), config.overwrite)
+    if config.init_from:
+        ModelDirectory(config.init_from).require_finished()
+    if config.tokens:
+        TokenDirectory(config.tokens).record()
+    for path in (*config.source, *config.target, *config.validation_source, *config.validation_target):
+        with readable(path):
+            pass
