@@ -5,6 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "config": ["ExportConfig"],
         "ctranslate2_translator": ["CTranslate2Translator"],
         "models_of_ids": ["export_model"],
         "load": ["load_translator"],

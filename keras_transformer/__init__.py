@@ -9,8 +9,12 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["decoding", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"],
+    submodules=[
+        *("decoding", "export", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"),
+        "training",
+    ],
     submod_attrs={
+        "version": ["__version__"],
         "config": ["PRESETS", "TransformerConfig"],
         "models": ["LanguageModel", "SentenceClassifier", "Transformer"],
         "saving": ["load_model"],

@@ -24,6 +24,7 @@ _ModelFields = dataclasses.make_dataclass(
         for field in dataclasses.fields(TransformerConfig)
         if field.name not in _FROM_TOKENIZER
     ],
+    namespace={"__doc__": TransformerConfig.__doc__},  # The help of the options.
     frozen=True,
     kw_only=True,
 )
@@ -34,7 +35,9 @@ class ModelConfig(_ModelFields):
     """A preset, and what to change in it: every field of `TransformerConfig` but the vocabulary's.
 
     Args:
-        preset: name of the preset, such as `tiny`, `base`, `big` or `table3-B-dk16`.
+        preset: what the other options of the model are where they are not given: `tiny` (2 layers, d_model 128, 4
+            heads, d_ff 512), `base` (6 layers, d_model 512, 8 heads, d_ff 2048), `big` (6 layers, d_model 1024, 16
+            heads, d_ff 4096, dropout 0.3), or a row of the paper's Table 3, such as `table3-B-dk16`.
 
     Raises:
         ValueError: naming everything that is wrong.

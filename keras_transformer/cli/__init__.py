@@ -1,12 +1,12 @@
 """The command line: parses, delegates, and turns what users can mend into a message and status 2."""
 
+import argparse
 import os
 import sys
 import warnings
 
-from jsonargparse import ArgumentError
-
 from keras_transformer.cli.commands import COMMANDS
+from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
 
 
@@ -20,34 +20,45 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: 0; 1 where an export disagreed with its model or a training's loss ran away; 2 for what the
         user can mend; 143 or 130 of a training that SIGTERM or SIGINT has stopped, and that can be resumed.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    name = arguments[0] if arguments else "--help"
-    if name not in COMMANDS:
-        is_help = name in ("-h", "--help")
-        print(
-            _usage() if is_help else f"unknown command: {name}\n\n{_usage()}", file=sys.stderr if not is_help else None
-        )
-        return 0 if is_help else 2
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["help"]
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
     try:
-        with quiet_tensorflow(), warnings.catch_warnings():
+        quiet_tensorflow()
+        with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return COMMANDS[name](arguments[1:])
+            return _run(name, rest)
     except BrokenPipeError:  # The reader has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ArgumentError, ValueError, OSError) as error:
-        print(
-            f"keras-transformer {name}: error: {'. '.join([str(error), *getattr(error, '__notes__', [])])}",
-            file=sys.stderr,
-        )
+    except (argparse.ArgumentError, ValueError, OSError) as error:
+        message = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        message = ". ".join([message, *getattr(error, "__notes__", [])])
+        print(f"keras-transformer {name}: error: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
 
 
+def _run(name, arguments) -> int:
+    if name in COMMANDS:
+        return COMMANDS[name](arguments)
+    if name in ("help", "-h", "--help"):
+        print(_usage(), flush=True)
+        return 0
+    if name in ("-V", "--version"):
+        import keras_transformer
+
+        print(f"keras-transformer {keras_transformer.__version__}", flush=True)
+        return 0
+    print(f"unknown command: {name}{did_you_mean(name, COMMANDS)}\n\n{_usage()}", file=sys.stderr)
+    return 2
+
+
 def _usage() -> str:
-    lines = ["usage: keras-transformer COMMAND ...", "", "COMMAND --help says more.", ""]
-    return "\n".join(lines + [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()])
+    lines = ["usage: keras-transformer COMMAND ...", ""]
+    lines += [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "`keras-transformer help COMMAND` shows its options, `--version` the version."])
 
 
 def _show_warning(message, *_):

@@ -6,12 +6,20 @@ from collections.abc import Callable
 from keras_transformer.cli.options import make_config, make_parser
 from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime, parse
 
+#: The options that `train --help` shows.
+_ESSENTIALS = (
+    *("output", "overwrite", "config", "dataset", "source", "target", "validation_source", "validation_target"),
+    *("tokens", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
+    *("recipe.epochs", "recipe.max_steps", "recipe.max_time", "recipe.precision"),
+)
+
 
 def train(arguments: list[str]) -> int:
     """Train a model on a dataset, on text files or on prepared tokens."""
     from keras_transformer.training.config import TrainConfig
 
-    config = make_config(train, TrainConfig, arguments, "replace the model or the run that lies there")
+    overwrite = "replace the model or the run that lies there"
+    config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
 
     from keras_transformer.training.preflight import check_run
 

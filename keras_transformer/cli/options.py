@@ -1,21 +1,50 @@
 """What every command's parser has in common."""
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Collection
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser
+
+from keras_transformer.cli.messages import describe_option_error
 
 
-def make_parser(command: Callable) -> ArgumentParser:
-    """The parser of a command, without options.
+class _Parser(ArgumentParser):
+    """Puts errors in a user's words, and shows the help of a part of the options."""
+
+    def parse_args(self, *args, **kwargs):
+        """See `jsonargparse.ArgumentParser`."""
+        try:
+            return super().parse_args(*args, **kwargs)
+        except ArgumentError as error:
+            raise ValueError(describe_option_error(str(error), self._option_string_actions)) from error
+
+    def print_options(self, names: Collection[str]) -> None:
+        """Prints the help of some options.
+
+        Args:
+            names: of options, without dashes; `model` stands for all of `model.…`.
+        """
+        for action in self._actions:
+            if not any(action.dest == name or action.dest.startswith(f"{name}.") for name in names):
+                action.help = argparse.SUPPRESS
+        self.print_help()
+
+
+def make_parser(command: Callable) -> _Parser:
+    """The parser of a command, without options; names of options must be written out.
 
     Args:
         command: the function; its name and its docstring are the help's.
     """
     name = command.__name__.replace("_", "-")
-    return ArgumentParser(prog=f"keras-transformer {name}", description=command.__doc__, exit_on_error=False)
+    return _Parser(
+        prog=f"keras-transformer {name}", description=command.__doc__, exit_on_error=False, allow_abbrev=False
+    )
 
 
-def make_config(command: Callable, dataclass: type, arguments: list[str], overwrite: str):
+def make_config(
+    command: Callable, dataclass: type, arguments: list[str], overwrite: str, essentials: Collection[str] = ()
+):
     """The dataclass of a command's options, which may stand in a YAML file.
 
     Args:
@@ -23,6 +52,7 @@ def make_config(command: Callable, dataclass: type, arguments: list[str], overwr
         dataclass: has a field for each option.
         arguments: of the command line.
         overwrite: help of `--overwrite`.
+        essentials: the options that `--help` shows, of a command with many. Default: all.
 
     Returns:
         An instance of the dataclass.
@@ -31,6 +61,24 @@ def make_config(command: Callable, dataclass: type, arguments: list[str], overwr
     parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
     parser.add_class_arguments(dataclass, skip={"overwrite"})
     parser.add_argument("--overwrite", action="store_true", help=overwrite)
+    if essentials:
+        _show_help(parser, arguments, essentials)
     options = parser.instantiate(parser.parse_args(arguments))
     options.pop("config", None)
     return dataclass(**vars(options))
+
+
+def _show_help(parser, arguments, essentials):
+    """Shows the help of the group of options that is asked for, and ends the process."""
+    groups = {"": essentials, "tokenizer": ["tokenizer"], "model": ["model"], "recipe": ["recipe"]}
+    asked = [a.partition("=")[2] for a in arguments if a == "-h" or a.partition("=")[0] == "--help"]
+    if not asked:
+        return
+    if asked[0] not in (*groups, "all"):
+        raise ValueError(f"`--help` must be one of {', '.join(filter(None, groups))}, all. Received: {asked[0]}")
+    if asked[0] == "all":
+        parser.print_help()
+    else:
+        parser.epilog = "More options: --help=tokenizer, --help=model, --help=recipe; --help=all shows every option."
+        parser.print_options(groups[asked[0]])
+    parser.exit()

@@ -5,6 +5,7 @@ Its C++ libraries write them to file descriptor 2, before TF_CPP_MIN_LOG_LEVEL i
 
 import contextlib
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
@@ -28,16 +29,18 @@ for line in sys.stdin.buffer:
 """
 
 
-@contextlib.contextmanager
-def quiet_tensorflow() -> Iterator[None]:
-    """Within it the first import of TensorFlow is quiet, unless the user sets TF_CPP_MIN_LOG_LEVEL below 3."""
-    is_asked_for = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") < "3"
-    finders = [] if is_asked_for else [_QuietFinder()]
-    sys.meta_path[:0] = finders
-    try:
-        yield
-    finally:
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
+def quiet_tensorflow() -> None:
+    """Makes TensorFlow quiet in this process, unless the user has set TF_CPP_MIN_LOG_LEVEL below 3."""
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") < "3":
+        return
+    logging.getLogger("tensorflow").addFilter(_is_no_retracing)
+    if "tensorflow" not in sys.modules and not any(isinstance(finder, _QuietFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _QuietFinder())
+
+
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    """TensorFlow counts the searches of several models, each of which is traced once, as one function traced often."""
+    return "triggered tf.function retracing" not in str(record.msg)
 
 
 class _QuietFinder:

@@ -227,7 +227,7 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
         (["none"], "Cannot read none: No such file or directory"),
         (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
         (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
-        (["--threads=-1"], 'Parser key "threads"'),
+        (["--threads=-1"], "`--threads` must be an integer of at least 0. Received: -1"),
         (["--resume"], "`--resume` goes with `--output`"),
         (["--output=."], "`--output` must name a file. Received: --output=."),
     ],

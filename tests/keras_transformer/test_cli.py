@@ -1,12 +1,15 @@
+import dataclasses
+import re
 import subprocess
 import sys
 
 import pytest
 import yaml
 
+import keras_transformer
 from keras_transformer.cli import COMMANDS, main
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.config import ModelConfig, TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets and of NumPy 2.
 
@@ -51,9 +54,14 @@ BAD_TRAINING = {
     ),
     "several faults at once": ([*FILES, "--model.d_ff=0", "--model.dropout=1"], "`dropout` must be in [0, 1)"),
     "unknown preset": ([*FILES, "--model.preset=huge"], "Received: preset='huge'"),
-    "unknown option": ([*FILES, "--modle.d_ff=3"], "--modle.d_ff"),
-    "no number": ([*FILES, "--recipe.epochs=many"], "recipe.epochs"),
-    "unknown precision": ([*FILES, "--recipe.precision=int8"], "recipe.precision"),
+    "unknown option": ([*FILES, "--modle.d_ff=3"], "--modle.d_ff=3. Did you mean --model.d_ff?"),
+    "abbreviated option": ([*FILES, "--recipe.epoch=3"], "--recipe.epoch=3. Did you mean --recipe.epochs?"),
+    "no number": ([*FILES, "--recipe.epochs=many"], "`--recipe.epochs` must be an integer. Received: many"),
+    "neither a number nor null": ([*FILES, "--model.dropout=yes"], "`--model.dropout` must be a number. Received: yes"),
+    "unknown precision": (
+        [*FILES, "--recipe.precision=int8"],
+        "`--recipe.precision` must be one of 'float32', 'mixed_float16', 'mixed_bfloat16'. Received: int8",
+    ),
     "no such device": ([*FILES, "--devices=GPU:9"], "Received: GPU:9"),
     "init_from is no model": (["--init_from={files}", *FILES], "Not a model directory: {files}"),
     "config file is missing": (["--config={files}/none.yaml"], "none.yaml"),
@@ -91,7 +99,21 @@ def test_an_output_that_is_something_else(files, capsys):
 
 
 def test_output_is_required(capsys):
-    assert "output" in refused(capsys, "train")
+    assert refused(capsys, "train") == "keras-transformer train: error: required and missing: --output\n"
+
+
+def test_an_unknown_key_of_a_config_file(files, capsys):
+    (files / "run.yaml").write_text("recipe:\n  epoch: 3\n")
+    message = "unknown option: recipe.epoch. Did you mean --recipe.epochs?"
+    assert message in refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
+
+
+def test_an_error_of_the_file_system(capsys, monkeypatch):
+    def fail(arguments):
+        raise PermissionError(13, "Permission denied", "runs/x")
+
+    monkeypatch.setitem(COMMANDS, "train", fail)
+    assert refused(capsys, "train") == "keras-transformer train: error: Cannot write runs/x: permission denied\n"
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
@@ -130,10 +152,12 @@ def test_bad_options(arguments, message, files, capsys):
 
 
 def test_unknown_command(capsys):
-    assert refused(capsys, "trian").startswith("unknown command: trian\n\nusage: keras-transformer COMMAND")
+    assert refused(capsys, "trian").startswith(
+        "unknown command: trian. Did you mean train?\n\nusage: keras-transformer COMMAND"
+    )
 
 
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
 def test_help(capsys, arguments):
     assert main(arguments) == 0
     usage = capsys.readouterr().out
@@ -146,6 +170,46 @@ def test_help_of_a_command(command, capsys):
         main([command, "--help"])
     assert caught.value.code == 0
     assert COMMANDS[command].__doc__ in " ".join(capsys.readouterr().out.split())
+
+
+HELP = {
+    "--help": ({"--output", "--source", "--model.preset", "--recipe.epochs"}, {"--model.d_ff", "--recipe.seed"}),
+    "--help=model": ({"--model.preset", "--model.d_ff"}, {"--output", "--recipe.epochs"}),
+    "--help=all": ({"--output", "--model.d_ff", "--recipe.seed", "--num_buckets"}, set()),
+}
+
+
+@pytest.mark.parametrize("option", HELP)
+def test_help_in_groups(option, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", option])
+    shown = set(capsys.readouterr().out.replace("]", " ").replace("[", " ").split())
+    wanted, hidden = HELP[option]
+    assert wanted <= shown and not hidden & shown
+
+
+def test_every_option_of_the_model_has_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help=model"])
+    text = " ".join(capsys.readouterr().out.partition("the model:")[2].split())
+    assert "width of the residual stream." in text and "`tiny` (2 layers" in text
+    helps = re.split(r"--model\.\w+ [A-Z_]+|--model\.\w+ \{[\w,]+\}", text)[1:]
+    assert len(helps) == len(dataclasses.fields(ModelConfig))
+    assert not [help for help in helps if help.strip().startswith("(type")]
+
+
+def test_help_names_a_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["help", "average"])
+    assert capsys.readouterr().out.startswith("usage: keras-transformer average")
+
+
+def test_version(capsys, run_python):
+    for option in ("--version", "-V"):
+        assert main([option]) == 0
+        assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"
+    program = "import runpy, sys; sys.argv[1:] = ['-V']; runpy.run_module('keras_transformer', run_name='__main__')"
+    assert run_python(program) == f"keras-transformer {keras_transformer.__version__}\n"
 
 
 def test_an_interruption_is_no_traceback(monkeypatch):

@@ -31,6 +31,7 @@ def public_names():
         "optimizers",
         "plotting",
         "schedules",
+        "training",
     ):
         module = importlib.import_module(f"keras_transformer.{submodule}")
         names |= {f"{module.__name__}.{name}" for name in public_names_of(module)}

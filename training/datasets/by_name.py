@@ -60,6 +60,8 @@ def _prepare(builder, config):
     is_new = config.data_dir and not Path(config.data_dir).exists()
     if not (builder.is_prepared() or isinstance(builder, number_words.NumberWords)):
         print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
+    if isinstance(builder, number_words.NumberWords) or not sys.stderr.isatty():
+        tfds.disable_progress_bar()  # Several bars that draw over each other, for seconds of work or in a file.
     try:
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()

@@ -1,0 +1,87 @@
+"""Errors in a user's words: what jsonargparse and the operating system say of options and files, rewritten."""
+
+import difflib
+import errno
+import os
+import re
+from collections.abc import Collection
+
+_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
+
+
+def describe_option_error(message: str, options: Collection[str]) -> str:
+    r"""The message of a parser.
+
+    Args:
+        message: jsonargparse's.
+        options: the parser's, with their dashes.
+
+    Returns:
+        The message in the words of this package; the same message where it is of another kind.
+
+    Example:
+
+    >>> describe_option_error('Parser key "epochs":\n  Expected a <class \'int\'>. Got value: x', ["--epochs"])
+    '`--epochs` must be an integer. Received: x'
+    """
+    if found := re.match(r'Parser key "([^"]+)":\s*(.*)', message, re.DOTALL):
+        key, detail = found.groups()
+        name = f"--{key}" if f"--{key}" in options else key
+        if restricted := re.search(r": (\S+) does not conform to restriction v>=(\d+)", detail):
+            return f"`{name}` must be an integer of at least {restricted[2]}. Received: {restricted[1]}"
+        expected, value = _expected(detail), re.search(r"(?:Got|Given) value: (.*)\Z", detail)
+        if expected and value:
+            return f"`{name}` must be {expected}. Received: {value[1]}"
+        return f"`{name}`: {detail}"
+    if found := re.match(r"the following arguments are required: (.*)", message):
+        names = [f"--{name}" if f"--{name}" in options else name for name in found[1].split(", ")]
+        return f"required and missing: {', '.join(names)}"
+    if found := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
+        return message + did_you_mean(found[1], options)
+    if found := re.match(r"(?:Group '(.+)' does not accept option|Option) '([^']+)'", message):
+        name = ".".join(filter(None, found.groups()))
+        return f"unknown option: {name}{did_you_mean(f'--{name}', options)}"
+    return message
+
+
+def _expected(detail):
+    """What a value must be; nothing where jsonargparse says it otherwise."""
+    detail = detail.partition("Given value type:")[0]
+    choices = re.findall(r"Literal\[(.*?)\]", detail)
+    kinds = [f"one of {choices[0]}"] if choices else []
+    kinds += [_TYPES[name] for name in dict.fromkeys(re.findall(r"<class '(\w+)'>", detail)) if name in _TYPES]
+    return " or ".join(kinds)
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """A question after an unknown name; nothing where no known name is like it.
+
+    Args:
+        name: what was given.
+        known: what there is.
+
+    Example:
+
+    >>> did_you_mean("trian", ["train", "translate"])
+    '. Did you mean train?'
+    """
+    close = difflib.get_close_matches(name, known, n=1)
+    return f". Did you mean {close[0]}?" if close else ""
+
+
+def describe_os_error(error: OSError) -> str:
+    """A sentence on a file that cannot be read or written.
+
+    Args:
+        error: the system's.
+
+    Example:
+
+    >>> describe_os_error(PermissionError(13, "Permission denied", "runs/x"))
+    'Cannot write runs/x: permission denied'
+    """
+    if error.filename is None or not error.strerror:
+        return str(error)
+    unreadable = os.path.isfile(error.filename) and not os.access(error.filename, os.R_OK)
+    verb = "read" if unreadable else "open" if error.errno == errno.ENOENT else "write"
+    return f"Cannot {verb} {error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"

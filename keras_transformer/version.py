@@ -1,0 +1,8 @@
+"""The version of the installed package."""
+
+import importlib.metadata
+
+try:
+    __version__ = importlib.metadata.version("keras-transformer-kit")
+except importlib.metadata.PackageNotFoundError:  # The sources are used without being installed.
+    __version__ = "0+unknown"
