@@ -27,6 +27,7 @@ class _Parser(ArgumentParser):
         for action in self._actions:
             if not any(action.dest == name or action.dest.startswith(f"{name}.") for name in names):
                 action.help = argparse.SUPPRESS
+        self.usage = "%(prog)s --output OUTPUT [options]"
         self.print_help()
 
 

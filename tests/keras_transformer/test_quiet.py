@@ -1,9 +1,12 @@
 """What of standard error arrives while TensorFlow loads, in fresh processes."""
 
+import logging
 import subprocess
 import sys
 
 import pytest
+
+from keras_transformer.cli.quiet import quiet_tensorflow
 
 NOISE = b"""\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -43,3 +46,13 @@ def test_a_closed_standard_error(tmp_path):
     program = LOADING.split("os.write")[0] + "print('loaded')"
     shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
     assert subprocess.run(shell, cwd=tmp_path, stdout=subprocess.PIPE, timeout=60).stdout == b"loaded\n"
+
+
+def test_retracing_is_not_warned_of(caplog, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    quiet_tensorflow()
+    logger = logging.getLogger("tensorflow")
+    monkeypatch.setattr(logger, "propagate", True)
+    logger.warning("5 out of the last %d calls to %s triggered tf.function retracing.", 5, "search")
+    logger.warning("Something else")
+    assert caplog.messages == ["Something else"]
