@@ -43,7 +43,7 @@ BAD_TRAINING = {
         ["--dataset=no_such_dataset", "--data_dir={files}/tfds"],
         "Unknown TensorFlow dataset. Received: dataset='no_such_dataset'",
     ),
-    "vocabulary too large": (FILES, "for this text. Received: vocab_size=8000"),
+    "vocabulary too large": ([*FILES, "--tokenizer.vocab_size=8000"], "for this text. Received: vocab_size=8000"),
     "nothing left of the data": (
         [*FILES, "--tokenizer.vocab_size=290", "--max_length=2"],
         "No pairs of the train text are left to use: 0 of 119 pairs used; left out: 0 with an empty side, 119 too long",
