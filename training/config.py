@@ -13,8 +13,10 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, at_l
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
 
 
-#: Default passes over the training pairs: at least the first number, and up to the second to make so many updates.
-_EPOCHS, _MOST_EPOCHS, _LEAST_STEPS = 10, 100, 2000
+#: Default passes over the training pairs, of a large and at most of a small corpus.
+_EPOCHS, _MOST_EPOCHS = 10, 100
+#: Updates that a small corpus is repeated for, from scratch and in fine-tuning.
+_LEAST_STEPS, _LEAST_STEPS_OF_FINE_TUNING = 2000, 500
 
 
 _ModelFields = dataclasses.make_dataclass(
@@ -71,8 +73,8 @@ class RecipeConfig:
     default the warm-up is shorter in runs of fewer than 40,000 steps.
 
     Args:
-        epochs: passes over the training pairs. Default: 10; more of a small corpus, until they make 2,000 updates, at
-            most 100. With `init_from` (fine-tuning) the default is always 10.
+        epochs: passes over the training pairs. Default: 10; more of a small corpus, until they make 2,000 updates (500
+            with `init_from`), at most 100.
         max_steps: updates at most. Default: no limit but `epochs`.
         max_time: minutes of training at most, those before a resumption counted; the run then ends as at `max_steps`.
             Default: no limit.
@@ -80,7 +82,7 @@ class RecipeConfig:
             the paper's, or as a cosine to zero at the last step that `epochs` and `max_steps` allow.
         warmup_steps: updates until the learning rate's peak. Default: a tenth of the run, at most the paper's 4,000.
         peak_learning_rate: learning rate at the peak. Default: d_model^-0.5 · warmup_steps^-0.5, as in the paper, where
-            fewer than 2,000 steps count as 2,000; a quarter of that with `init_from` (fine-tuning).
+            fewer than 2,000 steps count as 2,000; half of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
         precision: dtype policy of the training.
         validate_every: updates between validations. Default: an epoch.
@@ -139,9 +141,8 @@ class RecipeConfig:
             epoch: updates of one pass over the training pairs.
             is_fine_tuning: whether the run begins with a trained model.
         """
-        epochs = self.epochs or _EPOCHS
-        if self.epochs is None and not is_fine_tuning:
-            epochs = max(epochs, min(_MOST_EPOCHS, -(-_LEAST_STEPS // epoch)))
+        least = _LEAST_STEPS_OF_FINE_TUNING if is_fine_tuning else _LEAST_STEPS
+        epochs = self.epochs or min(max(_EPOCHS, -(-least // epoch)), _MOST_EPOCHS)
         return self.executions(min(epochs * epoch, self.max_steps or sys.maxsize))
 
     @property

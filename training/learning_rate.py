@@ -14,7 +14,7 @@ _WARMUP_SHARE = 0.1
 #: A shorter warm-up has the peak of one of this many steps: the paper's formula would exceed what trains stably.
 _LEAST_WARMUP_OF_PEAK = 2000
 #: Default peak of fine-tuning, as a share of that of a model trained from scratch.
-_FINE_TUNING_SHARE = 0.25
+_FINE_TUNING_SHARE = 0.5
 
 
 class Peak(NamedTuple):

@@ -19,7 +19,7 @@ def test_the_peak_is_the_papers_and_no_higher_in_short_runs():
 
 def test_fine_tuning_has_a_lower_peak_unless_one_is_given():
     assert learning_rate_peak(RecipeConfig(), 128, 110, is_fine_tuning=True).rate == pytest.approx(
-        learning_rate_peak(RecipeConfig(), 128, 110).rate / 4
+        learning_rate_peak(RecipeConfig(), 128, 110).rate / 2
     )
     assert learning_rate_peak(RecipeConfig(peak_learning_rate=0.02), 128, 110, is_fine_tuning=True).rate == 0.02
 
@@ -28,7 +28,7 @@ def test_small_corpora_are_seen_more_often():
     assert RecipeConfig().total_steps(1000) == 10_000
     assert RecipeConfig().total_steps(11) == 1100  # 100 epochs
     assert RecipeConfig().total_steps(150) == 14 * 150
-    assert RecipeConfig().total_steps(11, is_fine_tuning=True) == 110
+    assert RecipeConfig().total_steps(11, is_fine_tuning=True) == 46 * 11
     assert RecipeConfig(epochs=3).total_steps(11) == 33
     assert RecipeConfig(max_steps=50).total_steps(11) == 50
 
