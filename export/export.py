@@ -109,7 +109,7 @@ def _verify_text(directory, client, strategy, tokenizer, batches):
 
 def _bleu(directory, client, strategy, source, reference):
     expected = KerasTranslator(directory.path, strategy).translate(source)
-    return compare_bleu(expected, client.translate(source, batch_size=1), reference)
+    return compare_bleu(expected, client.translate(source), reference)
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches, texts):

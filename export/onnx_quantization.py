@@ -8,14 +8,21 @@ from keras_transformer.export.onnx_graphs import remove_unused, scopes
 
 #: Largest int8 weight. With all eight bits, processors without VNNI would overflow their 16-bit sums of two products.
 LARGEST = 63
+#: Activations of any sign, and those that are never negative -> uint8 steps from 0 to a row's largest, and zero point.
+_STEPS = {"signed": (127, 128), "unsigned": (255, 0)}
 
 
 def quantize_matrices(graph: onnx.GraphProto) -> None:
     """Writes the products with constant matrices, and the embeddings, with int8 weights.
 
     A matrix W becomes round(W / s) with one s for each output. Its products take their other side as
-    uint8, with one scale and zero point found at run time for the whole tensor, and sum in int32. A
-    matrix that is an embedding and, transposed, the output's too has one s for each subword.
+    uint8, where each row x has a scale of its own, max |x| / 127, found at run time: a row's result does not
+    depend on other rows. After a ReLU it is max x / 255. A matrix that is an embedding and, transposed, the
+    output's too has one s for each subword.
+
+    The products are written as MatMul between DequantizeLinear, which onnxruntime runs in integers. As
+    MatMulInteger they are slower, and with a tensor of scales for the rows onnxruntime (1.32) gives wrong results:
+    it fuses the scaling of rows and columns into an operator that takes one scale for all rows.
 
     Args:
         graph: changed in place, subgraphs too.
@@ -25,7 +32,7 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
         nodes, quantized = [], {}
         for node in scope.node:
             if node.op_type == "MatMul" and (found := matrices.of_product(node, producers, constants)):
-                nodes += _product(node, *found, quantized)
+                nodes += _product(node, *found, quantized, producers)
             elif node.op_type == "Gather" and _is_matrix(constants.get(node.input[0])) and _axis(node) == 0:
                 nodes += _gather(node, *matrices.add(node.input[0], 1, constants))
             else:
@@ -36,20 +43,40 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
     remove_unused(graph)
 
 
-def _product(node, weight, scale, quantized):
+def _product(node, weight, scale, quantized, producers):
     """The nodes of a product; `quantized` are the names of what was made uint8 before."""
     x, output, nodes = node.input[0], node.output[0], []
     if x not in quantized:
-        quantized[x] = [f"{output}/x", f"{output}/x_scale", f"{output}/x_zero_point"]
-        nodes = [helper.make_node("DynamicQuantizeLinear", [x], quantized[x])]
-    x, x_scale, x_zero_point = quantized[x]
+        nodes, quantized[x] = _quantized_rows(x, output, producers)
+    rows, largest, kind = quantized[x]
     return [
         *nodes,
-        helper.make_node("MatMulInteger", [x, weight, x_zero_point], [f"{output}/int32"]),
-        helper.make_node("Cast", [f"{output}/int32"], [f"{output}/unscaled"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Mul", [x_scale, scale], [f"{output}/scale"]),
-        helper.make_node("Mul", [f"{output}/unscaled", f"{output}/scale"], [output]),
+        helper.make_node("DequantizeLinear", [rows, *_parameters(kind)], [f"{output}/x"]),
+        helper.make_node("DequantizeLinear", [weight, scale], [f"{output}/weight"], axis=1),
+        helper.make_node("MatMul", [f"{output}/x", f"{output}/weight"], [f"{output}/unscaled"]),
+        helper.make_node("Mul", [f"{output}/unscaled", largest], [output]),
     ]
+
+
+def _quantized_rows(x, output, producers):
+    """The nodes that make uint8 of x, and the names of the result, of each row's largest |x| and of their kind."""
+    kind = "unsigned" if x in producers.nodes and producers.nodes[x].op_type == "Relu" else "signed"
+    names = [f"{output}/x_uint8", f"{output}/x_largest"]
+    sizes = x if kind == "unsigned" else f"{output}/x_sizes"
+    nodes = [
+        helper.make_node("ReduceMax", [sizes, "quantization/last_axis"], names[1:]),
+        # A row of zeros becomes 0/0, thus any integers, which its largest, 0, makes zeros again.
+        helper.make_node("Div", [x, names[1]], [f"{output}/x_relative"]),
+        helper.make_node("QuantizeLinear", [f"{output}/x_relative", *_parameters(kind)], names[:1]),
+    ]
+    if kind == "signed":
+        nodes.insert(0, helper.make_node("Abs", [x], [sizes]))
+    return nodes, (*names, kind)
+
+
+def _parameters(kind):
+    """The names of the scale and the zero point of rows divided by their largest |x|."""
+    return [f"quantization/{kind}_scale", f"quantization/{kind}_zero_point"]
 
 
 def _gather(node, weight, scale):
@@ -76,6 +103,8 @@ class _Matrices:
 
     def __init__(self):
         self._tensors = {"quantization/last_axis": np.array([-1])}
+        for kind, (steps, zero_point) in _STEPS.items():
+            self._tensors |= zip(_parameters(kind), (np.float32(1 / steps), np.uint8(zero_point)), strict=True)
         self._nodes = []
 
     def of_product(self, node, producers, constants):
@@ -103,6 +132,8 @@ class _Matrices:
 
     def put_into(self, graph):
         """Adds everything to the outermost graph."""
-        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self._tensors.items())
+        graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(array), name) for name, array in self._tensors.items()
+        )
         for node in reversed(self._nodes):
             graph.node.insert(0, node)

@@ -73,7 +73,7 @@ class BleuLoss:
 
 
 def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Likelihood:
-    """Lets the Keras model judge translations. The program gets each sentence alone: int8 scales are a batch's.
+    """Lets the Keras model judge translations.
 
     Args:
         model: the Keras `Transformer`.
@@ -88,13 +88,13 @@ def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Li
     losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
         expected = [np.trim_zeros(row, "b") for row in model.generate(source, strategy).tokens[:, 0]]
-        results = [program.search(np.trim_zeros(row, "b")[None]) for row in source]
-        found = [np.trim_zeros(tokens[0, 0], "b") for tokens, _ in results]
+        tokens, found_scores = program.search(source)
+        found = [np.trim_zeros(row, "b") for row in tokens[:, 0]]
         equal += sum(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
         own, other = (teacher_forced_scores(model, source, pad(tokens), plain) for tokens in (expected, found))
         losses += [*np.maximum(own - other, 0)]
         scores = teacher_forced_scores(model, source, pad(found), strategy)
-        errors += [*np.abs(scores - [scores[0, 0] for _, scores in results])]
+        errors += [*np.abs(scores - found_scores[:, 0])]
         sizes += [*np.abs(scores)]
     return Likelihood(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
 

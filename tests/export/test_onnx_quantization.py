@@ -1,6 +1,7 @@
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
@@ -44,6 +45,40 @@ def test_each_output_has_its_own_scale():
     assert matrices(proto) == {"weight/int8_0": "INT8"}
 
 
+@pytest.mark.parametrize("activation", ["Identity", "Relu"])
+def test_a_row_does_not_depend_on_others(activation):
+    """Bit for bit, whatever stands beside it and however many rows there are."""
+    nodes = [helper.make_node(activation, ["x"], ["active"]), helper.make_node("MatMul", ["active", "weight"], ["y"])]
+    proto = model(nodes, {"weight": RNG.normal(size=(13, 7)).astype("float32")})
+    quantize_matrices(proto.graph)
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    expected = run(proto, x)
+    for row, neighbour in enumerate((1e4, -1e4, 0, 1e-9)):
+        beside = x.copy()
+        beside[row + 1] *= neighbour
+        np.testing.assert_array_equal(np.delete(run(proto, beside), row + 1, 0), np.delete(expected, row + 1, 0))
+    for row in range(5):
+        np.testing.assert_array_equal(run(proto, x[row : row + 1]), expected[row : row + 1])
+
+
+@pytest.mark.parametrize("activation", ["Identity", "Relu"])
+def test_a_row_of_zeros_gives_zeros(activation):
+    nodes = [helper.make_node(activation, ["x"], ["active"]), helper.make_node("MatMul", ["active", "weight"], ["y"])]
+    proto = model(nodes, {"weight": RNG.normal(size=(13, 7)).astype("float32")})
+    quantize_matrices(proto.graph)
+    found = run(proto, RNG.normal(size=(3, 13)).astype("float32") * np.float32([[1], [0], [1]]))
+    assert not found[1].any() and found[0].any() and np.isfinite(found).all()
+
+
+def test_after_a_relu_all_of_the_range_is_used():
+    weight = np.eye(13, dtype="float32")
+    nodes = [helper.make_node("Relu", ["x"], ["active"]), helper.make_node("MatMul", ["active", "weight"], ["y"])]
+    proto = model(nodes, {"weight": weight})
+    quantize_matrices(proto.graph)
+    x = np.linspace(-1, 1, 13, dtype="float32")[None]
+    assert 0 < np.abs(run(proto, x) - np.maximum(x, 0)).max() <= 0.5 / 255 + 1e-6
+
+
 def test_a_column_of_zeros_stays_zero():
     weight = RNG.normal(size=(13, 3)).astype("float32")
     weight[:, 1] = 0
@@ -83,7 +118,7 @@ def test_products_of_one_input_quantise_it_once():
     nodes.append(helper.make_node("Concat", [f"x{name}" for name in names], ["y"], axis=1))
     proto = model(nodes, weights)
     quantize_matrices(proto.graph)
-    assert [node.op_type for node in proto.graph.node].count("DynamicQuantizeLinear") == 1
+    assert [node.op_type for node in proto.graph.node].count("QuantizeLinear") == 1
     x = RNG.normal(size=(5, 13)).astype("float32")
     np.testing.assert_allclose(run(proto, x), x @ np.concatenate([*weights.values()], axis=1), atol=0.3)
 

@@ -104,6 +104,18 @@ def test_quantised_clients_translate(exported, lines, quantize, most_error):
     assert all(translation.text for translation in found)
 
 
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_sentence_does_not_depend_on_its_neighbours(exported, quantize):
+    """Neither on which they are, nor on how many and how long."""
+    translator = OnnxTranslator(exported, quantize=quantize)
+    source = made_up_batches(300, longest=12, seed=3)[-1]
+    together, scores = translator.search(source)
+    for row, sentence in enumerate(source):
+        alone, score = translator.search(np.trim_zeros(sentence, "b")[None])
+        np.testing.assert_array_equal(np.trim_zeros(together[row, 0], "b"), np.trim_zeros(alone[0, 0], "b"))
+        np.testing.assert_allclose(scores[row, 0], score[0, 0], atol=1e-4)
+
+
 def test_only_standard_operators(proto):
     assert {node.domain for graph in graphs(proto.graph) for node in graph.node} == {""}
     assert not proto.functions
