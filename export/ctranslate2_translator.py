@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import num_cores, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID
@@ -43,8 +44,9 @@ class CTranslate2Translator(Translator):
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
-        ValueError: if there is no export, its files are broken, its tokenizer is another model's,
-            a number of threads or batches is out of range, or CTranslate2 is not installed.
+        ValueError: if there is no export, it was made from another model, its files are broken, its
+            tokenizer is another model's, a number of threads or batches is out of range, or CTranslate2
+            is not installed.
 
     Example:
 
@@ -60,8 +62,7 @@ class CTranslate2Translator(Translator):
         parallel_batches: int = 1,
     ):
         num_threads = threads_of_a_batch(num_threads, parallel_batches) or num_cores()
-        folder = ModelDirectory(directory).exported("ctranslate2")
-        folder = folder if folder.is_dir() else Path(directory)
+        folder = export_folder(directory, "ctranslate2")
         if not (folder / "model.bin").is_file():
             raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
         ctranslate2 = library()

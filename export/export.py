@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import sys
+import time
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.backend import require_tensorflow
@@ -19,6 +20,7 @@ from keras_transformer.export.huggingface import (
 from keras_transformer.export.onnx import write_onnx
 from keras_transformer.export.onnx_steps import OnnxGreedySearch
 from keras_transformer.export.onnx_translator import OnnxTranslator
+from keras_transformer.export.origin import fingerprint_of, write_origin
 from keras_transformer.export.saved_model import write_saved_model
 from keras_transformer.export.saved_model_translator import SavedModelTranslator
 from keras_transformer.export.verify import VerificationError, compare, compare_texts, made_up_batches
@@ -114,26 +116,33 @@ def _bleu(directory, client, strategy, source, reference):
 
 def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
     place = directory.exported(name)
-    _say(f"{name}: exporting to {place}")
+    fingerprint = fingerprint_of(directory.model_file)
+    _say(f"{name}: converting to {place}")
     with replacing(place) as temporary:
+        started = time.monotonic()
         WRITERS[name](model, directory, tokenizers, strategy, temporary)
+        write_origin(temporary, fingerprint)
+        _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
         entries = {}
         for program, (client, search, prove) in _programs(name, temporary, strategy).items():
-            entries[program] = _passed(program, search, prove(model, search, client, batches))
+            proofs = {program: functools.partial(prove, model, search, client, batches)}
             if name == "saved_model":
-                agreement = _verify_text(directory, client, search, tokenizers[0], batches)
-                entries[f"{program} text"] = _passed(f"{program} text", search, agreement)
-            if texts and program == name:
-                entries[f"{program} BLEU"] = _passed(
-                    f"{program} BLEU", search, _bleu(directory, client, search, *texts)
+                proofs[f"{program} text"] = functools.partial(
+                    _verify_text, directory, client, search, tokenizers[0], batches
                 )
+            if texts and program == name:
+                proofs[f"{program} BLEU"] = functools.partial(_bleu, directory, client, search, *texts)
+            entries |= {title: _passed(title, search, proof) for title, proof in proofs.items()}
     _record(directory, name, entries)
 
 
-def _passed(program, search, agreement):
+def _passed(program, search, proof):
+    """What a proof finds, to be recorded."""
+    started = time.monotonic()
+    agreement = proof()
     if not agreement.passed:
         raise VerificationError(f"The {program} export does not agree with the Keras model: {agreement}")
-    _say(f"{program}: {agreement}")
+    _say(f"{program}: {agreement} ({time.monotonic() - started:.0f} s)")
     options = recorded_search(search) if program == "huggingface" else dataclasses.asdict(search)
     return {"search": options, **dataclasses.asdict(agreement)}
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
 from keras_transformer.translation import Translator, load_tokenizers
@@ -22,8 +23,8 @@ class OnnxTranslator(Translator):
             there are cores; default: 1, which answers a single batch fastest.
 
     Raises:
-        ValueError: if there is no export, its file is broken, its tokenizer is another model's, or
-            a number of threads or batches is out of range.
+        ValueError: if there is no export, it was made from another model, its file is broken, its
+            tokenizer is another model's, or a number of threads or batches is out of range.
 
     Example:
 
@@ -41,8 +42,7 @@ class OnnxTranslator(Translator):
         num_threads = threads_of_a_batch(num_threads, parallel_batches)
         import onnxruntime
 
-        folder = ModelDirectory(directory).exported(export_name("onnx", quantize))
-        folder = folder if folder.is_dir() else Path(directory)
+        folder = export_folder(directory, export_name("onnx", quantize))
         if not (folder / "model.onnx").is_file():
             kind = f"ONNX {quantize}" if quantize else "ONNX"
             raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")

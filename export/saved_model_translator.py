@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import set_tensorflow_threads
 from keras_transformer.lines import warn_of_long
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.translation import Translation, Translator, best_first
 
 
@@ -20,8 +21,8 @@ class SavedModelTranslator(Translator):
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
-        ValueError: if there is no export, it cannot be read, a number of threads or batches is out of
-            range, or it is too late to set it.
+        ValueError: if there is no export, it was made from another model, it cannot be read, a number of
+            threads or batches is out of range, or it is too late to set it.
 
     Example:
 
@@ -29,8 +30,7 @@ class SavedModelTranslator(Translator):
     """
 
     def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1):
-        folder = ModelDirectory(directory).exported("saved_model")
-        folder = folder if folder.is_dir() else Path(directory)
+        folder = export_folder(directory, "saved_model")
         if not (folder / "saved_model.pb").is_file():
             raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")
         set_tensorflow_threads(num_threads, parallel_batches)

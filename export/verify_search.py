@@ -17,6 +17,8 @@ class Soundness:
     Attributes:
         sentences: compared.
         equal: of the tokens that this package's search finds.
+        at_limit: of other tokens, where either search reaches its limit of length. That of CTranslate2 is the
+            batch's longest, and forces no end token there.
         sound: of tokens that the search may choose, and scored as the Keras model scores them among
             these, to within `TIE`; of a greedy search besides: each token is the likeliest of those
             that may follow, to within `TIE`.
@@ -26,9 +28,18 @@ class Soundness:
     sentences: int
     equal: int
     sound: int
+    at_limit: int
 
     def __str__(self):
-        return f"{self.sound} of {self.sentences} hypotheses sound, {self.equal} equal to this package's search"
+        text = f"{self.sound} of {self.sentences} hypotheses sound, {self.equal} equal to this package's search"
+        if self.at_limit:
+            text += (
+                f", {self.at_limit} others at the limit of length, "
+                "which is the batch's and forces no end token in CTranslate2"
+            )
+        if others := self.sentences - self.equal - self.at_limit:
+            text += f", {others} others since CTranslate2 takes finished hypotheses out of the beam, or by rounding"
+        return text
 
     @property
     def passed(self) -> bool:
@@ -48,7 +59,7 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     Returns:
         `Soundness`.
     """
-    equal = sound = 0
+    equal = sound = at_limit = 0
     for source in batches:
         expected = model.generate(source, strategy).tokens[:, 0]
         tokens, scores = program.search(source)
@@ -60,9 +71,15 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
         if strategy.beam_size == 1:
             is_sound &= ((log_probs.max(axis=-1) - chosen < TIE) | ~is_real).all(axis=1)
         sound += int(is_sound.sum())
-        for ours, theirs in zip(expected, tokens, strict=True):
-            equal += np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b"))
-    return Soundness(sum(map(len, batches)), equal, sound)
+        limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
+        for ours, theirs, limit in zip(expected, tokens, limits, strict=True):
+            ours, theirs = (np.trim_zeros(row, "b") for row in (ours, theirs))
+            is_equal = np.array_equal(ours, theirs)
+            equal += is_equal
+            at_limit += not is_equal and (
+                len(ours) >= min(limit, model.config.max_length or limit) or EOS_ID not in theirs
+            )
+    return Soundness(sum(map(len, batches)), equal, sound, at_limit)
 
 
 def _log_probs(model, source, tokens, strategy):

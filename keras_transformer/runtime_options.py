@@ -114,9 +114,21 @@ def make_translator(options: Namespace):
 
 def _require_exported(exported, options):
     """Refuses another search than an export's; of its hypotheses any number can be asked for, see `Translator`."""
+    from keras_transformer.export.origin import export_command
+
     given = {name: value for name, value in options.search.items() if name != "n_best"}
     if any(exported[name] != value for name, value in given.items()):
         raise ValueError(
             f"The search of the {options.runtime} export is fixed: {exported}. "
-            f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}"
+            f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}. To change it, export again: "
+            + " ".join([export_command(options.directory, options.runtime), *_changes(exported, given)])
         )
+
+
+def _changes(exported, given):
+    """The options of an export whose search differs from another's in what is given."""
+    from keras_transformer.decoding import BeamSearch
+
+    usual = vars(BeamSearch())
+    exported = {name: value for name, value in exported.items() if name != "n_best"}
+    return [f"--{name} {value}" for name, value in {**exported, **given}.items() if usual[name] != value]

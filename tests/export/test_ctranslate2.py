@@ -84,9 +84,21 @@ def sources(vocab_size, rows=24):
 def test_greedy_is_equal(export, options):
     model, path = export(**options)
     source, translator = sources(model.config.source_vocabulary), CTranslate2Translator(path)
-    assert check_search(model, GREEDY, translator, [source]).passed
+    agreement = check_search(model, GREEDY, translator, [source])
+    assert agreement.passed and agreement.equal + agreement.at_limit == agreement.sentences
     ours, theirs = model.generate(source, GREEDY).tokens, translator.search(source)[0]
     np.testing.assert_array_equal(ours[:, 0, :-1], theirs[:, 0, :-1])  # At the limit only this package forces the end.
+
+
+def test_why_hypotheses_are_not_equal_is_said(export):
+    """Those of random weights do not end before the limit."""
+    model, path = export()
+    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
+    assert agreement.equal == 0 and agreement.at_limit == 24
+    assert str(agreement) == (
+        "24 of 24 hypotheses sound, 0 equal to this package's search, 24 others at the limit of length, "
+        "which is the batch's and forces no end token in CTranslate2"
+    )
 
 
 @pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])

@@ -37,7 +37,8 @@ def test_the_search_of_an_export_is_fixed(exported, runtime, tmp_path, capfd):
     assert main([*arguments, "--beam_size", "2"]) == 2
     error = capfd.readouterr().err
     assert f"The search of the {runtime} export is fixed: " in error and "'beam_size': 4" in error
-    assert error.endswith("Received: beam_size=2\n")
+    again = f"keras-transformer export {exported} --format {runtime} --extra_length 5 --beam_size 2"
+    assert error.endswith(f"Received: beam_size=2. To change it, export again: {again}\n")
 
 
 def test_the_search_of_ctranslate2_is_not(exported, lines, tmp_path, capfd):

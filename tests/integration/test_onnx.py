@@ -7,8 +7,9 @@ import onnx
 import onnxruntime
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export import OnnxTranslator
+from keras_transformer.export import OnnxTranslator, load_translator
 from keras_transformer.export.verify import made_up_batches
 from keras_transformer.export.verify_quality import MOST_SCORE_ERROR
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
@@ -60,7 +61,7 @@ def interface(values):
 
 
 def test_the_folder(folder):
-    names = {*(f"{name}.onnx" for name in NAMES), "weights.data", "tokenizer.model"}
+    names = {*(f"{name}.onnx" for name in NAMES), "weights.data", "tokenizer.model", "origin.json"}
     assert {file.name for file in folder.iterdir()} == names
 
 
@@ -236,6 +237,17 @@ def test_a_broken_tokenizer_is_named(folder, tmp_path, change):
     file.unlink() if change == "deleted" else file.write_bytes(file.read_bytes()[:300])
     with pytest.raises((ValueError, OSError), match=str(file)):
         OnnxTranslator(tmp_path / "onnx")
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "onnx_float16", "saved_model", "ctranslate2"])
+def test_an_export_older_than_the_model_is_refused(exported, keras_translator, tmp_path, runtime):
+    shutil.copytree(exported / "export" / runtime, tmp_path / "export" / runtime)
+    weights = keras_translator.model.get_weights()
+    other = Transformer(keras_translator.model.config)
+    other.set_weights([weights[0] + 1e-3, *weights[1:]])
+    other.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=f"{runtime} was made from another model than .*keras-transformer export"):
+        load_translator(tmp_path, runtime)
 
 
 def test_a_cut_model_is_named(folder, tmp_path):
