@@ -71,15 +71,19 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
         if strategy.beam_size == 1:
             is_sound &= ((log_probs.max(axis=-1) - chosen < TIE) | ~is_real).all(axis=1)
         sound += int(is_sound.sum())
-        limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
-        for ours, theirs, limit in zip(expected, tokens, limits, strict=True):
+        for ours, theirs, limit in zip(expected, tokens, _limits(model, source, strategy), strict=True):
             ours, theirs = (np.trim_zeros(row, "b") for row in (ours, theirs))
-            is_equal = np.array_equal(ours, theirs)
-            equal += is_equal
-            at_limit += not is_equal and (
-                len(ours) >= min(limit, model.config.max_length or limit) or EOS_ID not in theirs
-            )
+            if np.array_equal(ours, theirs):
+                equal += 1
+            elif len(ours) >= limit or EOS_ID not in theirs:
+                at_limit += 1
     return Soundness(sum(map(len, batches)), equal, sound, at_limit)
+
+
+def _limits(model, source, strategy):
+    """The limit of each hypothesis in this package's search."""
+    limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
+    return limits.clip(max=model.config.max_length).tolist()
 
 
 def _log_probs(model, source, tokens, strategy):
