@@ -32,8 +32,10 @@ class Greedy(Candidates):
     def choose(self, s, logits):
         """The next token of each row and its log probability, `(rows,)`."""
         tokens, log_probs = self.candidates(s, logits, 1)
-        _, best = ops.top_k(log_probs, 1)  # `argmax` has no ONNX equivalent on TensorFlow.
-        return (ops.take_along_axis(x, best, axis=-1)[:, 0] for x in (tokens, log_probs))
+        best_log_prob, best = ops.top_k(log_probs, 1)  # `argmax` has no ONNX equivalent on TensorFlow.
+        is_best = ops.arange(tokens.shape[-1], dtype="int32") == ops.cast(best, "int32")
+        # A sum, since `take_along_axis` is fifteen operators in ONNX.
+        return ops.sum(ops.where(is_best, tokens, 0), axis=-1), best_log_prob[:, 0]
 
     def is_unsettled(self, s):
         """Boolean `(batch,)`: which sentences are under way."""
