@@ -57,15 +57,15 @@ class SavedModelTranslator(Translator):
         result = self._signatures["tokens"](source=tf.constant(source))
         return result["tokens"].numpy(), result["scores"].numpy()
 
-    def _sentences(self, lines):
-        return lines, self._lengths(lines)  # Empty lines are the SavedModel's own affair.
+    def _sentences(self, lines, first_line):
+        return lines, self._lengths(lines, first_line)  # Empty lines are the SavedModel's own affair.
 
-    def _lengths(self, lines):
+    def _lengths(self, lines, first_line):
         """Subwords of each line that the SavedModel will take, with the end."""
         import tensorflow as tf
 
         lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
-        warn_of_long(lines, lengths, longest)
+        warn_of_long(lines, lengths, longest, first_line)
         return [min(length, longest) + 1 for length in lengths.tolist()]
 
     def _translate_batch(self, sentences, n_best):

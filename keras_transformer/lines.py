@@ -56,13 +56,14 @@ def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
     return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
 
 
-def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int) -> list[list[int]]:
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first_line: int = 1) -> list[list[int]]:
     """The ids of each line, cut to the limit.
 
     Args:
         tokenizer: of these lines.
         lines: well-formed text.
         longest: subwords at most, the end not counted.
+        first_line: number of the first line, for warnings.
 
     Returns:
         One list of ids a line, with the end.
@@ -71,21 +72,24 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int) -> li
         UserWarning: for each line that is cut.
     """
     sentences = tokenizer.encode(lines)
-    warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest)
+    warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest, first_line)
     return [ids[:-1][:longest] + ids[-1:] for ids in sentences]
 
 
-def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int) -> None:
-    """Warns of lines that are cut, in the name of who called a translator or a scorer: four calls from here.
+def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, first_line: int = 1) -> None:
+    """Warns of lines that are cut, in the name of the caller of a translator or a scorer: five calls from here.
 
     Args:
         lines: text.
         lengths: subwords of each line, the end not counted.
         longest: subwords at most.
+        first_line: number of the first line.
 
     Warns:
         UserWarning: for each longer line.
     """
-    for line, length in zip(lines, lengths, strict=True):
+    for number, (line, length) in enumerate(zip(lines, lengths, strict=True), first_line):
         if length > longest:
-            warnings.warn(f"a line of {length} subwords is cut to its first {longest}: {line[:60]}…", stacklevel=5)
+            warnings.warn(
+                f"line {number} has {length} subwords and is cut to its first {longest}: {line[:60]}…", stacklevel=6
+            )

@@ -81,7 +81,10 @@ class Scorer:
             UserWarning: for each line of more subwords than `longest`, which is cut there.
         """
         check_batching(batch_size, batch_tokens)
-        sources, targets = self._encoded(source, target)
+        return self._score(source, target, batch_size, batch_tokens, first_line=1)
+
+    def _score(self, source, target, batch_size, batch_tokens, first_line):
+        sources, targets = self._encoded(source, target, first_line)
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         scores: dict[int, PairScore] = {}
         for chosen in batches_by_length(lengths, batch_size, batch_tokens):
@@ -110,10 +113,12 @@ class Scorer:
             UserWarning: see `score`.
         """
         check_batching(batch_size, batch_tokens)
+        first_line = 1
         for piece in pieces(pairs, batch_size):
-            yield from self.score(*zip(*piece, strict=True), batch_size, batch_tokens)
+            yield from self._score(*zip(*piece, strict=True), batch_size, batch_tokens, first_line)
+            first_line += len(piece)
 
-    def _encoded(self, source, target):
+    def _encoded(self, source, target, first_line):
         """The ids of each side's lines."""
         source, target = checked_lines("source", source), checked_lines("target", target)
         if len(source) != len(target):
@@ -121,4 +126,5 @@ class Scorer:
                 f"`source` and `target` must have as many lines. Received: {len(source)} and {len(target)}"
             )
         of_source, of_target = self.tokenizers
-        return encode_lines(of_source, source, self.longest), encode_lines(of_target, target, self.longest)
+        source_ids = encode_lines(of_source, source, self.longest, first_line)
+        return source_ids, encode_lines(of_target, target, self.longest, first_line)

@@ -38,7 +38,7 @@ def translate(options) -> None:
         to_text = _formatter(options)
         with _bar(initial=done) as bar:
             batching = options.batch_size, options.batch_tokens
-            translations = translator.translate_stream(taken(), *batching, options.n_best, bar.update)
+            translations = translator.translate_stream(taken(), *batching, options.n_best, bar.update, done + 1)
             for number, translation in enumerate(translations, done + 1):
                 write(to_text(number, sources.popleft(), translation))
 

@@ -110,9 +110,12 @@ class Translator:
         """
         check_batching(batch_size, batch_tokens)
         self._check_n_best(n_best)
+        return self._translate(lines, batch_size, batch_tokens, n_best, progress, first_line=1)
+
+    def _translate(self, lines, batch_size, batch_tokens, n_best, progress, first_line):
         progress = progress or (lambda count: None)
         lines = checked_lines("lines", lines)
-        sentences, lengths = self._sentences(lines)
+        sentences, lengths = self._sentences(lines, first_line)
         translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
         batches = [*batches_by_length(lengths, batch_size, batch_tokens)]
         batches.reverse()  # The longest first: the last that are under way together are then short.
@@ -131,6 +134,7 @@ class Translator:
         batch_tokens: int = BATCH_TOKENS,
         n_best: int = 1,
         progress: Callable[[int], object] | None = None,
+        first_line: int = 1,
     ) -> Iterator[Translation]:
         """Translates more lines than memory holds: in pieces of 64 batches, each of which is sorted by length.
 
@@ -140,6 +144,7 @@ class Translator:
             batch_tokens: see `translate`.
             n_best: see `translate`.
             progress: see `translate`.
+            first_line: number of the first line, for warnings.
 
         Yields:
             One `Translation` a line, in the order of the lines.
@@ -154,7 +159,8 @@ class Translator:
         check_no_string("lines", lines)
         self._check_n_best(n_best)
         for piece in pieces(lines, batch_size):
-            yield from self.translate(piece, batch_size, batch_tokens, n_best, progress)
+            yield from self._translate(piece, batch_size, batch_tokens, n_best, progress, first_line)
+            first_line += len(piece)
 
     def _check_n_best(self, n_best):
         if not 1 <= n_best <= self.max_n_best:
@@ -163,9 +169,9 @@ class Translator:
                 f"Received: n_best={n_best}"
             )
 
-    def _sentences(self, lines):
+    def _sentences(self, lines, first_line):
         """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
-        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length)
+        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batches(self, batches, n_best):

@@ -23,8 +23,8 @@ def test_longer_ones_keep_their_end_and_are_named():
     with pytest.warns(UserWarning) as caught:
         assert encode_lines(Letters(), ["ab", "a" * 70, "abc"], 2) == [[97, 98, 3], [97, 97, 3], [97, 98, 3]]
     assert [str(warning.message) for warning in caught] == [
-        f"a line of 70 subwords is cut to its first 2: {'a' * 60}…",
-        "a line of 3 subwords is cut to its first 2: abc…",
+        f"line 2 has 70 subwords and is cut to its first 2: {'a' * 60}…",
+        "line 3 has 3 subwords and is cut to its first 2: abc…",
     ]
 
 

@@ -92,7 +92,7 @@ def test_more_pairs_than_memory_holds(scorer, shapes):
 
 def test_long_lines_are_cut_with_a_warning(scorer):
     source, target = "one " * 9, "eins " * 9
-    with pytest.warns(UserWarning, match="a line of .* subwords is cut to its first 29: ") as caught:
+    with pytest.warns(UserWarning, match="line .* subwords and is cut to its first 29: ") as caught:
         (score,) = scorer.score([source], [target])
     assert [warning.filename for warning in caught] == [__file__] * 2
     assert score.num_tokens == 30 and np.isfinite(score.log_prob)

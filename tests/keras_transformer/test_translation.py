@@ -139,13 +139,20 @@ def test_a_long_line_is_cut_with_a_warning(echo):
     count = len(echo.source_tokenizer.encode([long])[0]) - 1
     assert count > MAX_LENGTH
     with pytest.warns(
-        UserWarning, match=f"a line of {count} subwords .* its first {MAX_LENGTH}: zwanzig vier"
+        UserWarning, match=f"line 2 has {count} subwords .* its first {MAX_LENGTH}: zwanzig vier"
     ) as caught:
         translations = echo.translate(["vier", long])
     assert [warning.filename for warning in caught] == [__file__]
     assert len(translations[1].tokens) == MAX_LENGTH + 1
     assert translations[1].tokens[-1] == 3
     assert long.startswith(translations[1].text)
+
+
+def test_the_warning_of_a_stream_names_the_line_and_the_caller(echo):
+    lines = ["vier"] * 100 + ["zwanzig " * 800]
+    with pytest.warns(UserWarning, match="line 107 has") as caught:
+        list(echo.translate_stream(lines, batch_size=1, first_line=7))
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_the_longest_line_that_fits_is_not_cut(echo):
