@@ -4,7 +4,7 @@ Its C++ libraries write them to file descriptor 2, before TF_CPP_MIN_LOG_LEVEL i
 """
 
 import contextlib
-import importlib.util
+import importlib.machinery
 import logging
 import os
 import subprocess
@@ -47,10 +47,8 @@ class _QuietFinder:
     """Finds TensorFlow as the other finders do, and filters standard error while it loads."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        # It stays for the import that follows where somebody only asks whether there is TensorFlow.
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == "tensorflow" else None
         if spec:
             spec.loader.exec_module = filtered_stderr()(spec.loader.exec_module)
         return spec

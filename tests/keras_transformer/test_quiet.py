@@ -34,6 +34,15 @@ def test_errors_arrive_and_noise_does_not(ending, tmp_path):
     assert "absl" not in arrived and "cuda" not in arrived
 
 
+def test_asking_whether_there_is_tensorflow_changes_nothing(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, {NOISE!r})\n")
+    program = LOADING.replace(
+        "import tensorflow", "import importlib.util; importlib.util.find_spec('tensorflow')\nimport tensorflow"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path, env={"PATH": ""})
+    assert done.stderr == b"I0000 00:00:1.5 after the load"
+
+
 def test_noise_arrives_where_it_is_asked_for(tmp_path):
     (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, {NOISE!r})\n")
     environment = {"PATH": "", "TF_CPP_MIN_LOG_LEVEL": "0"}

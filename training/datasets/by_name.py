@@ -1,11 +1,13 @@
 """TensorFlow Datasets by name. Needs TensorFlow."""
 
 import contextlib
+import io
 import shutil
 import sys
 from pathlib import Path
 
 import tensorflow_datasets as tfds
+from absl import logging
 
 from keras_transformer.training.datasets import number_words  # Importing it registers the builder.
 from keras_transformer.training.datasets.corpus import Corpus, Pairs
@@ -58,17 +60,29 @@ def _decoded(text):
 def _prepare(builder, config):
     """Downloads what is not there yet; a `data_dir` made for a download that fails is removed."""
     is_new = config.data_dir and not Path(config.data_dir).exists()
-    if not (builder.is_prepared() or isinstance(builder, number_words.NumberWords)):
+    is_embedded = isinstance(builder, number_words.NumberWords)
+    if not (is_embedded or _is_prepared(builder)):
         print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
-    if isinstance(builder, number_words.NumberWords) or not sys.stderr.isatty():
+    if is_embedded or not sys.stderr.isatty():
         tfds.disable_progress_bar()  # Several bars that draw over each other, for seconds of work or in a file.
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        # Of the embedded data TFDS says that it downloads them.
+        with contextlib.redirect_stdout(io.StringIO() if is_embedded else sys.stderr):
             builder.download_and_prepare()
     except Exception as error:  # Downloads fail in as many ways as there are hosts.
         if is_new:
             shutil.rmtree(config.data_dir, ignore_errors=True)
         raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
+
+
+def _is_prepared(builder):
+    """Whether the data are there; TFDS would warn of a folder that is empty because they are not made yet."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        return builder.is_prepared()
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _languages(builder, name):
