@@ -1,5 +1,6 @@
 """The only place where masks are made. Masks are boolean; `True` means "may be attended"."""
 
+import keras
 from keras import ops
 
 # There is no public reader of the implicit mask; on JAX tracers it is not an attribute.
@@ -86,7 +87,7 @@ def attention_mask(key_mask=None, mask=None, causal=None):
     """The conjunction of what is given, ready to broadcast over attention scores.
 
     Args:
-        key_mask: boolean `(batch, key_length)`, `True` for keys that are real.
+        key_mask: boolean or 0/1 `(batch, key_length)`, `True` for keys that are real.
         mask: boolean or 0/1, of rank 2 at most `(query_length, key_length)`, rank 3 `(batch,
             query_length, key_length)` as in Keras, or rank 4; any axis may be 1.
         causal: boolean `(query_length, key_length)`, from `causal_mask`.
@@ -96,19 +97,46 @@ def attention_mask(key_mask=None, mask=None, causal=None):
         `None` if nothing is masked.
 
     Raises:
-        ValueError: if `mask` has a higher rank.
+        ValueError: if `mask` has a higher rank, or a mask is of a float dtype.
     """
     parts = []
     if key_mask is not None:
-        parts.append(ops.cast(key_mask, "bool")[:, None, None, :])
+        parts.append(as_boolean("A padding mask", key_mask)[:, None, None, :])
     if mask is not None:
-        parts.append(_with_head_axis(ops.cast(mask, "bool")))
+        parts.append(_with_head_axis(as_boolean("`attention_mask`", mask)))
     if causal is not None:
         parts.append(causal[None, None])
     combined = None
     for part in parts:
         combined = part if combined is None else ops.logical_and(combined, part)
     return combined
+
+
+def as_boolean(name, mask):
+    """The mask as booleans. Float masks are refused: one that is added to scores marks with 0 what may be attended.
+
+    Args:
+        name: what messages call it.
+        mask: boolean or integer tensor.
+
+    Returns:
+        Boolean tensor of the shape of `mask`.
+
+    Raises:
+        ValueError: if `mask` is of a float dtype.
+
+    Example:
+
+    >>> as_boolean("`mask`", np.array([1, 0])).numpy()
+    array([ True, False])
+    """
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if dtype != "bool" and "int" not in dtype:
+        raise ValueError(
+            f"{name} must be boolean, with `True` for what may be attended, or integers 0 and 1, "
+            f"not a float mask to add to the scores. Received: dtype={dtype}"
+        )
+    return mask if dtype == "bool" else ops.cast(mask, "bool")
 
 
 def resolve(mask, inputs):

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers.checks import check_rank, check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -18,13 +19,16 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         query: `(batch, num_heads, query_length, d_k)`.
         key: `(batch, num_heads, key_length, d_k)`.
         value: `(batch, num_heads, key_length, d_v)`.
-        mask: boolean, `True` = may be attended, broadcasts to `(batch, num_heads, query_length,
-            key_length)`; or `None`.
+        mask: boolean, `True` = may be attended, or integers 0 and 1; broadcasts to `(batch, num_heads,
+            query_length, key_length)`; or `None`.
         dropout: callable applied to the attention weights, or `None`.
 
     Returns:
         Pair of the result `(batch, num_heads, query_length, d_v)` in the dtype of `value` and the
         attention weights `(batch, num_heads, query_length, key_length)` in float32, before dropout.
+
+    Raises:
+        ValueError: if `mask` is of a float dtype.
 
     Reference:
         Vaswani et al. 2017, §3.2.1, equation 1.
@@ -32,6 +36,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     query = query * ops.cast(key.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
     if mask is not None:
+        mask = masks.as_boolean("`mask`", mask)
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))
     # Keras warns of a softmax over a single key, which is a common thing here.
     weights = ops.exp(ops.log_softmax(scores, axis=-1)) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
@@ -70,8 +75,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query_mask: boolean `(batch, query_length)`, filled by Keras; the key mask of self-attention.
         value_mask: boolean `(batch, key_length)`, filled by Keras.
         key_mask: boolean `(batch, key_length)`. Default: `value_mask`.
-        attention_mask: boolean, `True` = may be attended, that broadcasts to `(batch, num_heads,
-            query_length, key_length)`; of rank 3 it is `(batch, query_length, key_length)`.
+        attention_mask: boolean, `True` = may be attended, or integers 0 and 1; broadcasts to `(batch,
+            num_heads, query_length, key_length)`; of rank 3 it is `(batch, query_length, key_length)`.
         use_causal_mask: let queries attend to no later position.
         cache: `KeyValue` of earlier positions (self-attention). The implicit masks speak of the new
             positions only and are not applied; give `attention_mask` if earlier ones are padding.
@@ -85,7 +90,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is not positive, the rate not in [0, 1], or `d_model` not a multiple of
-            `num_heads` where a head's width is left to it.
+            `num_heads` where a head's width is left to it; in a call, if `query`, `value` or `key` has
+            another rank, or a mask is of a float dtype.
 
     Example:
 
@@ -102,7 +108,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        _check_sizes(d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v)
+        check_sizes(d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v)
+        check_rates(dropout=dropout)
         if None in (d_k, d_v) and d_model % num_heads:
             raise ValueError(
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
@@ -142,6 +149,7 @@ class MultiHeadAttention(keras.layers.Layer):
         offset=0,
         return_attention_scores=False,
     ):
+        _check_ranks(query, value, key, cache)
         if value is None:
             value, value_mask = query, query_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
@@ -236,11 +244,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return masks.causal_mask(1, key_length, offset + query_length - 1)  # What is filled so far.
 
 
+def _check_ranks(query, value, key, cache):
+    is_projected = isinstance(value, KeyValue)
+    check_rank("query", query.shape, one_position=is_projected or cache is not None)
+    for name, x in (("value", None if is_projected else value), ("key", key)):
+        if x is not None:
+            check_rank(name, x.shape, one_position=cache is not None)
+
+
 def _is_one_position(x):
     return len(x.shape) == 2 or x.shape[1] == 1
-
-
-def _check_sizes(**sizes):
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")

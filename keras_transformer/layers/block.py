@@ -7,6 +7,7 @@ that mix tensors with flags, and all that `__call__` would add (dtype, masks) is
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.checks import check_rank, check_rates, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.residual import ResidualConnection
 
@@ -55,6 +56,7 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        check_rates(dropout=dropout, attention_dropout=attention_dropout, activation_dropout=activation_dropout)
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -68,6 +70,10 @@ class TransformerBlock(keras.layers.Layer):
         self.use_bias = use_bias
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
+        self._make_parts()
+
+    def _make_parts(self):
+        """Makes the sub-layers of a layer, whose constructor this is; a stack has one of its own."""
 
     def sizes(self):
         """The shared arguments, by name."""
@@ -111,18 +117,15 @@ class SelfAttentionBlock(TransformerBlock):
     """Base of the layers without a memory: self-attention and feed-forward, each in a residual connection.
 
     Args:
-        d_model: width of the residual stream.
-        num_heads: attention heads.
-        d_ff: inner width of the feed-forward layer.
-        **kwargs: of `TransformerBlock`.
+        *args, **kwargs: of `TransformerBlock`.
     """
 
-    def __init__(self, d_model, num_heads, d_ff, **kwargs):
-        super().__init__(d_model, num_heads, d_ff, **kwargs)
+    def _make_parts(self):
         self.self_attention = self._attention("self_attention")
         self.feed_forward = self._feed_forward()
 
     def build(self, inputs_shape):
+        check_width("inputs", inputs_shape, self.d_model)
         self.self_attention.build(inputs_shape)
         self.feed_forward.build(inputs_shape)
 
@@ -131,6 +134,8 @@ class SelfAttentionBlock(TransformerBlock):
 
     def _run(self, inputs, **attention):
         """Both sub-layers, with these arguments of the first; what it returns besides is handed on."""
+        check_rank("inputs", inputs.shape, one_position=attention.get("cache") is not None)
+        check_width("inputs", inputs.shape, self.d_model)
         attended = self.self_attention.call(inputs, **attention)
         x, *others = attended if isinstance(attended, tuple) else (attended,)
         x = self.feed_forward.call(x)
@@ -144,13 +149,45 @@ class TransformerStack(TransformerBlock):
         num_layers: N.
         final_norm: normalise the output. Default: the value of `norm_first`, since a pre-norm stack
             ends on an unnormalised sum.
-        **kwargs: of `TransformerBlock`.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: of `TransformerBlock`.
     """
 
     layer_class: type[TransformerBlock]
 
-    def __init__(self, num_layers, *args, final_norm=None, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        d_ff,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        use_bias=True,
+        norm_first=False,
+        layer_norm_epsilon=1e-5,
+        final_norm=None,
+        **kwargs,
+    ):
+        super().__init__(
+            d_model,
+            num_heads,
+            d_ff,
+            d_k,
+            d_v,
+            dropout,
+            attention_dropout,
+            activation_dropout,
+            activation,
+            use_bias,
+            norm_first,
+            layer_norm_epsilon,
+            **kwargs,
+        )
         if num_layers < 1:
             raise ValueError(f"`num_layers` must be at least 1. Received: num_layers={num_layers}")
         self.num_layers = num_layers

@@ -30,8 +30,9 @@ class CausalDecoderLayer(SelfAttentionBlock):
         followed by the grown cache if one was given.
 
     Raises:
-        ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
-            width is left to it.
+        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
+            `num_heads` where a head's width is left to it; in a call, if `inputs` is not `d_model` wide or
+            has another rank, or a mask is of a float dtype.
 
     Example:
 
@@ -82,7 +83,7 @@ class CausalDecoder(TransformerStack):
         each layer, if asked for; followed by the grown caches if some were given.
 
     Raises:
-        ValueError: if `num_layers` is not positive.
+        ValueError: if `num_layers` is not positive, and as of `CausalDecoderLayer`.
 
     Example:
 

@@ -5,6 +5,7 @@ import keras
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.layers.block import TransformerBlock, TransformerStack
+from keras_transformer.layers.checks import check_rank, check_width
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -37,8 +38,9 @@ class DecoderLayer(TransformerBlock):
         source_length)` if asked for; followed by the grown cache if one was given.
 
     Raises:
-        ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
-            width is left to it.
+        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
+            `num_heads` where a head's width is left to it; in a call, if `target` is not `d_model` wide or
+            has another rank, or a mask is of a float dtype.
 
     Example:
 
@@ -50,13 +52,13 @@ class DecoderLayer(TransformerBlock):
         Vaswani et al. 2017, §3.1.
     """
 
-    def __init__(self, d_model, num_heads, d_ff, **kwargs):
-        super().__init__(d_model, num_heads, d_ff, **kwargs)
+    def _make_parts(self):
         self.self_attention = self._attention("self_attention")
         self.cross_attention = self._attention("cross_attention")
         self.feed_forward = self._feed_forward()
 
     def build(self, target_shape, memory_shape):
+        check_width("target", target_shape, self.d_model)
         self.self_attention.build(target_shape)
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
@@ -73,6 +75,8 @@ class DecoderLayer(TransformerBlock):
         offset=0,
         return_attention_scores=False,
     ):
+        check_rank("target", target.shape, one_position=cache is not None)
+        check_width("target", target.shape, self.d_model)
         target_mask = masks.resolve(target_mask, target)
         memory_mask = masks.resolve(memory_mask, memory)
         attended = self.self_attention.call(
@@ -145,7 +149,7 @@ class Decoder(TransformerStack):
         source_length)` of each layer, if asked for; followed by the grown caches if some were given.
 
     Raises:
-        ValueError: if `num_layers` is not positive.
+        ValueError: if `num_layers` is not positive, and as of `DecoderLayer`.
 
     Example:
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.layers.checks import check_sizes, check_width
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -40,9 +41,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
         super().__init__(**kwargs)
-        for name, size in (("vocab_size", vocab_size), ("d_model", d_model)):
-            if size < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")
+        check_sizes(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.pad_id = pad_id
@@ -65,7 +64,11 @@ class TokenEmbedding(keras.layers.Layer):
 
         Returns:
             `(…, vocab_size)`, without implicit mask.
+
+        Raises:
+            ValueError: if the inputs are not `d_model` wide.
         """
+        check_width("inputs", inputs.shape, self.d_model)
         matrix = self.output_matrix() if matrix is None else matrix
         return ops.matmul(inputs, ops.cast(matrix, inputs.dtype))
 
@@ -111,6 +114,9 @@ class TiedLogits(keras.layers.Layer):
     Returns:
         `(…, vocab_size)`.
 
+    Raises:
+        ValueError: if `inputs` is not as wide as the embedding.
+
     Example:
 
     >>> embedding = TokenEmbedding(vocab_size=11, d_model=4)
@@ -127,6 +133,7 @@ class TiedLogits(keras.layers.Layer):
     def build(self, input_shape):
         if not self.embedding.built:
             self.embedding.build()
+        check_width("inputs", input_shape, self.embedding.d_model)
         if self.use_bias:
             self.bias = self.add_weight((self.embedding.vocab_size,), "zeros", name="bias")
 

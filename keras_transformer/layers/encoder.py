@@ -27,8 +27,9 @@ class EncoderLayer(SelfAttentionBlock):
         for.
 
     Raises:
-        ValueError: if a size is not positive, or `d_model` not a multiple of `num_heads` where a head's
-            width is left to it.
+        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
+            `num_heads` where a head's width is left to it; in a call, if `inputs` is not `d_model` wide or
+            has another rank, or a mask is of a float dtype.
 
     Example:
 
@@ -71,7 +72,7 @@ class Encoder(TransformerStack):
         length)` of each layer, if asked for.
 
     Raises:
-        ValueError: if `num_layers` is not positive.
+        ValueError: if `num_layers` is not positive, and as of `EncoderLayer`.
 
     Example:
 

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.checks import check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -23,7 +24,7 @@ class FeedForward(keras.layers.Layer):
         `(…, d_model)`.
 
     Raises:
-        ValueError: if a size is not positive.
+        ValueError: if a size is not positive, or the rate not in [0, 1].
 
     Example:
 
@@ -36,9 +37,8 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(self, d_model, d_ff, activation="relu", dropout=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        for name, size in (("d_model", d_model), ("d_ff", d_ff)):
-            if size < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")
+        check_sizes(d_model=d_model, d_ff=d_ff)
+        check_rates(dropout=dropout)
         self.supports_masking = True
         self.d_model = d_model
         self.d_ff = d_ff

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.layers.checks import check_rank, check_width
 
 
 def segment_positions(segments):
@@ -47,7 +48,7 @@ class PositionalEncoding(keras.layers.Layer):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `d_model` is odd, or the layout is unknown.
+        ValueError: if the layout is unknown, `d_model` is odd, or `inputs` has another rank.
 
     Example:
 
@@ -68,10 +69,12 @@ class PositionalEncoding(keras.layers.Layer):
         self.layout = layout
 
     def build(self, input_shape):
+        check_rank("inputs", input_shape, one_position=True)
         if input_shape[-1] % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={input_shape[-1]}")
 
     def call(self, inputs, offset=0, positions=None):
+        check_rank("inputs", inputs.shape, one_position=True)
         positions = _consecutive(inputs, offset) if positions is None else positions
         d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
@@ -105,7 +108,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `max_length` is not positive, or a known length exceeds it.
+        ValueError: if `max_length` is not positive or less than a known length, or `inputs` has another rank
+            or width.
 
     Example:
 
@@ -124,11 +128,14 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         self.max_length = max_length
 
     def build(self, input_shape):
+        check_rank("inputs", input_shape, one_position=True)
         d_model = input_shape[-1]
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
         self.embeddings = self.add_weight((self.max_length, d_model), initializer, name="embeddings")
 
     def call(self, inputs, offset=0, positions=None):
+        check_rank("inputs", inputs.shape, one_position=True)
+        check_width("inputs", inputs.shape, self.embeddings.shape[-1])
         length = _length(inputs)
         if positions is None and isinstance(length, int) and length > self.max_length:
             raise ValueError(f"The length must be at most `max_length`={self.max_length}. Received: length={length}")

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.checks import check_rates
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -26,6 +27,9 @@ class ResidualConnection(keras.layers.Layer):
     Returns:
         `(…, d_model)`, or a tuple that starts with it.
 
+    Raises:
+        ValueError: if the rate is not in [0, 1]; in a call, if the sub-layer changes the width.
+
     Example:
 
     >>> block = ResidualConnection(keras.layers.Dense(4), dropout=0.1)
@@ -38,6 +42,7 @@ class ResidualConnection(keras.layers.Layer):
 
     def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, **kwargs):
         super().__init__(**kwargs)
+        check_rates(dropout=dropout)
         self.supports_masking = True
         self.sublayer = sublayer
         self.dropout = dropout
@@ -55,6 +60,11 @@ class ResidualConnection(keras.layers.Layer):
         normed = self.norm(inputs) if self.norm_first else inputs
         result = self.sublayer(normed, *args, **kwargs)
         output, *others = result if isinstance(result, tuple) else (result,)
+        if output.shape[-1] != inputs.shape[-1]:
+            raise ValueError(
+                "`sublayer` must return the width of its input. "
+                f"Received: input width={inputs.shape[-1]}, output width={output.shape[-1]}"
+            )
         output = inputs + self.output_dropout(output)
         output = output if self.norm_first else self.norm(output)
         return (output, *others) if others else output

@@ -1,0 +1,135 @@
+"""What the layers refuse: inputs of another rank or width, additive masks, rates and sizes out of range."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import layers
+from keras_transformer.layers import FeedForward, MultiHeadAttention, ResidualConnection, TokenEmbedding
+
+SIZES = {"d_model": 6, "num_heads": 2, "d_ff": 7}
+BLOCKS = {
+    "EncoderLayer": ("inputs", {}),
+    "Encoder": ("inputs", {"num_layers": 1}),
+    "CausalDecoderLayer": ("inputs", {}),
+    "CausalDecoder": ("inputs", {"num_layers": 1}),
+    "DecoderLayer": ("target", {}),
+    "Decoder": ("target", {"num_layers": 1}),
+}
+ADDITIVE = np.triu(np.full((5, 5), -1e9, "float32"), 1)
+
+
+def zeros(*shape):
+    return np.zeros(shape, "float32")
+
+
+@pytest.fixture(params=BLOCKS)
+def block(request):
+    """A layer or a stack, the name of its first input, and what it takes beside."""
+    name, sizes = BLOCKS[request.param]
+    memory = (zeros(2, 3, 6),) if name == "target" else ()
+    return getattr(layers, request.param)(**SIZES, **sizes), name, memory
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_one_position_without_a_cache_is_refused(block, symbolic):
+    """Each row would attend to itself alone."""
+    layer, name, memory = block
+    given = (keras.Input((6,)), *(keras.Input(x.shape[1:]) for x in memory)) if symbolic else (zeros(2, 6), *memory)
+    with pytest.raises(ValueError, match=rf"`{name}` must have shape \(batch, length, width\)"):
+        layer(*given)
+
+
+def test_another_width_is_refused_and_leaves_the_layer_as_it_was(block):
+    layer, name, memory = block
+    message = rf"The last axis of `{name}` must be `d_model`=6 wide. Received: width=4, shape=\(2, 5, 4\)"
+    for _ in range(2):  # Before the layer is built, and after.
+        with pytest.raises(ValueError, match=message):
+            layer(zeros(2, 5, 4), *memory)
+        assert layer(zeros(2, 5, 6), *memory).shape == (2, 5, 6)
+
+
+@pytest.mark.parametrize("argument", ["attention_mask", "mask"])
+def test_float_masks_are_refused(block, argument):
+    layer, name, memory = block
+    argument = {"mask": "target_mask"}.get(argument, argument) if memory else argument
+    if type(layer).__name__.startswith("Causal") and argument == "attention_mask":
+        pytest.skip("the layer takes no such mask")
+    mask = ADDITIVE if argument == "attention_mask" else np.ones((2, 5), "float32")
+    with pytest.raises(ValueError, match="must be boolean.* or integers 0 and 1.*Received: dtype=float32"):
+        layer(zeros(2, 5, 6), *memory, **{argument: mask})
+    assert layer(zeros(2, 5, 6), *memory, **{argument: (mask == 0).astype("int32")}).shape == (2, 5, 6)
+
+
+@pytest.mark.parametrize("name", ["memory_mask", "memory_attention_mask"])
+def test_float_masks_of_the_memory_are_refused(name):
+    mask = zeros(2, 3) if name == "memory_mask" else zeros(2, 5, 3)
+    with pytest.raises(ValueError, match="must be boolean"):
+        layers.DecoderLayer(**SIZES)(zeros(2, 5, 6), zeros(2, 3, 6), **{name: mask})
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_attention_refuses_other_ranks_and_float_masks(symbolic):
+    def given(*shape):
+        return keras.Input(shape) if symbolic else zeros(2, *shape)
+
+    attention = MultiHeadAttention(6, 2)
+    for name, inputs in {"query": [(6,), (5, 6)], "value": [(5, 6), (6,)], "key": [(5, 6), (5, 6), (6,)]}.items():
+        with pytest.raises(ValueError, match=rf"`{name}` must have shape \(batch, length, width\)"):
+            attention(*(given(*shape) for shape in inputs))
+    with pytest.raises(ValueError, match="`query` must have shape"):
+        attention(given(3, 5, 6))
+    with pytest.raises(ValueError, match="`attention_mask` must be boolean"):
+        attention(given(5, 6), attention_mask=given(5, 5))
+
+
+def test_the_attention_function_refuses_float_masks():
+    heads = zeros(1, 1, 5, 2)
+    with pytest.raises(ValueError, match="`mask` must be boolean"):
+        layers.scaled_dot_product_attention(heads, heads, heads, ADDITIVE)
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+def test_rates_are_named_as_the_argument(block, name):
+    layer, _, _ = block
+    with pytest.raises(ValueError, match=rf"`{name}` must be in \[0, 1\]. Received: {name}=1.5"):
+        type(layer)(**{**layer.get_config(), name: 1.5})
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **rate: FeedForward(6, 7, **rate), lambda **rate: MultiHeadAttention(6, 2, **rate)]
+)
+def test_rates_of_sub_layers(make):
+    for layer in (make, lambda **rate: ResidualConnection(make(), **rate)):
+        with pytest.raises(ValueError, match=r"`dropout` must be in \[0, 1\]. Received: dropout=-0.1"):
+            layer(dropout=-0.1)
+
+
+def test_a_sub_layer_that_changes_the_width_is_refused():
+    with pytest.raises(ValueError, match="must return the width of its input. Received: input width=1, output width=6"):
+        ResidualConnection(FeedForward(6, 7))(zeros(2, 5, 1))  # It would be broadcast.
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_logits_of_another_width_are_refused(symbolic):
+    with pytest.raises(ValueError, match="The last axis of `inputs` must be `d_model`=6 wide. Received: width=4"):
+        layers.TiedLogits(TokenEmbedding(9, 6))(keras.Input((5, 4)) if symbolic else zeros(2, 5, 4))
+
+
+@pytest.mark.parametrize("make", [layers.PositionalEncoding, lambda: layers.LearnedPositionalEmbedding(7)])
+def test_positions_of_another_rank_are_refused(make):
+    for given in (zeros(6), zeros(1, 2, 5, 6), keras.Input((2, 5, 6))):
+        with pytest.raises(ValueError, match=r"`inputs` must have shape \(batch, length, width\) or \(batch, width\)"):
+            make()(given)
+    layer = make()
+    layer(zeros(2, 5, 6))
+    with pytest.raises(ValueError, match="`inputs` must have shape"):
+        layer(zeros(1, 2, 5, 6))
+    assert layer(zeros(2, 6)).shape == (2, 6)
+
+
+def test_learned_positions_have_one_width():
+    layer = layers.LearnedPositionalEmbedding(7)
+    layer(zeros(2, 5, 6))
+    with pytest.raises(ValueError, match="must be `d_model`=6 wide. Received: width=1"):
+        layer(zeros(2, 5, 1))
