@@ -158,6 +158,9 @@ class TransformerConfig:
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
                 f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
             )
+        # Functions that are registered with Keras have names such as "package>function"; only Keras knows these.
+        if self.activation not in ACTIVATIONS and ">" not in self.activation:
+            yield f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={self.activation!r}"
         if self.positions not in ("sinusoidal", "learned"):
             yield f"`positions` must be 'sinusoidal' or 'learned'. Received: positions={self.positions!r}"
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -176,6 +179,13 @@ class TransformerConfig:
                 f"Received: source_vocab_size={self.source_vocab_size}, vocab_size={self.vocab_size}"
             )
 
+
+#: The activations of Keras that keep the shape of their input, by name: importing Keras to ask for them takes seconds.
+ACTIVATIONS = (
+    "celu elu exponential gelu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid "
+    "log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid "
+    "sparsemax squareplus swish tanh tanh_shrink threshold"
+).split()
 
 _ALLOWED_TYPES = {
     int: (int,),

@@ -1,4 +1,8 @@
-"""Metrics over tokens. Each is a mean over all real tokens, those of positive weight, since the last reset."""
+"""Metrics over tokens. Each is a mean over all real tokens since the last reset.
+
+Real are the tokens of positive weight whose label is not `pad_id`. Keras gives the sample weights to what
+`compile` takes as `weighted_metrics`; metrics in `compile(metrics=…)` see none and need `pad_id`.
+"""
 
 import functools
 
@@ -16,24 +20,35 @@ class _TokenMean(keras.metrics.Mean):
     those of a training batch do, would have a batch count by its padding.
     """
 
-    def __init__(self, of_token, **kwargs):
+    def __init__(self, of_token, pad_id, **kwargs):
         super().__init__(**kwargs)
         self._of_token = of_token
+        self.pad_id = pad_id
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         values = self._of_token(y_true, y_pred)
         weights = (
             ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
         )
+        if self.pad_id is not None:
+            weights = weights * ops.cast(masks.padding_mask(y_true, self.pad_id), values.dtype)
         mask = masks.resolve(None, y_pred)
         if mask is not None:
             weights = weights * ops.cast(mask, values.dtype)
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
+    def get_config(self):
+        return {"name": self.name, "dtype": self.dtype, "pad_id": self.pad_id}
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
     """Share of the tokens whose label is the likeliest subword, or shares that place.
+
+    Args:
+        name: of the metric.
+        dtype: of the result.
+        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
 
     Call arguments:
         y_true: int `(batch, length)`.
@@ -45,17 +60,14 @@ class TokenAccuracy(_TokenMean):
 
     Example:
 
-    >>> metric = TokenAccuracy()
-    >>> metric.update_state(np.array([[1, 0]]), np.eye(2, dtype="float32")[None], np.array([[1, 0]]))
+    >>> metric = TokenAccuracy(pad_id=0)
+    >>> metric.update_state(np.array([[1, 0]]), np.eye(2, dtype="float32")[None])
     >>> float(metric.result())
     0.0
     """
 
-    def __init__(self, name="token_accuracy", dtype=None):
-        super().__init__(_is_correct, name=name, dtype=dtype)
-
-    def get_config(self):
-        return {"name": self.name, "dtype": self.dtype}
+    def __init__(self, name="token_accuracy", dtype=None, pad_id=None):
+        super().__init__(_is_correct, pad_id, name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -67,6 +79,9 @@ class TokenLoss(_TokenMean):
 
     Args:
         smoothing: ε of label smoothing, in [0, 1).
+        name: of the metric.
+        dtype: of the result.
+        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
 
     Call arguments:
         y_true: int `(batch, length)`.
@@ -84,17 +99,22 @@ class TokenLoss(_TokenMean):
     1.3863
     """
 
-    def __init__(self, smoothing=0.0, name="token_loss", dtype=None):
-        super().__init__(functools.partial(token_cross_entropy, smoothing=smoothing), name=name, dtype=dtype)
+    def __init__(self, smoothing=0.0, name="token_loss", dtype=None, pad_id=None):
+        super().__init__(functools.partial(token_cross_entropy, smoothing=smoothing), pad_id, name=name, dtype=dtype)
         self.smoothing = smoothing
 
     def get_config(self):
-        return {"name": self.name, "dtype": self.dtype, "smoothing": self.smoothing}
+        return {**super().get_config(), "smoothing": self.smoothing}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Perplexity(TokenLoss):
+class Perplexity(_TokenMean):
     """exp(mean cross-entropy), without smoothing.
+
+    Args:
+        name: of the metric.
+        dtype: of the result.
+        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
 
     Call arguments:
         y_true: int `(batch, length)`.
@@ -112,14 +132,11 @@ class Perplexity(TokenLoss):
     4.0
     """
 
-    def __init__(self, name="perplexity", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, name="perplexity", dtype=None, pad_id=None):
+        super().__init__(token_cross_entropy, pad_id, name=name, dtype=dtype)
 
     def result(self):
         return ops.exp(super().result())
-
-    def get_config(self):
-        return {"name": self.name, "dtype": self.dtype}
 
 
 def _is_correct(labels, logits):

@@ -1,6 +1,6 @@
 """Loading models: importing this module registers every class of the package with Keras."""
 
-import os
+import pathlib
 import zipfile
 
 import keras
@@ -27,14 +27,27 @@ def load_model(path, compile=True):
         The Keras model.
 
     Raises:
-        ValueError: if there is no such file, or it is not a Keras model.
+        ValueError: if there is no such file, or it is a folder or no Keras model.
     """
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"Not a whole Keras model: {path} ({'cut short' if os.path.exists(path) else 'no such file'})")
+        raise ValueError(_why_not_a_model(pathlib.Path(path)))
     try:
         return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"Not a whole Keras model: {path} ({error})") from error
+
+
+def _why_not_a_model(path):
+    if path.is_dir():
+        inside = ModelDirectory(path).model_file
+        hint = f"; its model is {inside}" if inside.exists() else ""
+        return f"`path` must be a .keras file, not a folder{hint}. Received: path={path}"
+    if not path.exists():
+        return f"Not a whole Keras model: {path} (no such file)"
+    with path.open("rb") as file:
+        if file.read(2) == b"PK":  # A .keras file is a ZIP archive.
+            return f"Not a whole Keras model: {path} (cut short)"
+    return f"`path` must be a .keras file, as `model.save` writes it. Received: path={path}"
 
 
 def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:

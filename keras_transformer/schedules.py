@@ -34,9 +34,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model, warmup_steps=4000, peak=None):
-        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("peak", peak)):
-            if value is not None and value <= 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+        _check_positive(d_model=d_model, warmup_steps=warmup_steps, peak=peak)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.peak = peak
@@ -48,3 +46,61 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "peak": self.peak}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise to `peak`, then half a cosine down to 0: peak · (1 + cos(π (step - w) / (total_steps - w))) / 2.
+
+    `keras.optimizers.schedules.CosineDecay` with a warm-up of w = `warmup_steps` that starts from `peak` / w and
+    with an end at `total_steps`; after it the learning rate stays 0.
+
+    Args:
+        peak: learning rate at the peak.
+        warmup_steps: steps until the peak.
+        total_steps: steps of the whole training, the warm-up included.
+
+    Call arguments:
+        step: int, the number of updates made before, as the optimizer counts them.
+
+    Returns:
+        Float32 scalar.
+
+    Raises:
+        ValueError: if an argument is not positive, or `total_steps` is not more than `warmup_steps`.
+
+    Example:
+
+    >>> schedule = WarmupCosine(peak=1e-3, warmup_steps=100, total_steps=1100)
+    >>> [round(float(schedule(step)), 5) for step in (0, 50, 100, 600, 1100)]
+    [1e-05, 0.00051, 0.001, 0.0005, 0.0]
+
+    Reference:
+        Loshchilov and Hutter 2017, "SGDR", §3 (without restarts).
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps):
+        _check_positive(peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
+        if warmup_steps >= total_steps:
+            raise ValueError(
+                "`total_steps` must be more than `warmup_steps`. "
+                f"Received: total_steps={total_steps}, warmup_steps={warmup_steps}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self._schedule = keras.optimizers.schedules.CosineDecay(
+            peak / warmup_steps, total_steps - warmup_steps, warmup_target=peak, warmup_steps=warmup_steps
+        )
+
+    def __call__(self, step):
+        return self._schedule(step)
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
+
+
+def _check_positive(**values):
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.schedules import WarmupCosine, WarmupInverseSqrt
 
 #: The paper's warm-up, which longer runs have by default.
 _LONGEST_WARMUP = 4000
@@ -82,9 +82,7 @@ def learning_rate(
             f"`warmup_steps` must be less than the {total} steps of the run with the cosine schedule. "
             f"Received: warmup_steps={warmup}"
         )
-    return keras.optimizers.schedules.CosineDecay(
-        peak / warmup, total - warmup, warmup_target=peak, warmup_steps=warmup
-    )
+    return WarmupCosine(peak, warmup, total)
 
 
 def describe(schedule: keras.optimizers.schedules.LearningRateSchedule) -> str:
@@ -93,8 +91,5 @@ def describe(schedule: keras.optimizers.schedules.LearningRateSchedule) -> str:
     Args:
         schedule: what `learning_rate` has returned.
     """
-    if isinstance(schedule, WarmupInverseSqrt):
-        return f"{schedule.peak:.2g} after {schedule.warmup_steps:,} steps of warm-up, then falling as 1/√step"
-    return (
-        f"{schedule.warmup_target:.2g} after {schedule.warmup_steps:,} steps of warm-up, then falling as a cosine to 0"
-    )
+    fall = "1/√step" if isinstance(schedule, WarmupInverseSqrt) else "a cosine to 0"
+    return f"{schedule.peak:.2g} after {schedule.warmup_steps:,} steps of warm-up, then falling as {fall}"

@@ -1,8 +1,30 @@
-"""Checks of the ids that a model is given."""
+"""Checks of what a model is given: ids, and the strategy of a search."""
 
 import reprlib
 
 import numpy as np
+
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+
+
+def checked_strategy(strategy):
+    """A strategy of `keras_transformer.decoding`.
+
+    Args:
+        strategy: what a caller gave.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: if it is none, naming those that there are.
+    """
+    if not isinstance(strategy, (BeamSearch, GreedySearch, Sampling)):
+        raise ValueError(
+            "`strategy` must be an object of keras_transformer.decoding: a BeamSearch, a GreedySearch or a Sampling, "
+            f"such as BeamSearch(beam_size=4). Received: strategy={strategy!r}"
+        )
+    return strategy
 
 
 def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:

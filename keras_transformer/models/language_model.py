@@ -18,7 +18,7 @@ from keras_transformer.decoding import (
 from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
-from keras_transformer.models.checks import checked_beginnings, checked_ids
+from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
 from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
 
 
@@ -132,7 +132,8 @@ class LanguageModel(ConfiguredModel):
             scores if asked for.
 
         Raises:
-            ValueError: if `prompt` is not a matrix of ids, or holds start, end or inner padding.
+            ValueError: if `prompt` is not a matrix of ids, or holds start, end or inner padding, or `strategy`
+                is another object, such as a string.
 
         Example:
 
@@ -141,7 +142,7 @@ class LanguageModel(ConfiguredModel):
         (2, 3)
         """
         prompt = checked_beginnings("prompt", prompt, self.config)
-        strategy = GreedySearch() if strategy is None else strategy
+        strategy = GreedySearch() if strategy is None else checked_strategy(strategy)
         return self._hypotheses(strategy, prompt=prompt) if len(prompt) else nothing_found(0, strategy)
 
     def token_log_probs(self, tokens) -> np.ndarray:

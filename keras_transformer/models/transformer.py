@@ -18,7 +18,7 @@ from keras_transformer.decoding import (
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
-from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix
+from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix, checked_strategy
 from keras_transformer.models.parts import make_layers
 
 
@@ -183,8 +183,9 @@ class Transformer(ConfiguredModel):
             then padding, scores float32 `(batch, n_best)`, and token scores if asked for.
 
         Raises:
-            ValueError: if `source` is not a matrix of ids of the source vocabulary, or `prefix` none of
-                as many rows with ids of the target vocabulary, without start, end or inner padding.
+            ValueError: if `source` is not a matrix of ids of the source vocabulary, `strategy` is another
+                object, such as a string, or `prefix` is not a matrix of as many rows with ids of the target
+                vocabulary, without start, end or inner padding.
 
         Example:
 
@@ -193,7 +194,7 @@ class Transformer(ConfiguredModel):
         array([8, 9], dtype=int32)
         """
         source = checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
-        strategy = BeamSearch() if strategy is None else strategy
+        strategy = BeamSearch() if strategy is None else checked_strategy(strategy)
         arrays = {"source": source}
         if prefix is not None:
             prefix = checked_prefix(prefix, len(source), self.config)

@@ -4,6 +4,7 @@ import keras
 import pytest
 
 from keras_transformer import PRESETS, Transformer, TransformerConfig
+from keras_transformer.config import ACTIVATIONS
 
 # Table 3's last column, in millions. Rows of A, D and E are printed without a count: they are the base model's.
 PAPER_MILLIONS = {
@@ -103,6 +104,7 @@ def test_unknown_override_is_named():
         ({"d_model": 9, "num_heads": 3}, ["`d_model` must be even. Received: d_model=9"]),
         ({"bos_id": 0}, ["must be different", "pad_id=0, bos_id=0, eos_id=3"]),
         ({"eos_id": 11}, ["in [0, 11)"]),
+        ({"activation": "rellu"}, ["`activation` must be one of celu, elu,", "Received: activation='rellu'"]),
         ({"positions": "rotary"}, ["`positions` must be 'sinusoidal' or 'learned'. Received: positions='rotary'"]),
         ({"positions": "learned"}, ["`max_length` must be at least 1 with learned positions"]),
         ({"max_length": 7}, ["`max_length` goes with learned positions only. Received: max_length=7"]),
@@ -155,3 +157,9 @@ def test_is_frozen():
     config = TransformerConfig(vocab_size=11)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.d_model = 8
+
+
+def test_the_activations_are_those_of_keras_that_keep_the_shape():
+    functions = {name for name in dir(keras.activations) if not name.startswith("_")}
+    assert functions - {"get", "serialize", "deserialize", "glu"} == {*ACTIVATIONS}
+    assert TransformerConfig(vocab_size=11, activation="mine>function").activation == "mine>function"

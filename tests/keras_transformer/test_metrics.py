@@ -2,9 +2,10 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 
-METRICS = [TokenAccuracy(), TokenLoss(smoothing=0.1), Perplexity()]
+METRICS = [TokenAccuracy(), TokenLoss(smoothing=0.1, pad_id=8), Perplexity(pad_id=0)]
 
 
 @pytest.fixture
@@ -100,3 +101,22 @@ def test_a_mask_on_the_logits_is_a_weight(batches):
     metric.reset_state()
     metric.update_state(labels, logits, weights)
     assert by_mask == pytest.approx(float(metric.result()), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["metrics", "weighted_metrics"])
+def test_padding_counts_for_nothing_in_compile(kind, few_steps):
+    """Perplexity is exp(loss): on two batches of unlike padding, with `pad_id` alone and with weights beside it."""
+    model = keras.Sequential([keras.layers.Embedding(7, 7, embeddings_initializer="normal")])
+    metrics = [kind(pad_id=0) for kind in (TokenLoss, Perplexity, TokenAccuracy)]
+    model.compile(loss=LabelSmoothedCrossEntropy(smoothing=0.0, pad_id=0), **{kind: metrics}, **few_steps)
+    ids = np.array([[5, 3, 0, 0], [2, 0, 0, 0], [6, 1, 4, 3], [1, 2, 3, 0]])
+    inputs, is_real = np.where(ids, ids % 6 + 1, 0), ids != 0
+    logits = keras.ops.convert_to_numpy(model(inputs))[is_real]
+    expected = np.mean([np.log(np.exp(row).sum()) - row[i] for row, i in zip(logits, ids[is_real], strict=True)])
+    for weights in (None, is_real.astype("float32")):
+        found = model.evaluate(inputs, ids, sample_weight=weights, batch_size=2, verbose=0, return_dict=True)
+        assert found["token_loss"] == pytest.approx(expected, rel=1e-5)
+        assert found["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
+        assert found["token_accuracy"] == pytest.approx(np.mean(logits.argmax(-1) == ids[is_real]))
+    whole = model.evaluate(inputs, ids, batch_size=4, verbose=0, return_dict=True)
+    assert whole["perplexity"] == pytest.approx(np.exp(whole["loss"]), rel=1e-5)

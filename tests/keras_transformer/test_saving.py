@@ -129,6 +129,16 @@ def test_layers_in_a_subclassed_model_come_back(tmp_path, randomize):
     np.testing.assert_allclose(to_numpy(loaded(INPUTS)), to_numpy(model(INPUTS)), atol=1e-6)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="nothing.keras"):
-        kt.load_model(tmp_path / "nothing.keras")
+def test_what_is_no_model_is_named(tmp_path):
+    (tmp_path / "model.keras").write_bytes(b"PK\3\4 and no more")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for name, message in {
+        "nothing.keras": r"nothing.keras \(no such file\)",
+        "model.keras": r"model.keras \(cut short\)",
+        "notes.txt": "`path` must be a .keras file, as `model.save` writes it. Received: path=.*notes.txt",
+        "empty": "`path` must be a .keras file, not a folder. Received: path=.*empty",
+        "": "not a folder; its model is .*model.keras. Received: path=",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            kt.load_model(tmp_path / name)

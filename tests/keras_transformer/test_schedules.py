@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.schedules import WarmupCosine, WarmupInverseSqrt
 
 
 @pytest.mark.parametrize("updates", [0, 1, 98, 99, 100, 101, 5000])
@@ -49,3 +49,31 @@ def test_configuration_round_trip():
     schedule = WarmupInverseSqrt(64, warmup_steps=10, peak=0.25)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert copy.get_config() == schedule.get_config() == {"d_model": 64, "warmup_steps": 10, "peak": 0.25}
+
+
+def test_cosine_is_that_of_keras():
+    keras_schedule = keras.optimizers.schedules.CosineDecay(0.3 / 4, 6, warmup_target=0.3, warmup_steps=4)
+    schedule = WarmupCosine(peak=0.3, warmup_steps=4, total_steps=10)
+    rates = [float(schedule(step)) for step in range(13)]
+    assert rates == [float(keras_schedule(step)) for step in range(13)]
+    assert np.argmax(rates) == 4 and rates[4] == pytest.approx(0.3) and rates[10:] == pytest.approx([0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"peak": 0}, "`peak` must be positive. Received: peak=0"),
+        ({"warmup_steps": 0}, "`warmup_steps` must be positive"),
+        ({"total_steps": 4}, "`total_steps` must be more than `warmup_steps`. Received: total_steps=4, warmup_steps=4"),
+    ],
+)
+def test_bad_arguments_of_the_cosine(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupCosine(**{"peak": 0.3, "warmup_steps": 4, "total_steps": 10, **arguments})
+
+
+def test_cosine_round_trip():
+    schedule = WarmupCosine(0.3, 4, 10)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert type(copy) is WarmupCosine and float(copy(7)) == float(schedule(7))
+    assert copy.get_config() == schedule.get_config() == {"peak": 0.3, "warmup_steps": 4, "total_steps": 10}

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import LanguageModel, Transformer, TransformerConfig
 from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, Sentences, SpecialIds, run_search
 
@@ -238,3 +238,11 @@ def test_generators_are_not_part_of_the_model(model):
     layers, weights = len(model.layers), len(model.weights)
     model.generate(SOURCE, GREEDY)
     assert (len(model.layers), len(model.weights)) == (layers, weights)
+
+
+@pytest.mark.parametrize("strategy", ["beam", BeamSearch, 4])
+def test_a_strategy_of_another_kind_is_refused(model, strategy):
+    with pytest.raises(ValueError, match=r"`strategy` must be .* such as BeamSearch\(.*Received: strategy="):
+        model.generate(SOURCE, strategy)
+    with pytest.raises(ValueError, match="`strategy` must be"):
+        LanguageModel(model.config).generate([[4]], strategy)
