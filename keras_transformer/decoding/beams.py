@@ -1,5 +1,6 @@
 """Beam search."""
 
+import keras
 from keras import ops
 
 from keras_transformer import cache as kv_cache
@@ -27,8 +28,9 @@ class Beams(Candidates):
         """The state after one more token in every row; the rows are those of the best parents."""
         tokens, log_probs = self.candidates(s, logits, self.beam_size)
         rows, made, values = self._select(s, tokens, log_probs)
-        history = [ops.take(x, rows, axis=0) for x in s.history]
-        return s.append(made, history, values, kv_cache.reorder(cache, rows))
+        history, suffixes = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), (s.history, s.suffixes))
+        parents = s._replace(history=history, suffixes=suffixes)
+        return parents.append(made, values, kv_cache.reorder(cache, rows))
 
     def is_unsettled(self, s):
         """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""

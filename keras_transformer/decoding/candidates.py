@@ -61,7 +61,7 @@ class Candidates:
     def _allowed(self, s, log_probs, width):
         """The best continuations, where what is barred is impossible."""
         if self.ngram_size:
-            log_probs = without_repeats(log_probs, s.history[0], s.step, self.ngram_size, self.ids.pad)
+            log_probs = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
         # As many more than wanted as may be barred.
         wanted = width + (3 if self.min_length else 2)
         values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1]))
@@ -75,12 +75,13 @@ class Candidates:
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x
 
 
-def without_repeats(log_probs, tokens, step, size, pad):
+def without_repeats(log_probs, tokens, suffixes, step, size, pad):
     """Log probabilities in which no token is possible that would complete an n-gram for the second time.
 
     Args:
         log_probs: `(rows, vocab_size)`.
         tokens: int32 `(rows, max_length)`: what was made so far.
+        suffixes: int32 `(rows, max_length)`, from `common_suffixes`.
         step: int32 scalar: number of those tokens.
         size: n.
         pad: the id of padding, which is made impossible in any case.
@@ -88,14 +89,10 @@ def without_repeats(log_probs, tokens, step, size, pad):
     Returns:
         Of the shape of `log_probs`.
     """
-    last = tokens[:, size - 1 :]  # Of each n-gram.
-    is_repeated = ops.arange(ops.shape(last)[1], dtype="int32") + (size - 1) < step
-    is_repeated = ops.broadcast_to(is_repeated, ops.shape(last))
-    for i in range(1, size):
-        newest = ops.take(tokens, ops.maximum(step - i, 0), axis=1)
-        is_repeated = ops.logical_and(is_repeated, tokens[:, size - 1 - i : -i] == ops.expand_dims(newest, 1))
-    rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(last)[0], dtype="int32"), 1), ops.shape(last))
-    barred = ops.where(is_repeated, last, pad)
+    is_made = ops.arange(ops.shape(tokens)[1], dtype="int32") < step
+    is_repeated = ops.logical_and(is_made, suffixes >= size - 1)
+    rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(tokens)[0], dtype="int32"), 1), ops.shape(tokens))
+    barred = ops.where(is_repeated, tokens, pad)
     at = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(barred, (-1,))], axis=-1)
     return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], IMPOSSIBLE, log_probs.dtype))
 

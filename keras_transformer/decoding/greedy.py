@@ -27,7 +27,7 @@ class Greedy(Candidates):
         token = ops.where(has_ended, self.ids.pad, token)
         log_prob = ops.where(has_ended, 0.0, log_prob)
         made = (token, log_prob) if self.token_scores else (token,)
-        return s.append(made, s.history, s.values + log_prob, cache)
+        return s.append(made, s.values + log_prob, cache)
 
     def choose(self, s, logits):
         """The next token of each row and its log probability, `(rows,)`."""

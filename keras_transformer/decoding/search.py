@@ -50,6 +50,7 @@ class State(NamedTuple):
     step: Any  # int32 (): number of tokens made so far
     newest: Any  # int32 (rows,): token to feed next; the end or padding in rows that have ended
     history: Any  # int32 (rows, max_length): the tokens; if asked for, float32 (rows, max_length): their log p
+    suffixes: Any  # int32 (rows, max_length): what `common_suffixes` says of the tokens; () unless asked for
     values: Any  # float32 (rows,): log p of what is under way, score of what has ended
     cache: Any  # of `next_logits`
 
@@ -57,11 +58,15 @@ class State(NamedTuple):
         """Boolean `(rows,)`."""
         return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
 
-    def append(self, made, history, values, cache):
-        """The next state: with what was `made`, tensors `(rows,)`, after what `history` holds, the token first."""
-        is_here = ops.arange(ops.shape(history[0])[1], dtype="int32") == self.step
-        history = tuple(ops.where(is_here, ops.expand_dims(x, 1), old) for x, old in zip(made, history, strict=True))
-        return State(self.step + 1, made[0], history, values, cache)
+    def append(self, made, values, cache):
+        """The next state: with what was `made`, tensors `(rows,)`, after what the history holds, the token first."""
+        is_here = ops.arange(ops.shape(self.history[0])[1], dtype="int32") == self.step
+        pairs = zip(made, self.history, strict=True)
+        history = tuple(ops.where(is_here, ops.expand_dims(x, 1), old) for x, old in pairs)
+        suffixes = self.suffixes
+        if not isinstance(suffixes, tuple):
+            suffixes = common_suffixes(suffixes, history[0], made[0])
+        return State(self.step + 1, made[0], history, suffixes, values, cache)
 
 
 class _Round(NamedTuple):
@@ -121,6 +126,24 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
     return _hypotheses([x[:, :, : last.state.step] for x in history], scores)
 
 
+def common_suffixes(suffixes, tokens, newest):
+    """How many tokens before each place are the same as at the end, in order: after one more token.
+
+    With the tokens 5 6 7 5 6 it is 2 at place 2, for 5 6 stand before it and at the end, and 0 at the others before
+    the end. Carried from step to step, this says of n-grams of any length which come again.
+
+    Args:
+        suffixes: int32 `(rows, max_length)`, before that token; of no token zeros.
+        tokens: int32 `(rows, max_length)`, with it.
+        newest: int32 `(rows,)`, the token.
+
+    Returns:
+        Int32 `(rows, max_length)`, meaningful at the places of tokens.
+    """
+    grown = ops.where(tokens == ops.expand_dims(newest, 1), suffixes + 1, 0)
+    return ops.concatenate([ops.zeros_like(grown[:, :1]), grown[:, :-1]], axis=1)
+
+
 def is_possible(values):
     """Whether log probabilities or scores are any hypothesis's."""
     return values > 0.5 * IMPOSSIBLE
@@ -147,6 +170,7 @@ def _start(searching, cache, batch_size, max_length):
         step=ops.zeros((), "int32"),
         newest=ops.full((rows,), searching.ids.bos, "int32"),
         history=_empty(searching, (rows, max_length)),
+        suffixes=ops.zeros((rows, max_length), "int32") if searching.ngram_size else (),
         values=values,
         cache=cache,
     )

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SpecialIds
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Sentences, SpecialIds
 from keras_transformer.decoding.candidates import without_repeats
+from keras_transformer.decoding.search import common_suffixes
 
 ops = keras.ops
 to_numpy = ops.convert_to_numpy
@@ -20,6 +21,7 @@ OPTIONS = {
     "no pair twice": {"no_repeat_ngram_size": 2},
     "both": {"min_length": 3, "no_repeat_ngram_size": 1},
     "n-grams longer than hypotheses": {"no_repeat_ngram_size": 7},
+    "n-grams of any length": {"no_repeat_ngram_size": 4000},
 }
 
 
@@ -173,5 +175,27 @@ def test_bad_options(strategy, name):
 
 def test_of_repeated_ngrams_only_the_last_tokens_and_padding_are_barred():
     tokens = ops.convert_to_tensor(np.array([[5, 6, 5, 4, 4, 4], [5, 6, 7, 4, 4, 4]], "int32"))
-    allowed = to_numpy(without_repeats(ops.zeros((2, 8)), tokens, 3, 2, pad=4)) > -1
+    suffixes = ops.convert_to_tensor(np.array([[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]], "int32"))
+    allowed = to_numpy(without_repeats(ops.zeros((2, 8)), tokens, suffixes, 3, 2, pad=4)) > -1
     assert [np.flatnonzero(~row).tolist() for row in allowed] == [[4, 6], [4]]
+
+
+def test_common_suffixes_are_those_of_all_beginnings():
+    tokens = np.random.default_rng(1).integers(5, 7, (7, 12)).astype("int32")
+    suffixes = ops.zeros(tokens.shape, "int32")
+    for step in range(12):
+        suffixes = common_suffixes(suffixes, ops.convert_to_tensor(tokens), ops.convert_to_tensor(tokens[:, step]))
+        for row, found in zip(tokens.tolist(), to_numpy(suffixes), strict=True):
+            end = row[: step + 1]
+            expected = [max(n for n in range(i + 1) if n == 0 or end[i - n : i] == end[-n:]) for i in range(step + 1)]
+            assert found[: step + 1].tolist() == expected
+
+
+def test_the_graph_does_not_grow_with_the_ngrams(scripted, tensorflow):
+    sentences, sizes = Sentences(np.array([LIMIT, LIMIT], "int32")), []
+    for size in (2, 1000):
+        strategy = BeamSearch(no_repeat_ngram_size=size)
+        traced = tensorflow.function(lambda strategy=strategy: scripted(2).search(strategy, sentences, LIMIT, IDS))
+        graph = traced.get_concrete_function().graph.as_graph_def()
+        sizes.append(sum(len(function.node_def) for function in graph.library.function) + len(graph.node))
+    assert len(set(sizes)) == 1
