@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rank, check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
 
@@ -47,7 +48,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(Composite):
     """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Names here -> paper: `num_heads` -> h; `query`, `key`, `value` -> Q, K, V. Unlike

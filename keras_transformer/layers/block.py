@@ -6,6 +6,7 @@ that mix tensors with flags, and all that `__call__` would add (dtype, masks) is
 
 import keras
 
+from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_rates, check_width
 from keras_transformer.layers.feed_forward import FeedForward
@@ -18,7 +19,7 @@ SHARED_ARGUMENTS = (
 ).split()
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(Composite):
     """Base of the layers of encoder and decoders and of their stacks; the arguments they share.
 
     Args:

@@ -8,7 +8,7 @@ from keras_transformer.layers.checks import check_sizes, check_width
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(keras.layers.Embedding):
     """√d_model · E[ids], and with the same matrix the logits x Eᵀ.
 
     Makes the implicit mask: `False` where an id is `pad_id`.
@@ -40,16 +40,19 @@ class TokenEmbedding(keras.layers.Layer):
     """
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
-        super().__init__(**kwargs)
         check_sizes(vocab_size=vocab_size, d_model=d_model)
+        super().__init__(vocab_size, d_model, "zeros", **kwargs)
+        # Keras's embedding has both off: its mask is that of another argument, and it casts what it has looked up.
+        self.supports_masking = True
+        self.autocast = True
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.pad_id = pad_id
         self.scale = scale
 
     def build(self, ids_shape=None):
-        initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
-        self.embeddings = self.add_weight((self.vocab_size, self.d_model), initializer, name="embeddings")
+        self.embeddings_initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
+        super().build()
 
     def call(self, ids):
         vectors = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
@@ -88,7 +91,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {
-            **super().get_config(),
+            **keras.layers.Layer.get_config(self),  # Without the arguments of Keras's embedding.
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
             "pad_id": self.pad_id,

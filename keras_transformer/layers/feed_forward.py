@@ -2,12 +2,13 @@
 
 import keras
 
+from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Composite):
     """activation(x W_1 + b_1) W_2 + b_2 at each position alike. A mask passes through.
 
     Args:

@@ -2,12 +2,13 @@
 
 import keras
 
+from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rates
 from keras_transformer.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ResidualConnection(keras.layers.Layer):
+class ResidualConnection(Composite):
     """LayerNorm(x + Dropout(Sublayer(x))), or x + Dropout(Sublayer(LayerNorm(x))) with `norm_first`.
 
     The implicit mask of x passes through. Where the sub-layer returns a tuple, the first member is

@@ -8,11 +8,15 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling
+from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
 from keras_transformer.models.compiled import Compiled, rounded
 
 
 class ConfiguredModel(keras.Model):
     """Base of the functional models of this folder.
+
+    Copy a model by `type(model).from_config(model.get_config())`. `keras.models.clone_model` gives a plain functional
+    model, without `generate` and with untied embeddings; a model inside another one it copies as it is.
 
     Args:
         inputs: symbolic.
@@ -27,6 +31,52 @@ class ConfiguredModel(keras.Model):
         # One of each function and strategy; behind a function, where Keras does not track them as layers.
         self._compiled = functools.cache(functools.partial(Compiled, self))
 
+    def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
+        """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
+
+        Saved models and weights hold the matrices' products: they load as models without LoRA, not compiled.
+        `compile` again after this call, too.
+
+        Args:
+            rank: of the matrices.
+            lora_alpha: their product is scaled by `lora_alpha / rank`. Default: `rank`.
+            a_initializer: of the first matrix.
+            b_initializer: of the second.
+
+        Raises:
+            ValueError: if the model has LoRA already, or `rank` is not positive.
+
+        Reference:
+            Hu et al. 2021, "LoRA", §4.1.
+        """
+        add_lora(self, rank, lora_alpha, a_initializer, b_initializer)
+        self.train_function = self.test_function = self.predict_function = None
+        self._compiled.cache_clear()
+
+    def get_compile_config(self):
+        # The optimizer's state is of the matrices, which the loaded model has no more.
+        return None if has_lora(self) else super().get_compile_config()
+
+    def quantize(self, mode=None, config=None):
+        """Keras's int8 quantization of the projections; embeddings and logits stay as they are.
+
+        The quantized model is saved and loaded as such. It is for use from Python: exports are made from the
+        unquantized model, by `keras-transformer export --quantize int8`.
+
+        Args:
+            mode: `"int8"`.
+            config: `keras.quantizers.Int8QuantizationConfig`, instead of `mode`.
+
+        Raises:
+            ValueError: if the mode is another.
+        """
+        if mode != "int8":
+            raise ValueError(
+                f"`mode` must be 'int8'; for other formats see keras-transformer export --help. Received: mode={mode!r}"
+            )
+        super().quantize(mode, config=config, filters=is_projection)
+        self._compiled.cache_clear()
+
     def get_config(self):
         return {
             "name": self.name,
@@ -34,15 +84,18 @@ class ConfiguredModel(keras.Model):
             "config": dataclasses.asdict(self.config),
             "trainable": self.trainable,
             "frozen": [layer.name for layer in self.layers if not layer.trainable],
+            "quantization": quantization_configs(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
         dtype, trainable, frozen = config.pop("dtype", None), config.pop("trainable", True), config.pop("frozen", [])
+        quantization = config.pop("quantization", [])
         if isinstance(dtype, dict):
             dtype = keras.dtype_policies.deserialize(dtype)
         model = cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+        quantize_parts(model, quantization)
         model.trainable = trainable
         for layer in model.layers:
             if layer.name in frozen:

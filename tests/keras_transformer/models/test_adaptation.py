@@ -1,0 +1,101 @@
+"""LoRA and int8 of layers and models: Keras's own, applied to their parts, trained, saved and loaded."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer as kt
+from keras_transformer import layers
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+to_numpy = keras.ops.convert_to_numpy
+SIZES = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 13}
+CONFIG = kt.TransformerConfig(vocab_size=11, **SIZES)
+IDS = np.array([[4, 5, 6, 3], [7, 3, 0, 0]], "int32")
+MODELS = {
+    "Transformer": lambda: (kt.Transformer(CONFIG), {"source": IDS, "target": IDS[:, :3]}),
+    "LanguageModel": lambda: (kt.LanguageModel(CONFIG), IDS),
+    "SentenceClassifier": lambda: (kt.SentenceClassifier(CONFIG, 3), IDS),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model_and_inputs(request, randomize):
+    model, inputs = MODELS[request.param]()
+    return randomize(model, scale=0.3), inputs
+
+
+def around_an_encoder():
+    inputs = keras.Input((None, 8))
+    return keras.Model(inputs, layers.Encoder(**SIZES)(inputs))
+
+
+def test_only_lora_weights_train_and_what_is_saved_holds_them(model_and_inputs, few_steps, tmp_path):
+    model, inputs = model_and_inputs
+    first = to_numpy(model(inputs))
+    frozen = [to_numpy(weight) for weight in model.trainable_weights]
+    weights, num_weights = [*model.trainable_weights], len(model.weights)
+    model.enable_lora(2)
+    np.testing.assert_allclose(to_numpy(model(inputs)), first, atol=1e-6)
+    assert model.trainable_weights and all("lora_" in weight.path for weight in model.trainable_weights)
+    model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
+    model.train_on_batch(inputs, np.ones_like(first))
+    trained = to_numpy(model(inputs))
+    assert np.abs(trained - first).max() > 1e-3
+    assert all(np.array_equal(to_numpy(weight), old) for weight, old in zip(weights, frozen, strict=True))
+    model.save(tmp_path / "model.keras")
+    loaded = kt.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(to_numpy(loaded(inputs)), trained, atol=1e-4)
+    assert len(loaded.weights) == num_weights and loaded.trainable_weights and not loaded.compiled
+    with pytest.raises(ValueError, match="LoRA can be added only once. Received:"):
+        model.enable_lora(2)
+
+
+def test_generate_sees_lora(few_steps):
+    model = kt.LanguageModel(CONFIG)
+    before = model.generate([[4]]).scores
+    model.enable_lora(2)
+    for weight in model.trainable_weights:
+        weight.assign(keras.ops.ones(weight.shape))
+    assert np.abs(model.generate([[4]]).scores - before).max() > 1e-3
+
+
+def test_lora_of_a_layer():
+    encoder = layers.Encoder(**SIZES)
+    with pytest.raises(ValueError, match="must be built before LoRA is added"):
+        encoder.enable_lora(2)
+    encoder.build((None, None, 8))
+    with pytest.raises(ValueError, match="`rank` must be at least 1. Received: rank=0"):
+        encoder.enable_lora(0)
+    encoder.enable_lora(2)
+    assert len(encoder.trainable_weights) == 2 * 6  # Four projections and two of the feed-forward layer.
+
+
+def test_a_quantized_model_is_loaded_as_such(model_and_inputs, tmp_path):
+    model, inputs = model_and_inputs
+    exact = to_numpy(model(inputs))
+    model.quantize("int8")
+    quantized = to_numpy(model(inputs))
+    assert 0 < np.abs(quantized - exact).max() < 0.2 * np.abs(exact).max()
+    model.save(tmp_path / "model.keras")
+    loaded = kt.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(to_numpy(loaded(inputs)), quantized, atol=1e-5)
+    dtypes = [keras.backend.standardize_dtype(weight.dtype) for weight in loaded.weights]
+    assert "int8" in dtypes and dtypes == [keras.backend.standardize_dtype(weight.dtype) for weight in model.weights]
+    if isinstance(loaded, kt.LanguageModel):
+        assert loaded.generate(IDS[:, :1]).tokens.shape[0] == 2
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Of Keras.
+def test_a_quantized_layer_in_another_model_is_loaded_as_such(tmp_path):
+    model, inputs = around_an_encoder(), np.random.default_rng(1).normal(size=(2, 5, 8)).astype("float32")
+    config = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    model.quantize(config=config)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(to_numpy(loaded(inputs)), to_numpy(model(inputs)), atol=1e-6)
+
+
+def test_other_quantizations_of_a_model_are_refused():
+    with pytest.raises(ValueError, match="`mode` must be 'int8'.*Received: mode='int4'"):
+        kt.LanguageModel(CONFIG).quantize("int4")
