@@ -35,7 +35,8 @@ def progress_bar(iterable: Iterable | None = None, **options) -> tqdm:
     """
     if sys.stderr.isatty():
         return tqdm(iterable, **{"file": sys.stderr, "dynamic_ncols": True, **options})
-    plain = {"file": _Lines(), "ascii": True, "dynamic_ncols": False, "ncols": 0}
+    # Without a width, tqdm draws no bar; a layout of the caller's is kept.
+    plain = {"file": _Lines(), "ascii": True, "dynamic_ncols": False, "ncols": None if "bar_format" in options else 0}
     # With `miniters`, no monitor thread draws in between; with `delay`, there is no line at the beginning.
     seldom = {"mininterval": LINE_EVERY, "miniters": 1, "delay": LINE_EVERY}
     return tqdm(iterable, **{**options, **plain, **seldom})

@@ -1,7 +1,10 @@
 """What happens during `fit` besides the steps: progress, checkpoints, stopping."""
 
+import collections
 import json
 import signal
+import statistics
+import sys
 import time
 
 import keras
@@ -9,55 +12,76 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.progress import progress_bar
 from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
 
 class Progress(keras.callbacks.Callback):
-    """A progress bar on standard error with loss, rate and the time that is left.
+    """Shows epoch, loss, rate and the time left on standard error: a bar on a terminal, lines elsewhere.
 
     Args:
         total: steps of the whole training.
         start: steps done before.
+        steps_per_epoch: batches of a pass over the data.
         tokens_per_step: real target tokens of a batch on average.
         limit: seconds until time runs out.
     """
 
-    def __init__(self, total: int, start: int, tokens_per_step: float, limit: float):
+    def __init__(self, total: int, start: int, steps_per_epoch: int, tokens_per_step: float, limit: float):
         super().__init__()
         layout = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-        self.bar = tqdm(total=total, initial=start, dynamic_ncols=True, mininterval=1.0, bar_format=layout)
+        self.bar = progress_bar(total=total, initial=start, mininterval=1.0, bar_format=layout)
+        self.step = start
+        self.steps_per_epoch = steps_per_epoch
         self.tokens_per_step = tokens_per_step
         self.limit = limit
-        self.validation = {}
+        #: Of the last calls of the training step. Their median leaves out those that compile or write a checkpoint.
+        self.seconds = collections.deque(maxlen=50)
+        self.begun = None
 
     @property
-    def rate(self) -> float:
-        """Steps per second of late."""
-        shown = self.bar.format_dict
-        return shown["rate"] or (self.bar.n - self.bar.initial) / shown["elapsed"]
+    def epoch(self) -> str:
+        """The pass over the data, and how many there are."""
+        epoch, epochs = (-(-step // self.steps_per_epoch) for step in (self.step, self.bar.total))
+        return f"epoch {epoch}/{epochs}"
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second of late; `None` before the second call of the training step, since the first compiles."""
+        return self.model.steps_per_execution / statistics.median(self.seconds) if self.seconds else None
 
     @property
     def left(self) -> str:
         """The time until the last step, validations not counted, or until the limit."""
+        if self.rate is None:
+            return "?"
         until_limit = max(self.limit - self.bar.format_dict["elapsed"], 0.0)
-        return tqdm.format_interval(min((self.bar.total - self.bar.n) / self.rate, until_limit))
+        return tqdm.format_interval(min((self.bar.total - self.step) / self.rate, until_limit))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.begun is not None:
+            self.begun = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.bar.update(self.model.steps_per_execution)
-        tokens = f"{self.rate * self.tokens_per_step:,.0f}"
+        if self.begun is not None:
+            self.seconds.append(time.perf_counter() - self.begun)
+        self.begun = time.perf_counter()
+        self.step += self.model.steps_per_execution
+        tokens = f"{self.rate * self.tokens_per_step:,.0f}" if self.rate else "?"
         shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}
-        self.bar.set_postfix(shown | self.validation, refresh=False)
+        self.bar.set_description(self.epoch, refresh=False)
+        self.bar.set_postfix(shown, refresh=False)
+        self.bar.update(self.model.steps_per_execution)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.validation = {"val_loss": f"{logs['val_loss']:.3f}"}
         bleu = f", BLEU {logs['val_bleu']:.2f}" if "val_bleu" in logs else ""
         self.bar.write(
-            f"step {self.bar.n}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
+            f"{self.epoch}, step {self.step}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
             f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}{bleu}; "
             f"{self.left} left",
-            file=self.bar.fp,
+            file=sys.stderr,
         )
 
 

@@ -100,7 +100,7 @@ def _first_draws(seed, count):
 
 def _showing(stack, directory, run, state, recipe, devices):
     """What shows how the training goes."""
-    progress = Progress(run.total, state.step, run.work.tokens, recipe.seconds - state.seconds)
+    progress = Progress(run.total, state.step, run.batches.steps, run.work.tokens, recipe.seconds - state.seconds)
     stack.enter_context(progress.bar)
     return [progress, Scalars(directory.logs, state, _SCALARS_EVERY, run.work, devices)]
 

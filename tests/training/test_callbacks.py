@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 
 import keras
 import numpy as np
@@ -195,30 +196,52 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     assert callback.files.steps() == []
 
 
-def test_progress_goes_to_standard_error(capsys, model):
-    bar = Progress(total=4, start=2, tokens_per_step=100, limit=math.inf)
+def test_progress_goes_to_standard_error(capsys, model, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bar = Progress(total=4, start=1, steps_per_epoch=2, tokens_per_step=100, limit=math.inf)
     bar.set_model(model)
-    bar.on_train_batch_end(0, {"loss": 1.5})
+    for _ in range(2):
+        bar.on_train_batch_end(0, {"loss": 1.5})
     logs = {"loss": 1.5, "val_loss": 1.25, "val_perplexity": 3.5, "val_token_accuracy": 0.5, "val_bleu": 31.25}
     bar.on_epoch_end(0, logs)
     bar.bar.close()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert (
-        "step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25; 00:00 left"
-        in captured.err
-    )
+        "epoch 2/2, step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25; "
+        "00:00 left"
+    ) in captured.err
+    assert captured.err.count("\r") > 1 and "epoch 2/2:  75%" in captured.err and "val_loss" not in captured.err
     assert "3/4" in captured.err and "tokens/s" in captured.err and "left=00:00" in captured.err
 
 
-@pytest.mark.parametrize("rate", [0.2, None])
-@pytest.mark.parametrize(("limit", "left"), [(math.inf, "01:15"), (90.0, "01:05"), (10.0, "00:00")])
-def test_the_time_left(limit, left, rate, monkeypatch):
-    """5 of 20 steps took 25 seconds; the bar tells the rate, or does not yet."""
-    progress = Progress(total=25, start=5, tokens_per_step=100, limit=limit)
-    monkeypatch.setattr(type(progress.bar), "format_dict", {"elapsed": 25.0, "rate": rate})
-    progress.bar.n = 10
-    assert progress.left == left
+def test_progress_in_a_file_is_lines(capsys, model, monkeypatch):
+    """They come seldom: here after each step."""
+    monkeypatch.setattr("keras_transformer.progress.LINE_EVERY", 1e-9)
+    bar = Progress(total=3, start=1, steps_per_epoch=2, tokens_per_step=100, limit=math.inf)
+    bar.set_model(model)
+    for _ in range(2):
+        bar.on_train_batch_end(0, {"loss": 1.5})
+    lines = capsys.readouterr().err.split("\n")
+    expected = ["epoch 1/2:  67%|######6   | 2/3 ", "epoch 2/2: 100%|##########| 3/3 ", ""]
+    assert [line.split("[")[0] for line in lines] == expected
+    assert "left=?" in lines[0] and "left=00:00" in lines[1]
+    bar.bar.close()
+
+
+@pytest.mark.parametrize(("limit", "left"), [(math.inf, "01:15"), (500.0, "01:15"), (440.0, "00:20"), (10.0, "00:00")])
+def test_the_time_left_counts_no_compilation(limit, left, model, monkeypatch):
+    """The first of 20 steps takes 300 seconds, the fourth waits for a checkpoint, the others take 5 seconds."""
+    now = [1000.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    progress = Progress(total=25, start=5, steps_per_epoch=5, tokens_per_step=100, limit=limit)
+    progress.set_model(model)
+    for seconds in (300, 5, 5, 105, 5):
+        progress.on_train_batch_begin(0)
+        now[0] += seconds
+        progress.on_train_batch_end(0, {"loss": 1.0})
+    monkeypatch.setattr(type(progress.bar), "format_dict", {"elapsed": 420.0})
+    assert (progress.left, progress.rate, progress.epoch) == (left, 0.2, "epoch 2/5")
     progress.bar.disable = True
 
 
