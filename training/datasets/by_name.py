@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-import shutil
+import os
 import sys
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def _decoded(text):
 
 
 def _prepare(builder, config):
-    """Downloads what is not there yet; a `data_dir` made for a download that fails is removed."""
+    """Downloads what is not there yet; a `data_dir` made for a download that fails is removed if it stays empty."""
     is_new = config.data_dir and not Path(config.data_dir).exists()
     is_embedded = isinstance(builder, number_words.NumberWords)
     if not (is_embedded or _is_prepared(builder)):
@@ -71,7 +71,7 @@ def _prepare(builder, config):
             builder.download_and_prepare()
     except Exception as error:  # Downloads fail in as many ways as there are hosts.
         if is_new:
-            shutil.rmtree(config.data_dir, ignore_errors=True)
+            _remove_empty_folders(config.data_dir)
         raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
 
 
@@ -83,6 +83,12 @@ def _is_prepared(builder):
         return builder.is_prepared()
     finally:
         logging.set_verbosity(verbosity)
+
+
+def _remove_empty_folders(path):
+    for folder, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):  # Not empty: another process may download there, too.
+            os.rmdir(folder)
 
 
 def _languages(builder, name):

@@ -47,14 +47,17 @@ def test_unknown_name(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("file", [None, "of_another_process"])
 @pytest.mark.parametrize("error", [ConnectionError("no route to host\nmore"), KeyError()])
-def test_no_network(monkeypatch, tmp_path, error):
+def test_no_network(monkeypatch, tmp_path, error, file):
     def download_and_prepare(self, **kwargs):
-        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "downloads").mkdir(parents=True)
+        if file:
+            (tmp_path / "data" / file).touch()
         raise error
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download_and_prepare)
     text = "no route to host" if str(error) else "KeyError"
     with pytest.raises(ValueError, match=f"^The data of 'wmt14_translate/de-en' cannot be had: {text}$"):
         load_corpus(DataConfig(dataset="wmt14_translate/de-en", data_dir=str(tmp_path / "data")))
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.rglob("*")] == (["data", file] if file else [])
