@@ -6,6 +6,7 @@ import json
 import sys
 import time
 
+from keras_transformer.atomic_files import replacing
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import QUANTIZED, ExportConfig
@@ -27,7 +28,7 @@ from keras_transformer.export.verify import VerificationError, compare, compare_
 from keras_transformer.export.verify_quality import compare_bleu, judge
 from keras_transformer.export.verify_search import check_search
 from keras_transformer.lines import longest_line
-from keras_transformer.model_directory import ModelDirectory, export_name, replacing
+from keras_transformer.model_directory import ModelDirectory, export_name
 from keras_transformer.saving import load_finished
 from keras_transformer.text_files import read_lines
 from keras_transformer.translation import KerasTranslator
@@ -84,6 +85,8 @@ def export(path: str, config: ExportConfig) -> None:
 
 
 def _export(directory, config):
+    for name in config.programs:
+        directory.require_replaceable(name)
     texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
     model, tokenizers = load_finished(directory)
     require_tensorflow()

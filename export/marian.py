@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 import keras_transformer as kt
+from keras_transformer.atomic_files import replacing
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.foreign_weights import (
     ForeignWeight,
@@ -20,7 +20,7 @@ from keras_transformer.export.foreign_weights import (
 )
 from keras_transformer.export.marian_config import read_config
 from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
-from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import PAD_ID
 from keras_transformer.translation import load_tokenizers
 
@@ -69,7 +69,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     with result.locked():
         result.is_begun(record, overwrite)
         result.clear()
-        shutil.rmtree(result.tokens, ignore_errors=True)  # Of a run that lay there.
+        result.delete_tokens()
         result.write_record(record, finished=False)
         result.write_tokenizers(tokenizers)
         with replacing(result.model_file) as temporary:

@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
+from keras_transformer.atomic_files import replacing
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.onnx import convert, of_dtype, search_program
 from keras_transformer.export.onnx_passes import sink_constants
 from keras_transformer.export.verify import Agreement, VerificationError, compare, compare_classes, made_up_batches
 from keras_transformer.lines import longest_line
-from keras_transformer.model_directory import replacing
 from keras_transformer.models import LanguageModel, SentenceClassifier
 from keras_transformer.tokenization import BOS_ID, EOS_ID, PAD_ID
 

@@ -1,25 +1,47 @@
-"""The model directory: the only place that knows its file names, its format and how it is written.
+"""The model directory: the only place that knows its file names and its format.
 
-Everything is written to a temporary name beside its place and renamed when whole.
+`config.yaml` is also the mark of a model directory: it is written before anything else, and only in a directory with
+this mark is a file ever deleted or replaced.
 """
 
 import contextlib
-import errno
 import fcntl
+import glob
+import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+from keras_transformer.atomic_files import TEMPORARY, delete_matching, replacing
+from keras_transformer.run_records import differences, refusal, with_defaults
 
 FORMAT_VERSION = 1
 
 #: The shared tokenizer, or the source's and the target's.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
-#: How the names of folders begin in which files are written before they take their place.
-TEMPORARY = ".tmp-"
-_ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+#: What a run writes besides `config.yaml` and its exports; names by level.
+_WRITTEN = (
+    f"checkpoints/step-{'[0-9]' * 8}.keras",
+    "checkpoints/validations.json",
+    "logs/train/events.out.tfevents.*",
+    "logs/validation/events.out.tfevents.*",
+    "logs/training_curve.png",
+    "model.keras",
+    *_TOKENIZERS,
+)
+_TOKENS = (
+    *(
+        f"{split}.{side}{kind}.npy"
+        for split in ("train", "validation")
+        for side in ("source", "target")
+        for kind in ("", ".lengths")
+    ),
+    "validation.source.txt",
+    "validation.target.txt",
+    *_TOKENIZERS,
+    "tokens.json",
+)
 
 
 class ModelDirectoryError(ValueError):
@@ -105,14 +127,14 @@ class ModelDirectory:
         """Writes `config.yaml`.
 
         Args:
-            record: what is recorded besides format and state.
+            record: what is recorded besides format and state, which it may hold of an earlier record.
             finished: whether the model is trained.
         """
         import yaml
 
         with replacing(self.config_file) as temporary:
-            text = yaml.safe_dump({"format": FORMAT_VERSION, "finished": finished, **record}, sort_keys=False)
-            temporary.write_text(text, encoding="utf-8")
+            state = {"format": FORMAT_VERSION, "finished": finished}
+            temporary.write_text(yaml.safe_dump({**state, **record, **state}, sort_keys=False), encoding="utf-8")
 
     def require_finished(self) -> dict[str, Any]:
         """The record of a directory that holds a trained model.
@@ -127,50 +149,110 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} holds no finished model ({detail})")
         return record
 
-    def is_begun(self, record: dict[str, Any], overwrite: bool = False) -> bool:
-        """Whether an unfinished run of this very configuration lies there, to be resumed.
+    def is_begun(
+        self,
+        record: dict[str, Any],
+        overwrite: bool = False,
+        defaults: dict[str, Any] | None = None,
+        changeable: Collection[str] = (),
+    ) -> bool:
+        """Whether a run with this configuration was begun there, to be resumed.
 
         Args:
             record: the configuration about to run.
-            overwrite: begin anew, whatever another run has left.
+            overwrite: start over, whatever another run has left.
+            defaults: of the options in `record`, for records that were written before an option existed.
+            changeable: dotted names of the options that a resumed run may change. A finished run is resumed if
+                one of them, and nothing else, differs.
 
         Raises:
-            ModelDirectoryError: if a finished model or another configuration's run lies there, or
-                files that are no run's, and `overwrite` is false.
+            ModelDirectoryError: if a finished model or another configuration's run lies there and `overwrite` is
+                false, or the directory is not empty and not marked as a model directory.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ModelDirectoryError(f"{self.path} is a file, not a directory")
         if not self.config_file.exists():
-            self._require_no_others()
+            self._require_empty()
             return False
         found = self.record()
-        if overwrite:
+        if overwrite or _is_mark(found):
             return False
-        if found["finished"]:
-            raise ModelDirectoryError(f"{self.path} holds a finished model; --overwrite replaces it")
-        differing = _differences(record, {name: found.get(name) for name in record})
-        if differing:
-            raise ModelDirectoryError(
-                f"{self.path} holds an unfinished run of another configuration, differing in: {'; '.join(differing)}"
-            )
+        found_options = with_defaults({name: found[name] for name in record if name in found}, defaults or {})
+        changes = differences(record, found_options)
+        if message := refusal(self.path, found["finished"], changes, changeable):
+            raise ModelDirectoryError(message)
         return True
 
-    def _require_no_others(self):
-        """Refuses a folder of somebody else's files; those of a run killed at its beginning are ours."""
-        found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
-        others = {
-            name for name in found - {*_TOKENIZERS, "logs", "checkpoints", "tokens"} if not name.startswith(TEMPORARY)
-        }
-        if others:
-            raise ModelDirectoryError(f"{self.path} is not empty and is no model directory")
+    def _require_empty(self):
+        """Refuses a folder of somebody else's files; temporary files of a killed process are no hindrance."""
+        if self.path.exists() and any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
+            raise ModelDirectoryError(f"{self.path} is not empty and is no model directory (no config.yaml)")
+
+    @contextlib.contextmanager
+    def marked(self) -> Iterator[None]:
+        """Marks a new directory before the block writes anything; if that fails and leaves nothing, the mark goes."""
+        is_new = not self.config_file.exists() or _is_mark(self.record())
+        if is_new:
+            self._mark()
+        try:
+            yield
+        except BaseException:
+            if is_new and [*self.path.iterdir()] == [self.config_file]:
+                self.config_file.unlink()
+            raise
+
+    def _mark(self):
+        self.write_record({}, finished=False)
 
     def clear(self) -> None:
-        """Deletes what a run writes, but for the tokens that it begins with; other files stay."""
-        for folder in (self.checkpoints, self.logs, self.export):
-            shutil.rmtree(folder, ignore_errors=True)
-        for name in ("model.keras", *_TOKENIZERS):
-            (self.path / name).unlink(missing_ok=True)
-        self.config_file.unlink(missing_ok=True)
+        """Deletes what a run writes, but for the tokens that it begins with; other files and the mark stay.
+
+        Raises:
+            OSError: naming what cannot be deleted.
+        """
+        exports = self.recorded_exports()
+        self._mark()
+        for pattern in _WRITTEN:
+            delete_matching(self.path, *pattern.split("/"))
+        for name in (*exports, self.verification_file.name):
+            delete_matching(self.path, self.export.name, glob.escape(name))
+
+    def delete_tokens(self) -> None:
+        """Deletes the tokens that a run has made for itself; other files stay.
+
+        Raises:
+            OSError: naming what cannot be deleted.
+        """
+        for pattern in _TOKENS:
+            delete_matching(self.path, self.tokens.name, pattern)
+
+    def recorded_exports(self) -> set[str]:
+        """Names of the exports in `verification.json`, which marks their folders as exports.
+
+        Raises:
+            ModelDirectoryError: if the file cannot be read.
+        """
+        if not self.verification_file.exists():
+            return set()
+        try:
+            return {program.split()[0] for program in json.loads(self.verification_file.read_text(encoding="utf-8"))}
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise ModelDirectoryError(f"Unreadable {self.verification_file}: {error!r}") from error
+
+    def require_replaceable(self, name: str) -> None:
+        """Checks that an export may be written: its folder is new, or an export that is recorded.
+
+        Args:
+            name: of the export.
+
+        Raises:
+            ModelDirectoryError: if somebody else's files lie there.
+        """
+        place = self.exported(name)
+        if os.path.lexists(place) and name not in self.recorded_exports():
+            raise ModelDirectoryError(
+                f"{place} is not an export that {self.verification_file} records; move it away, or delete it"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -180,6 +262,7 @@ class ModelDirectory:
 
         Raises:
             ModelDirectoryError: if another process holds it.
+            OSError: if the files of a killed process cannot be deleted.
         """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
@@ -192,8 +275,7 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} is in use by another process") from error
         try:
             for folder in (self.path, self.checkpoints, self.tokens, self.export):
-                for leftover in folder.glob(f"{TEMPORARY}*"):  # Of processes that were killed.
-                    shutil.rmtree(leftover, ignore_errors=True)
+                delete_matching(folder, f"{TEMPORARY}*")  # Of processes that were killed.
             yield
         finally:
             os.close(descriptor)
@@ -217,64 +299,6 @@ def export_name(format: str, quantize: str | None = None) -> str:
     return f"{format}_{quantize}" if quantize else format
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error.
-
-    Args:
-        path: a file or a folder that exists or not; its parent is made.
-
-    Yields:
-        The path to write to, with the same suffix.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
-    temporary = folder / path.name
-    try:
-        with naming(path):
-            yield temporary
-        if path.is_dir():
-            _swap(path, temporary, folder / "replaced")
-        else:
-            temporary.rename(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Adds a file's name to errors of writing that bear none, such as that of a full disk.
-
-    Args:
-        path: what the block writes.
-
-    Raises:
-        OSError: with the name.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _ERRORS_OF_WRITING or error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _swap(path, temporary, aside):
-    path.rename(aside)
-    try:
-        temporary.rename(path)
-    except OSError:
-        aside.rename(path)
-        raise
-
-
-def _differences(wanted, found, prefix=""):
-    """`name: found -> wanted` for every leaf in which two nested records differ."""
-    lines = []
-    for key in dict.fromkeys([*wanted, *found]):
-        ours, theirs = wanted.get(key), found.get(key)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            lines += _differences(ours, theirs, f"{prefix}{key}.")
-        elif ours != theirs:
-            lines.append(f"{prefix}{key}: {theirs!r} there, {ours!r} asked for")
-    return lines
+def _is_mark(record):
+    """Whether it is that of a directory in which no run has begun yet."""
+    return record.keys() == {"format", "finished"}

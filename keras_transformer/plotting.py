@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.model_directory import replacing
+from keras_transformer.atomic_files import replacing
 
 #: Heads beside each other, at most.
 _COLUMNS = 4

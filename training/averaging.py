@@ -6,8 +6,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.atomic_files import replacing
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
 from keras_transformer.optimizers import adam_of
 from keras_transformer.saving import load_model
@@ -45,11 +46,14 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
         The steps of the checkpoints.
 
     Raises:
-        ValueError: if the directory holds no finished model, or not so many whole checkpoints.
+        ValueError: if the directory holds no finished model, not so many whole checkpoints, or those of another run.
     """
     with directory.locked():
         record = directory.require_finished()
-        files = CheckpointFiles(directory.checkpoints)
+        files = CheckpointFiles(directory.checkpoints, run=record.get("run"))
+        files.require_own()
+        if not files.steps():
+            raise ValueError(f"{directory.path} has no checkpoints to average")
         steps = files.steps()[-record["recipe"]["keep"] :]
         count = len(steps) if last is None else last
         if not 1 <= count <= len(steps):
@@ -58,7 +62,7 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
         for step in steps:
             files.read(step)
         write_model(directory, TransformerConfig(**record["model_as_built"]), [files.path(step) for step in steps])
-        directory.write_record({**_without_state(record), "weights_of_steps": steps}, finished=True)
+        directory.write_record({**record, "weights_of_steps": steps}, finished=True)
     return steps
 
 
@@ -82,7 +86,3 @@ def write_model(directory: ModelDirectory, built: TransformerConfig, checkpoints
     model.set_weights([total / len(checkpoints) for total in sums])
     with replacing(directory.model_file) as temporary:
         model.save(temporary)
-
-
-def _without_state(record):
-    return {name: value for name, value in record.items() if name not in ("format", "finished")}

@@ -11,7 +11,8 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.atomic_files import replacing
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState

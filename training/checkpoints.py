@@ -14,10 +14,20 @@ from typing import Any
 
 import keras
 
-from keras_transformer.model_directory import replacing
+from keras_transformer.atomic_files import replacing
 
 #: The file within a checkpoint that says where the training stood.
 _STATE = "training_state.json"
+_ERRORS_OF_READING = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    EOFError,
+)
 
 
 @dataclasses.dataclass
@@ -30,12 +40,14 @@ class TrainingState:
         validations: one record each: `step`, `loss`, `training_loss` (the mean since the one before, or since a
             resumption), `bleu` (where it is decoded) and `time`.
         random: states of the model's seed generators, which Keras does not save.
+        run: identifier of the run; `None` in those that were written before runs had one.
     """
 
     step: int = 0
     seconds: float = 0.0
     validations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     random: list[list[int]] = dataclasses.field(default_factory=list)
+    run: str | None = None
 
     def best_steps(self, by: str = "loss") -> list[int]:
         """The steps of the validations, the best first, and of equals the first.
@@ -72,10 +84,12 @@ class CheckpointFiles:
         every: steps between checkpoints, besides those at validations.
         keep: how many regular ones are kept, at least 2: the newest may turn out broken.
         best_by: of which validations the best is kept besides; of `TrainingState.best_step`.
+        run: identifier of the run, in the directory's record; every checkpoint holds it.
     """
 
-    def __init__(self, folder: Path, every: int = 1, keep: int = 2, best_by: str = "loss"):
+    def __init__(self, folder: Path, every: int = 1, keep: int = 2, best_by: str = "loss", run: str | None = None):
         self.folder = folder
+        self.run = run
         self.every = every
         self.keep = max(keep, 2)
         self.best_by = best_by
@@ -100,6 +114,7 @@ class CheckpointFiles:
             OSError: if it cannot be written; those before it are as they were.
         """
         state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
+        state.run = self.run
         with replacing(self.path(state.step)) as temporary:
             model.save(temporary)
             with zipfile.ZipFile(temporary, "a") as archive:
@@ -107,12 +122,34 @@ class CheckpointFiles:
         for step in set(self.steps()) - self._needed(state):
             self.path(step).unlink(missing_ok=True)
 
+    def require_own(self) -> None:
+        """Checks that no checkpoint is another run's; those that cannot be read are left to `read`.
+
+        Raises:
+            ValueError: naming the first that is.
+        """
+        for step in self.steps():
+            if (run := self._run_of(step)) != self.run:
+                raise ValueError(
+                    f"{self.path(step)} is a checkpoint of another run; move it away. "
+                    f"Received: run={run!r}, expected {self.run!r}"
+                )
+
+    def _run_of(self, step):
+        """The identifier in a checkpoint; this run's if it cannot be read."""
+        try:
+            with zipfile.ZipFile(self.path(step)) as archive:
+                return _state(archive).run
+        except _ERRORS_OF_READING:
+            return self.run
+
     def last_whole(self) -> TrainingState:
         """The state of the newest checkpoint that is whole, the start's without any; says so when it passes one by.
 
         Raises:
-            ValueError: if there are checkpoints and none is whole.
+            ValueError: if there are checkpoints and none is whole, or one is another run's.
         """
+        self.require_own()
         faults = []
         for step in reversed(self.steps()):
             try:
@@ -151,17 +188,8 @@ class CheckpointFiles:
             with zipfile.ZipFile(self.path(step)) as archive:
                 if (broken := archive.testzip()) is not None:
                     raise ValueError(f"{broken} is broken")
-                return TrainingState(**json.loads(archive.read(_STATE)))
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            OSError,
-            RuntimeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            EOFError,
-        ) as error:
+                return _state(archive)
+        except _ERRORS_OF_READING as error:
             raise ValueError(f"Not a whole checkpoint: {self.path(step)} ({error})") from error
 
     @contextlib.contextmanager
@@ -186,6 +214,10 @@ class CheckpointFiles:
         regular = [s for s in self.steps() if s <= state.step and (s % self.every == 0 or s in validated)]
         kept = {state.step, *regular[-self.keep :]}
         return kept | {state.best_step(self.best_by, until=step) for step in kept}
+
+
+def _state(archive):
+    return TrainingState(**json.loads(archive.read(_STATE)))
 
 
 def seed_generators(model: keras.Model) -> list[Any]:

@@ -6,9 +6,14 @@ import sys
 from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
 
+#: Recorded options that a resumed run may change. Options that are not recorded may change, too: see `record`.
+_CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep", "recipe.checkpoint_every")
+#: Those that decide the number of steps. With a cosine schedule, which ends at the last step, they may not change.
+_STEPS = ("recipe.epochs", "recipe.max_steps")
 #: Fields of `TransformerConfig` that the tokenizer decides.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
 
@@ -237,6 +242,20 @@ class TrainConfig(BatchConfig, DataConfig):
         if self.tokens:  # They know.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
         return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
+
+    def is_begun(self, directory: ModelDirectory, overwrite: bool) -> bool:
+        """Whether this run was begun in a directory, to be resumed.
+
+        Args:
+            directory: the model directory.
+            overwrite: start over, whatever another run has left.
+
+        Raises:
+            ModelDirectoryError: if it may not run there; see `ModelDirectory.is_begun`.
+        """
+        defaults = TrainConfig(output=self.output, tokens=self.tokens).record()
+        changeable = _CHANGEABLE if self.recipe.schedule == "cosine" else _STEPS + _CHANGEABLE
+        return directory.is_begun(self.record(), overwrite, defaults, changeable)
 
     def parts(self, replicas: int) -> int:
         """Passes that a device makes over its share of a batch.

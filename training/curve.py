@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_transformer.model_directory import replacing
+from keras_transformer.atomic_files import replacing
 
 
 def write_curve(validations: Sequence[dict[str, float]], path: Path) -> None:

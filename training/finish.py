@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import itertools
-import shutil
 import sys
 
 from keras_transformer.config import TransformerConfig
@@ -19,7 +18,7 @@ def finish(
 ) -> None:
     """Writes the model that translates, marks it as finished, and draws the training's curve, with matplotlib.
 
-    The run's own tokens go: nothing needs them any more.
+    The run's own tokens are deleted: nothing needs them any more.
 
     Args:
         config: the `TrainConfig`.
@@ -38,14 +37,13 @@ def finish(
     steps = steps or [state.step]
     write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
     record = {
+        **directory.record(),
         **config.record(),
         "model_as_built": dataclasses.asdict(built),
         "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(directory)],
         "weights_of_steps": steps,
     }
     directory.write_record(record, finished=True)
-    if not config.tokens:
-        shutil.rmtree(directory.tokens, ignore_errors=True)
     print(f"The model is in {directory.path}", file=sys.stderr)
     if importlib.util.find_spec("matplotlib"):
         write_curve(state.validations, directory.curve_file)
@@ -55,3 +53,5 @@ def finish(
             "No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')",
             file=sys.stderr,
         )
+    if not config.tokens:
+        directory.delete_tokens()

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,11 +59,15 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
         Diverged: if the loss is no number or has run away.
         WorkerLost: if another worker ends before its time.
         OSError: if a file cannot be written.
-        ValueError: if there are checkpoints and none is whole.
+        ValueError: if there are checkpoints and none is whole, or one is another run's.
     """
     recipe = config.recipe
     files = CheckpointFiles(
-        directory.checkpoints, recipe.executions(recipe.checkpoint_every), recipe.keep, recipe.best_by
+        directory.checkpoints,
+        recipe.executions(recipe.checkpoint_every),
+        recipe.keep,
+        recipe.best_by,
+        run=directory.record().get("run"),
     )
     state = files.last_whole()
     with devices.scope():
@@ -76,6 +81,8 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             f"All workers must see the same checkpoints: is {directory.path} on a disk that all share? "
             f"Worker {devices.worker} would go on from step {state.step}"
         )
+    if state.step and devices.is_chief:
+        print(f"Resuming from step {state.step} of {run.total}: {files.path(state.step)}", file=sys.stderr)
     every = recipe.executions(recipe.validate_every or run.batches.steps)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with files.naming_last(), contextlib.ExitStack() as stack:

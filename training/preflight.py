@@ -20,7 +20,7 @@ def check_run(config: TrainConfig) -> None:
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
-    directory.is_begun(config.record(), config.overwrite)
+    config.is_begun(directory, config.overwrite)
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.tokens:

@@ -10,7 +10,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from keras_transformer.model_directory import naming
+from keras_transformer.atomic_files import naming
 from keras_transformer.optimizers import adam_of
 from keras_transformer.training.backends import Devices
 from keras_transformer.training.checkpoints import TrainingState

@@ -5,7 +5,7 @@ train.source.lengths.npy, …                   how many of them are each senten
 validation.…                                  the same
 validation.source.txt, validation.target.txt  the text, for BLEU
 tokenizer.model                               or source_tokenizer.model and target_tokenizer.model
-tokens.json                                   the record; written last, so that with it the rest is whole
+tokens.json                                   the record; while the files are replaced, a mark in its place
 """
 
 import contextlib
@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.model_directory import TEMPORARY, ModelDirectory, ModelDirectoryError, naming
+from keras_transformer.atomic_files import TEMPORARY, delete, naming, replacing
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text_files import readable, split_lines
 from keras_transformer.training.filtering import Statistics
 from keras_transformer.training.rows import TokenSide
@@ -28,6 +29,8 @@ from keras_transformer.training.rows import TokenSide
 FORMAT_VERSION = 1
 SPLITS = ("train", "validation")
 SIDES = ("source", "target")
+#: In the record's place: the files beside it are this package's, and not complete.
+_MARK = {"format": FORMAT_VERSION, "complete": False}
 
 
 class TokenDirectory:
@@ -72,6 +75,13 @@ class TokenDirectory:
         """
         if not self.record_file.is_file():
             raise ValueError(f"Not a whole folder of tokens: {self.path} (no {self.record_file.name})")
+        record = self._read()
+        if record == _MARK:
+            raise ValueError(f"Not a whole folder of tokens: {self.path} (the command that wrote it was interrupted)")
+        return record
+
+    def _read(self):
+        """The contents of the record's file, which may be the mark."""
         try:
             record = json.loads(self.record_file.read_text(encoding="utf-8"))
             version = int(record["format"])
@@ -124,29 +134,28 @@ class TokenDirectory:
             overwrite: whether they may replace others.
 
         Raises:
-            ValueError: if it holds tokens, or files that are none.
+            ValueError: if it holds tokens, or files without the record or the mark of tokens.
         """
         if self.record_file.exists():
-            if not overwrite:
+            if self._read() != _MARK and not overwrite:
                 raise ModelDirectoryError(f"{self.path} holds tokens; --overwrite replaces them")
         elif self.path.exists():
-            if not self.path.is_dir() or {*self.path.iterdir()} - {
-                *self._own_files(),
-                *self.path.glob(f"{TEMPORARY}*"),
-            }:
-                raise ModelDirectoryError(f"{self.path} is not empty and is no folder of tokens")
+            if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
+                raise ModelDirectoryError(
+                    f"{self.path} is not empty and is no folder of tokens (no {self.record_file.name})"
+                )
 
-    def _own_files(self):
-        """All files that may belong to it, the record first."""
-        yield self.record_file
+    def _delete_data(self):
+        """Deletes all files that belong to it but the record."""
         for split, side in itertools.product(SPLITS, SIDES):
-            yield from (self.ids_file(split, side), self.lengths_file(split, side))
-        yield from map(self.text_file, SIDES)
-        yield from ModelDirectory(self.path).possible_tokenizer_files
+            delete(self.ids_file(split, side))
+            delete(self.lengths_file(split, side))
+        for file in (*map(self.text_file, SIDES), *ModelDirectory(self.path).possible_tokenizer_files):
+            delete(file)
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator["TokenDirectory"]:
-        """A temporary folder within; its files replace all that lay here when the block ends well, the record last.
+        """A temporary folder within; its files replace the tokens that lay here when the block ends well.
 
         Arrays that are mapped in the block stay what they are.
 
@@ -159,8 +168,9 @@ class TokenDirectory:
         try:
             with naming(self.path):
                 yield temporary
-            for file in self._own_files():
-                file.unlink(missing_ok=True)
+            with replacing(self.record_file) as mark:
+                mark.write_text(json.dumps(_MARK), encoding="utf-8")
+            self._delete_data()
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
                 file.rename(self.path / file.name)
         finally:

@@ -2,15 +2,20 @@
 
 import contextlib
 import sys
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import keras
 
+from keras_transformer.atomic_files import delete
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.run_records import differences
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.batches import make_batches
+from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import Run, fit
@@ -24,7 +29,9 @@ from keras_transformer.training.validation_bleu import ValidationBleu
 
 
 def train(config: TrainConfig) -> ModelDirectory:
-    """Trains a model, or goes on with an unfinished run of the same configuration.
+    """Trains a model, or resumes the run of the same configuration.
+
+    Some options, such as the number of epochs, may change when a run is resumed; a finished run goes on if they do.
 
     Args:
         config: the run.
@@ -52,9 +59,14 @@ def train(config: TrainConfig) -> ModelDirectory:
 
 def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
     """The data and the model of a run; the chief makes a new run's directory."""
-    resuming = directory.is_begun(config.record(), config.overwrite and devices.is_chief)
+    resuming = config.is_begun(directory, config.overwrite and devices.is_chief)
     if not (resuming or devices.is_chief):
         raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
+    with directory.marked() if devices.is_chief else contextlib.nullcontext():
+        return _prepare_run(config, directory, resuming, devices)
+
+
+def _prepare_run(config, directory, resuming, devices):
     with _tokens(config, directory, resuming) as tokens:
         built = _transformer_config(config, tokens)
         run = _run_on(config, tokens, built, devices)
@@ -64,16 +76,51 @@ def _begin(config, directory, devices) -> tuple[Run, TransformerConfig]:
             "tokens_sha256": tokens.record()["sha256"],
             "batches": [shape._asdict() for shape in run.batches.shapes],
         }
-        if resuming and state != {name: directory.record().get(name) for name in state}:
-            raise ModelDirectoryError(
-                f"{directory.path} holds an unfinished run that was begun with other tokens or batches"
-            )
+        if resuming:
+            _require_same(state, directory)
+            _require_more_steps(config, run.total, directory)
         models = tokens.tokenizer_models()
     if not resuming:
         directory.clear()
+        if config.tokens and Path(config.tokens).resolve() != directory.tokens.resolve():
+            directory.delete_tokens()  # Those of the run that is overwritten.
         directory.write_tokenizers(models)
-        directory.write_record({**config.record(), **state}, finished=False)
+        state["run"] = uuid.uuid4().hex
+    if devices.is_chief:
+        directory.write_record({**(directory.record() if resuming else {}), **config.record(), **state}, finished=False)
     return run, built
+
+
+def _require_same(state, directory):
+    """Checks that the data of a resumed run are those that it was begun with."""
+    found = directory.record()
+    if found["finished"] and not state.keys() <= found.keys():
+        raise ModelDirectoryError(
+            f"{directory.path} holds a finished model whose record lacks its training data, so it cannot be continued; "
+            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+        )
+    if state != {name: found.get(name) for name in state}:
+        raise ModelDirectoryError(f"{directory.path} holds a run that was begun with other tokens or batches")
+
+
+def _require_more_steps(config, total, directory):
+    """Checks that a run whose options have changed does not end before the step that it has reached."""
+    found = directory.record()
+    if not (found["finished"] or differences(config.record(), {name: found.get(name) for name in config.record()})):
+        return
+    reached = CheckpointFiles(directory.checkpoints, run=found.get("run")).last_whole().step
+    if found["finished"] and not reached:
+        raise ModelDirectoryError(
+            f"{directory.path} holds a finished model without checkpoints, so it cannot be continued; "
+            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+        )
+    if total < reached + found["finished"]:
+        recipe = config.recipe
+        raise ValueError(
+            f"`recipe.epochs` and `recipe.max_steps` must allow {'more than' if found['finished'] else 'at least'} the "
+            f"{reached} steps that {directory.path} has reached. "
+            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which are {total} steps"
+        )
 
 
 @contextlib.contextmanager
@@ -92,6 +139,8 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
     models = directory.tokenizer_models() if resuming else None
     if config.init_from and not resuming:
         models = finished_tokenizers(config.init_from)
+    if tokens.path.is_symlink():
+        delete(tokens.path)
     with tokens.replacing() as temporary:
         write_tokens(temporary, corpus, models or train_tokenizers(corpus.train, config.tokenizer), config)
         yield temporary

@@ -146,3 +146,12 @@ def test_a_model_in_use(unexported, quick, capsys):
         assert main(["export", str(unexported)]) == 2
     assert f"{unexported} is in use by another process" in capsys.readouterr().err
     assert not (unexported / "export").exists()
+
+
+def test_a_folder_of_something_else_is_not_replaced(unexported, quick, capsys):
+    quick(AGREEING)
+    (unexported / "export" / "onnx").mkdir(parents=True)
+    (unexported / "export" / "onnx" / "mine").touch()
+    assert main(["export", str(unexported)]) == 2
+    assert "export/onnx is not an export that" in capsys.readouterr().err
+    assert [path.name for path in (unexported / "export").rglob("*")] == ["onnx", "mine"]

@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 import shutil
 import signal
 from types import SimpleNamespace
@@ -199,14 +200,122 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
     assert traces.count(True) == 1
 
 
-@pytest.mark.slow
-def test_overwriting_begins_anew(model_directory, tmp_path, arguments):
-    shutil.copytree(model_directory, tmp_path / "run")
-    (tmp_path / "run" / "export").mkdir()
-    assert main([*arguments(tmp_path / "run", **{"recipe.max_steps": 2}), "--overwrite"]) == 0
-    assert not (tmp_path / "run" / "export").exists()
-    history = json.loads((tmp_path / "run" / "checkpoints" / "validations.json").read_text())
+def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
+    """Neither the checkpoints nor the exports that links point to are taken for those of the new run, or deleted."""
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    shutil.copytree(model_directory, run)
+    disk.mkdir()
+    (run / "export").mkdir()
+    (run / "checkpoints" / "mine.pt").touch()
+    for name in ("checkpoints", "export"):
+        (run / name).rename(disk / name)
+        (run / name).symlink_to(disk / name)
+    before = contents(disk)
+    options = {"recipe.max_steps": 2, "recipe.seed": 2}
+    assert main([*arguments(run, **options), "--overwrite"]) == 0
+    assert CheckpointFiles(run / "checkpoints").steps() == [2] and not (run / "export").exists()
+    history = json.loads((run / "checkpoints" / "validations.json").read_text())
     assert [entry["step"] for entry in history] == [2]
+    records = [ModelDirectory(path).record() for path in (model_directory, run)]
+    assert records[0]["run"] != records[1]["run"]
+    assert contents(disk) == before
+
+
+def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypatch, capsys):
+    first, unlink = killed / "checkpoints" / "step-00000010.keras", pathlib.Path.unlink
+
+    def refuse(path, **kwargs):
+        if path == first:
+            raise PermissionError(13, "Permission denied")
+        unlink(path, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", refuse)
+        assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
+    assert f"Cannot be deleted (Permission denied): '{first}'" in capsys.readouterr().err
+    assert not ModelDirectory(killed).is_begun({})
+
+
+def test_a_checkpoint_of_another_run_is_refused(killed, arguments, capsys):
+    directory = ModelDirectory(killed)
+    directory.write_record({**directory.record(), "run": "another"}, finished=False)
+    assert main(arguments(killed)) == 2
+    assert ".keras is a checkpoint of another run; move it away" in capsys.readouterr().err
+
+
+def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys):
+    for name in ("checkpoints/pytorch_epoch9.pt", "logs/experiment.log", "tokens/corpus.bin", "tokenizer.model"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("precious")
+    before = contents(tmp_path / "run")
+    for more in ([], ["--overwrite"]):
+        assert main([*arguments(tmp_path / "run"), *more]) == 2
+        assert "run is not empty and is no model directory (no config.yaml)" in capsys.readouterr().err
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp_path, arguments, monkeypatch):
+    run = tmp_path / "run"
+
+    def kill(directory, *_):
+        assert (run / "config.yaml").exists()
+        shutil.copytree(run, tmp_path / "killed")
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.train.write_tokens", kill)
+        assert main(arguments(run)) == 2
+        assert not run.exists()
+    run = (tmp_path / "killed").rename(run)
+    assert any((run / "tokens").iterdir())
+    assert main(arguments(run, **{"tokenizer.vocab_size": 290, "recipe.max_steps": 2})) == 0
+    assert not list(run.rglob(".tmp-*"))
+
+
+def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
+    model_directory, arguments, tmp_path, monkeypatch, capsys, steps
+):
+    """It is stopped at step 14 of 16, goes on to 20, and is continued when it has finished."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", killer(step=14))
+        assert main(arguments(run, **{"recipe.max_steps": 16})) == 143
+    before = contents(run)
+    assert main(arguments(run, **{"recipe.max_steps": 13})) == 2
+    message = (
+        "must allow at least the 14 steps that {} has reached. Received: epochs=10, max_steps=13, which are 13 steps"
+    )
+    assert message.format(run) in capsys.readouterr().err
+    assert contents(run) == before
+    assert main(arguments(run, **{"recipe.max_steps": 20})) == 0
+    assert f"Resuming from step 14 of 20: {run / 'checkpoints' / 'step-00000014.keras'}" in capsys.readouterr().err
+    assert main(arguments(run, **{"recipe.keep": 6, "recipe.max_steps": 20})) == 2
+    assert f"must allow more than the 20 steps that {run} has reached" in capsys.readouterr().err
+    assert ModelDirectory(run).require_finished()["recipe"]["keep"] == 5
+    assert main(arguments(run)) == 0
+    assert steps == list(range(15, 25))
+    assert_equal_ends(run, model_directory)
+    assert ModelDirectory(run).record()["recipe"] == ModelDirectory(model_directory).record()["recipe"]
+
+
+def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, arguments, tmp_path, capsys):
+    shutil.copytree(model_directory, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    before = contents(tmp_path / "run")
+    assert main(arguments(tmp_path / "run", **{"recipe.max_steps": 30})) == 2
+    message = capsys.readouterr().err
+    assert "holds a finished model without checkpoints, so it cannot be continued" in message
+    assert "--overwrite" in message and "--init_from" in message
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
+    """It ends at the last step: a checkpoint's schedule is that of the number of steps it was begun with."""
+    directory = ModelDirectory(killed)
+    record = directory.record()
+    record["recipe"]["schedule"] = "cosine"
+    directory.write_record(record, finished=False)
+    assert main(arguments(killed, **{"recipe.schedule": "cosine", "recipe.max_steps": 30})) == 2
+    assert "differing in: recipe.max_steps: 24 there, 30 asked for" in capsys.readouterr().err
 
 
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
@@ -81,7 +82,7 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
     assert (run.tokens / "tokens.json").exists() and run.record()["tokens_sha256"]
     if lost:
         (run.tokens / "tokens.json").unlink()
-        (run.tokens / ".tmp-1").mkdir()
+        (run.tokens / f"{TEMPORARY}1").mkdir()
     else:
         monkeypatch.setattr("keras_transformer.training.train.load_corpus", None)
     assert main(arguments(run.path, **BRIEF)) == 0
@@ -102,7 +103,7 @@ def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, mon
                     main(on_tokens(tmp_path / "run", tokens=own))
     before = contents(tmp_path / "run")
     assert main(on_tokens(tmp_path / "run", tokens=own)) == 2
-    assert "holds an unfinished run that was begun with other tokens" in capsys.readouterr().err
+    assert "holds a run that was begun with other tokens" in capsys.readouterr().err
     assert main(on_tokens(tmp_path / "run")) == 2
     assert f"tokens: '{own}' there, " in capsys.readouterr().err
     assert contents(tmp_path / "run") == before

@@ -1,9 +1,10 @@
-import errno
+import json
 import os
 
 import pytest
 
-from keras_transformer.model_directory import FORMAT_VERSION, ModelDirectory, ModelDirectoryError, replacing
+from keras_transformer.atomic_files import TEMPORARY
+from keras_transformer.model_directory import FORMAT_VERSION, ModelDirectory, ModelDirectoryError
 
 RECORD = {"dataset": "d", "recipe": {"seed": 1, "epochs": 3}}
 HOLD = """
@@ -29,56 +30,6 @@ def finish(directory, record=None):
 
 def contents(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def test_replacing_an_old_file(tmp_path):
-    path = tmp_path / "model.keras"
-    path.write_text("old")
-    with replacing(path) as temporary:
-        assert temporary.parent != path.parent and temporary.suffix == ".keras"
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-    assert contents(tmp_path) == ["model.keras"]
-
-
-def test_replacing_a_folder_as_a_whole(tmp_path):
-    path = tmp_path / "new" / "saved_model"
-    for name in ("one", "two"):
-        with replacing(path) as temporary:
-            temporary.mkdir()
-            (temporary / name).touch()
-    assert contents(tmp_path) == ["new", "new/saved_model", "new/saved_model/two"]
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_file_alone(tmp_path, error):
-    path = tmp_path / "model.keras"
-    path.write_text("old")
-    with pytest.raises(error), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise error
-    assert path.read_text() == "old"
-    assert contents(tmp_path) == ["model.keras"]
-
-
-def test_a_full_disk_names_the_file(tmp_path):
-    path, other = tmp_path / "model.keras", tmp_path / "corpus"
-    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), replacing(path):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(FileNotFoundError, match="corpus"), replacing(path):
-        other.read_bytes()
-    with pytest.raises(OSError, match="^Not a gzipped file$"), replacing(path):
-        raise OSError("Not a gzipped file")
-    assert contents(tmp_path) == []
-
-
-def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
-    with pytest.raises(RuntimeError), replacing(tmp_path / "export") as temporary:
-        temporary.mkdir()
-        (temporary / "half").touch()
-        raise RuntimeError
-    assert contents(tmp_path) == []
 
 
 def test_record_round_trip(directory):
@@ -161,21 +112,118 @@ def test_a_finished_run_is_refused(directory):
     assert not directory.is_begun(RECORD, overwrite=True)
 
 
+def test_options_that_a_resumed_run_may_change(directory):
+    record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
+    directory.write_record(RECORD, finished=False)
+    with pytest.raises(ModelDirectoryError, match="differing in: recipe.epochs: 3 there, 5 asked for$"):
+        directory.is_begun(record)
+    assert directory.is_begun(record, changeable=("recipe.epochs",))
+    record["recipe"]["seed"] = 2
+    message = "differing in: recipe.seed: 1 there, 2 asked for. A resumed run may change only: recipe.epochs$"
+    with pytest.raises(ModelDirectoryError, match=message):
+        directory.is_begun(record, changeable=("recipe.epochs",))
+
+
+def test_a_finished_run_goes_on_with_other_options_alone(directory):
+    finish(directory)
+    record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
+    assert directory.is_begun(record, changeable=("recipe.epochs",))
+    message = "--overwrite replaces it, --init_from .*run with another --output .*, other values of recipe.epochs"
+    for refused, more in (
+        (RECORD, ""),
+        ({**record, "dataset": "e"}, ".* It differs in: dataset: 'd' there, 'e' asked"),
+    ):
+        with pytest.raises(ModelDirectoryError, match=message + more):
+            directory.is_begun(refused, changeable=("recipe.epochs",))
+
+
+def test_an_option_that_a_record_lacks_has_its_default(directory):
+    directory.write_record({"dataset": "d", "recipe": {"seed": 1}}, finished=False)
+    defaults = {"dataset": "x", "recipe": {"seed": 0, "epochs": 3}, "encoding": "utf-8"}
+    assert directory.is_begun({**RECORD, "encoding": "utf-8"}, defaults=defaults)
+    with pytest.raises(ModelDirectoryError, match="differing in: encoding: 'utf-8' there, 'latin-1' asked for$"):
+        directory.is_begun({**RECORD, "encoding": "latin-1"}, defaults=defaults)
+
+
+FOREIGN = (
+    "thesis.tex",
+    "tokenizer.model",
+    "checkpoints/pytorch_epoch9.pt",
+    "logs/train/experiment.log",
+    "tokens/a.npy",
+)
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_of_something_else_is_refused(directory, overwrite):
-    directory.path.mkdir()
-    (directory.path / "thesis.tex").touch()
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
+    (directory.path / name).parent.mkdir(parents=True)
+    (directory.path / name).touch()
     with pytest.raises(ModelDirectoryError, match="is not empty and is no model directory"):
         directory.is_begun(RECORD, overwrite)
 
 
-def test_clear_leaves_other_files(directory):
+def test_a_mark_stays_only_beside_other_files(directory):
+    for files in ([], ["tokenizer.model"]):
+        with pytest.raises(RuntimeError), directory.locked(), directory.marked():
+            assert not directory.is_begun(RECORD)
+            for name in files:
+                (directory.path / name).touch()
+            raise RuntimeError
+        assert directory.path.exists() == bool(files)
+    assert not directory.is_begun(RECORD)  # A new run may take the directory, whatever its configuration.
+    with directory.marked():
+        directory.write_record(RECORD, finished=False)
+    assert directory.is_begun(RECORD)
+
+
+def test_what_a_process_that_was_killed_before_its_mark_has_left(directory):
+    (directory.path / f"{TEMPORARY}abc").mkdir(parents=True)
+    assert not directory.is_begun(RECORD)
+    with directory.locked():
+        assert contents(directory.path) == []
+
+
+def test_clear_leaves_other_files_and_the_mark(directory):
     finish(directory)
-    for folder in (directory.checkpoints, directory.logs, directory.exported("onnx")):
-        folder.mkdir(parents=True)
-    (directory.path / "notes.txt").touch()
+    for name in ("checkpoints/step-00000010.keras", "checkpoints/validations.json", "logs/train/events.out.tfevents.1"):
+        (directory.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory.path / name).touch()
+    for name in (*FOREIGN[2:], "export/onnx/model.onnx", "export/mine/model.onnx", "notes.txt"):
+        (directory.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory.path / name).touch()
+    directory.verification_file.write_text(json.dumps({"onnx encoder and decoder": {}}))
     directory.clear()
-    assert contents(directory.path) == ["notes.txt"]
+    directory.delete_tokens()
+    files = [name for name in contents(directory.path) if (directory.path / name).is_file()]
+    assert files == sorted([*FOREIGN[2:], "export/mine/model.onnx", "notes.txt", "config.yaml"])
+    assert not directory.is_begun(RECORD)
+
+
+def test_clear_follows_no_links(directory, tmp_path, capsys):
+    finish(directory)
+    for folder in (directory.checkpoints, directory.export):
+        disk = tmp_path / "disk" / folder.name
+        (disk / "onnx").mkdir(parents=True)
+        (disk / "step-00000010.keras").touch()
+        folder.symlink_to(disk)
+    before = contents(tmp_path / "disk")
+    directory.clear()
+    assert contents(directory.path) == ["config.yaml"] and contents(tmp_path / "disk") == before
+    message = f"{directory.checkpoints} was a link and is removed; {tmp_path}/disk/checkpoints is left as it was"
+    assert message in capsys.readouterr().err
+
+
+def test_an_export_replaces_exports_alone(directory):
+    directory.require_replaceable("onnx")
+    (directory.exported("onnx")).mkdir(parents=True)
+    with pytest.raises(ModelDirectoryError, match="export/onnx is not an export that .*verification.json records"):
+        directory.require_replaceable("onnx")
+    directory.verification_file.write_text(json.dumps({"onnx": {}}))
+    directory.require_replaceable("onnx")
+    directory.verification_file.write_text("[1]")
+    with pytest.raises(ModelDirectoryError, match="Unreadable .*verification.json"):
+        directory.require_replaceable("onnx")
 
 
 def test_locked_twice_in_one_process(directory):

@@ -82,6 +82,21 @@ def test_the_last_are_kept_and_irregular_ones_go(files, model):
     assert files.steps() == [20, 30, 33]
 
 
+def test_a_checkpoint_of_another_run_is_refused(files, model):
+    """Those that were written before runs had identifiers go with a record that has none."""
+    write(files, model, 10)
+    assert files.last_whole().step == 10
+    files.run = "new"
+    with pytest.raises(ValueError, match="step-00000010.keras is a checkpoint of another run; move it away"):
+        files.last_whole()
+    write(files, model, 20, 30, 40)
+    cut(files, 40)
+    assert files.last_whole() == TrainingState(step=30, random=files.read(30).random, run="new")
+    files.run = None
+    with pytest.raises(ValueError, match="step-00000030.keras is a checkpoint of another run.*run='new'"):
+        files.last_whole()
+
+
 @pytest.mark.parametrize("damage", [cut, flip, encrypt])
 def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage, capsys):
     write(files, model, 10, 20)

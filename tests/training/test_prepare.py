@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.model_directory import TEMPORARY
+from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training import prepare as module
 from keras_transformer.training.data_config import DataConfig, PrepareConfig
@@ -143,15 +143,34 @@ def test_nothing_of_replaced_tokens_stays(options, tmp_path, shared):
 
 def test_what_a_killed_process_has_left_is_no_hindrance(options, tmp_path):
     directory = prepare(PrepareConfig(**options))
-    directory.record_file.unlink()
+    directory.record_file.write_text('{"format": 1, "complete": false}')
     (directory.path / f"{TEMPORARY}abc").mkdir()
+    with pytest.raises(ValueError, match="Not a whole folder of tokens: .*the command that wrote it was interrupted"):
+        directory.record()
     assert prepare(PrepareConfig(**options)).record()["format"] == 1
     assert not list(directory.path.glob(f"{TEMPORARY}*"))
 
 
-def test_a_folder_of_something_else_is_refused(options, tmp_path):
+@pytest.mark.parametrize("name", ["thesis.tex", "train.source.npy", "tokenizer.model"])
+def test_a_folder_of_something_else_is_refused(options, tmp_path, name):
     (tmp_path / "tokens").mkdir()
-    (tmp_path / "tokens" / "thesis.tex").touch()
+    (tmp_path / "tokens" / name).touch()
     for overwrite in (False, True):
         with pytest.raises(ValueError, match="tokens is not empty and is no folder of tokens"):
             prepare(PrepareConfig(**options, overwrite=overwrite))
+
+
+def test_a_record_of_something_else_is_refused(options, tmp_path):
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens" / "tokens.json").write_text('{"color": {"red": "#f00"}}')
+    with pytest.raises(ValueError, match="Unreadable .*tokens.json: KeyError"):
+        prepare(PrepareConfig(**options, overwrite=True))
+    assert contents(tmp_path / "tokens")
+
+
+def test_a_link_is_replaced_and_not_followed(options, tmp_path):
+    directory = prepare(PrepareConfig(**options))
+    (directory.path / "tokenizer.model").rename(tmp_path / "mine.model")
+    (directory.path / "tokenizer.model").symlink_to(tmp_path / "mine.model")
+    prepare(PrepareConfig(**options | {"tokenizer": TokenizerConfig(vocab_size=290), "overwrite": True}))
+    assert (tmp_path / "mine.model").exists() and not (directory.path / "tokenizer.model").is_symlink()

@@ -1,0 +1,105 @@
+import errno
+
+import pytest
+
+from keras_transformer.atomic_files import delete, delete_matching, replacing
+
+
+def contents(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_replacing_an_old_file(tmp_path):
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+    with replacing(path) as temporary:
+        assert temporary.parent != path.parent and temporary.suffix == ".keras"
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert contents(tmp_path) == ["model.keras"]
+
+
+def test_replacing_a_folder_as_a_whole(tmp_path):
+    path = tmp_path / "new" / "saved_model"
+    for name in ("one", "two"):
+        with replacing(path) as temporary:
+            temporary.mkdir()
+            (temporary / name).touch()
+    assert contents(tmp_path) == ["new", "new/saved_model", "new/saved_model/two"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_alone(tmp_path, error):
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+    with pytest.raises(error), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert path.read_text() == "old"
+    assert contents(tmp_path) == ["model.keras"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path, other = tmp_path / "model.keras", tmp_path / "corpus"
+    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError, match="corpus"), replacing(path):
+        other.read_bytes()
+    with pytest.raises(OSError, match="^Not a gzipped file$"), replacing(path):
+        raise OSError("Not a gzipped file")
+    assert contents(tmp_path) == []
+
+
+def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
+    with pytest.raises(RuntimeError), replacing(tmp_path / "export") as temporary:
+        temporary.mkdir()
+        (temporary / "half").touch()
+        raise RuntimeError
+    assert contents(tmp_path) == []
+
+
+def test_a_link_is_replaced_and_what_it_points_to_is_not(tmp_path):
+    for name in ("file", "folder/file"):
+        (tmp_path / "disk" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "disk" / name).write_text("theirs")
+    for name in ("file", "folder"):
+        (tmp_path / name).symlink_to(tmp_path / "disk" / name)
+    with replacing(tmp_path / "file") as temporary:
+        temporary.write_text("ours")
+    with replacing(tmp_path / "folder") as temporary:
+        temporary.mkdir()
+    assert (tmp_path / "file").read_text() == "ours" and contents(tmp_path / "folder") == []
+    assert {(tmp_path / "disk" / name).read_text() for name in ("file", "folder/file")} == {"theirs"}
+
+
+def test_a_file_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "model.keras" / "theirs").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match="model.keras"), replacing(tmp_path / "model.keras") as temporary:
+        temporary.write_text("ours")
+    assert contents(tmp_path) == ["model.keras", "model.keras/theirs"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, is_folder):
+    def refuse(*args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    path = tmp_path / "old"
+    path.mkdir() if is_folder else path.touch()
+    for name in ("shutil.rmtree", "pathlib.Path.unlink"):
+        monkeypatch.setattr(name, refuse)
+    with pytest.raises(OSError, match=r"Cannot be deleted \(Permission denied\): '.*/old'"):
+        delete(path)
+
+
+def test_deletion_by_patterns(tmp_path):
+    for name in ("logs/a.txt", "logs/b.log", "logs/deep/a.txt", "empty/a.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "other").symlink_to(tmp_path / "logs")
+    for folder in ("logs", "empty", "none"):
+        delete_matching(tmp_path, folder, "*.txt")
+    assert contents(tmp_path) == ["logs", "logs/b.log", "logs/deep", "logs/deep/a.txt", "other"]
+    delete_matching(tmp_path, "other", "*.log")
+    assert contents(tmp_path) == ["logs", "logs/b.log", "logs/deep", "logs/deep/a.txt"]
