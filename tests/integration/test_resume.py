@@ -201,13 +201,15 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
 
 
 def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
-    """Neither the checkpoints nor the exports that links point to are taken for those of the new run, or deleted."""
+    """Checkpoints, exports and tokens that links point to are neither taken for those of the new run nor deleted."""
     run, disk = tmp_path / "run", tmp_path / "disk"
     shutil.copytree(model_directory, run)
     disk.mkdir()
     (run / "export").mkdir()
-    (run / "checkpoints" / "mine.pt").touch()
-    for name in ("checkpoints", "export"):
+    (run / "tokens").mkdir()
+    for name in ("checkpoints/mine.pt", "tokens/tokenizer.model"):
+        (run / name).touch()
+    for name in ("checkpoints", "export", "tokens"):
         (run / name).rename(disk / name)
         (run / name).symlink_to(disk / name)
     before = contents(disk)
