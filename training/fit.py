@@ -13,7 +13,7 @@ from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
-from keras_transformer.optimizers import Adam
+from keras_transformer.optimizers import Adam, adam_of
 from keras_transformer.saving import load_model
 from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends import Devices
@@ -82,7 +82,7 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             f"Worker {devices.worker} would go on from step {state.step}"
         )
     if state.step and devices.is_chief:
-        print(f"Resuming from step {state.step} of {run.total}: {files.path(state.step)}", file=sys.stderr)
+        _say_resuming(model, run, files.path(state.step), state.step)
     every = recipe.executions(recipe.validate_every or run.batches.steps)
     divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
     with files.naming_last(), contextlib.ExitStack() as stack:
@@ -98,6 +98,13 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             _fit_part(model, part, run, devices, recipe.seed, callbacks)
     if devices.is_chief:
         finish(config, directory, built, files, state)
+
+
+def _say_resuming(model, run, checkpoint, step):
+    print(f"Resuming from step {step} of {run.total}: {checkpoint}", file=sys.stderr)
+    begun = adam_of(model).get_config()["learning_rate"]["config"]
+    if begun != run.learning_rate.get_config():  # Another number of steps would have given other defaults.
+        print("The learning rate keeps the schedule that the run began with", file=sys.stderr)
 
 
 def _first_draws(seed, count):

@@ -1,6 +1,11 @@
+from types import SimpleNamespace
+
+import keras
 import pytest
 
-from keras_transformer.training.fit import _parts
+from keras_transformer.optimizers import Adam
+from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.training.fit import _parts, _say_resuming
 
 
 def covered(parts):
@@ -26,3 +31,14 @@ def test_parts_cover_exactly_what_is_left(total, every):
         assert validations == [v for v in expected if v > step]
         assert epochs == sorted(set(epochs))
         assert epochs == [(v - 1) // every for v in validations]
+
+
+@pytest.mark.parametrize("warmup", [4, 5])
+def test_a_resumed_run_keeps_its_schedule_and_says_so(warmup, capsys):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(Adam(WarmupInverseSqrt(8, 4, 0.1)), "mse")
+    run = SimpleNamespace(total=30, learning_rate=WarmupInverseSqrt(8, warmup, 0.1))
+    _say_resuming(model, run, "step-00000012.keras", 12)
+    message = capsys.readouterr().err
+    assert message.startswith("Resuming from step 12 of 30: step-00000012.keras\n")
+    assert ("The learning rate keeps the schedule that the run began with" in message) == (warmup == 5)
