@@ -285,7 +285,7 @@ def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     before = contents(run)
     assert main(arguments(run, **{"recipe.max_steps": 13})) == 2
     message = (
-        "must allow at least the 14 steps that {} has reached. Received: epochs=10, max_steps=13, which are 13 steps"
+        "must allow at least the 14 steps that {} has reached. Received: epochs=None, max_steps=13, which are 13 steps"
     )
     assert message.format(run) in capsys.readouterr().err
     assert contents(run) == before
