@@ -37,7 +37,7 @@ OPTIONS = {
     "recipe.max_steps": 24,
     "recipe.validate_every": 10,
     "recipe.checkpoint_every": 4,
-    "recipe.warmup_steps": 1,
+    "recipe.warmup_steps": 8,
     "recipe.peak_learning_rate": 0.02,
     "recipe.xla": "false",
 }
@@ -135,6 +135,8 @@ def arguments(toy_files):
             **OPTIONS,
             **changes,
         }
+        # A run that ends within its warm-up is warned of.
+        options["recipe.warmup_steps"] = min(options["recipe.warmup_steps"], options["recipe.max_steps"])
         return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
     return arguments
