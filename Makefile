@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# A process a core, each with whole files, whose fixtures are costly.
+# setuptools warns of every editable installation.
+INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
+# One process per core. Each takes whole files, whose fixtures are expensive.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: quickstart test test-extended bench lint format clean
@@ -10,11 +12,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[dev,demo]"
+	$(INSTALL) ".[dev,demo]"
 	touch $@
 
 $(VENV)/.installed-extended: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[dev,demo,jax,parity]"
+	$(INSTALL) ".[dev,demo,jax,parity]"
 	touch $@
 
 quickstart: $(VENV)/.installed
