@@ -27,9 +27,10 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
-        from keras_transformer.export.threads import set_keras_threads
+        from keras_transformer.export.threads import set_keras_threads, threads_of_a_batch
         from keras_transformer.translation import KerasTranslator
 
+        threads_of_a_batch(num_threads, 1)
         ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)

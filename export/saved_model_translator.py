@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.export.origin import export_folder
-from keras_transformer.export.threads import set_tensorflow_threads
+from keras_transformer.export.threads import set_tensorflow_threads, threads_of_a_batch
 from keras_transformer.lines import warn_of_long
 from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.translation import Translation, Translator, best_first
@@ -30,6 +30,7 @@ class SavedModelTranslator(Translator):
     """
 
     def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1):
+        threads_of_a_batch(num_threads, parallel_batches)
         folder = export_folder(directory, "saved_model")
         if not (folder / "saved_model.pb").is_file():
             raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")

@@ -78,7 +78,7 @@ def delete(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise OSError(error.errno, f"Cannot be deleted ({error.strerror})", str(path)) from error
+        raise OSError(f"Cannot delete {path}: {(error.strerror or str(error)).lower()}") from error
 
 
 def delete_matching(folder: Path, *patterns: str) -> None:

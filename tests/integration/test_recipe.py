@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from keras_transformer.cli import main
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.training.averaging import copy_moving_average
 from keras_transformer.training.callbacks import Progress
@@ -157,7 +158,8 @@ def test_no_space_for_a_checkpoint(arguments, tmp_path):
         [sys.executable, "-c", FULL_DISK, *arguments(tmp_path / "run", **BRIEF)], capture_output=True, text=True
     )
     assert done.returncode == 2, done.stderr
-    files = CheckpointFiles(tmp_path / "run" / "checkpoints")
+    directory = ModelDirectory(tmp_path / "run")
+    files = CheckpointFiles(directory.checkpoints, run=directory.record()["run"])
     told = f"Cannot write {files.path(6)}: file too large. The last good checkpoint is {files.path(4)}"
     assert told in done.stderr and "Traceback" not in done.stderr
     assert files.steps() == [2, 4] and files.last_whole().step == 4

@@ -234,7 +234,7 @@ def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", refuse)
         assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
-    assert f"Cannot be deleted (Permission denied): '{first}'" in capsys.readouterr().err
+    assert f"Cannot delete {first}: permission denied" in capsys.readouterr().err
     assert not ModelDirectory(killed).is_begun({})
 
 
