@@ -5,10 +5,9 @@ import json
 import zipfile
 from pathlib import Path
 
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
 
-#: The file in an export's folder, and what it says.
-ORIGIN = "origin.json"
+#: What the file of an export's origin says.
 _FINGERPRINT = "model_fingerprint"
 #: The part of a `.keras` file that holds the date of saving.
 _METADATA = "metadata.json"

@@ -18,6 +18,8 @@ from keras_transformer.run_records import differences, refusal, with_defaults
 
 FORMAT_VERSION = 1
 
+#: In an export's folder: which model it was made from.
+ORIGIN = "origin.json"
 #: The shared tokenizer, or the source's and the target's.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
 #: What a run writes besides `config.yaml` and its exports; names by level.
@@ -240,7 +242,7 @@ class ModelDirectory:
             raise ModelDirectoryError(f"Unreadable {self.verification_file}: {error!r}") from error
 
     def require_replaceable(self, name: str) -> None:
-        """Checks that an export may be written: its folder is new, or an export that is recorded.
+        """Checks that an export may be written: its folder is new, or an export, as a record of it or in it says.
 
         Args:
             name: of the export.
@@ -249,7 +251,8 @@ class ModelDirectory:
             ModelDirectoryError: if somebody else's files lie there.
         """
         place = self.exported(name)
-        if os.path.lexists(place) and name not in self.recorded_exports():
+        is_export = name in self.recorded_exports() or (place / ORIGIN).is_file()
+        if os.path.lexists(place) and not is_export:
             raise ModelDirectoryError(
                 f"{place} is not an export that {self.verification_file} records; move it away, or delete it"
             )

@@ -219,6 +219,9 @@ def test_an_export_replaces_exports_alone(directory):
     (directory.exported("onnx")).mkdir(parents=True)
     with pytest.raises(ModelDirectoryError, match="export/onnx is not an export that .*verification.json records"):
         directory.require_replaceable("onnx")
+    (directory.exported("onnx") / "origin.json").touch()  # One whose export was killed before it was recorded.
+    directory.require_replaceable("onnx")
+    (directory.exported("onnx") / "origin.json").unlink()
     directory.verification_file.write_text(json.dumps({"onnx": {}}))
     directory.require_replaceable("onnx")
     directory.verification_file.write_text("[1]")
