@@ -145,7 +145,7 @@ def show(title, lines, results, running, reference=None):
     seconds = {name: statistics.median(result["seconds"] for result in passes) for name, passes in results.items()}
     best = min(taken for name, taken in seconds.items() if name.startswith(PEER))
     table = Table(title=f"{title}; median of {len(next(iter(results.values())))} passes")
-    table.add_column("runtime")
+    table.add_column("runtime", no_wrap=True)
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
     for name, passes in results.items():
@@ -160,7 +160,7 @@ def show(title, lines, results, running, reference=None):
             f"{running[name].size:.1f}",
             *quality(last["texts"], reference),
         )
-    Console(width=120).print(table)
+    Console(width=130).print(table)
 
 
 def quality(texts, reference):

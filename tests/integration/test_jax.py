@@ -28,15 +28,15 @@ from keras_transformer.cli import main
 from keras_transformer.training import fit
 
 class Killer(fit.Progress):
-    step = None
+    stop_at = None
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self.bar.n + 1 == self.step:
+        if self.step + 1 == self.stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
 fit.Progress = Killer
 statuses = []
-for arguments, Killer.step in json.loads(sys.argv[1]):
+for arguments, Killer.stop_at in json.loads(sys.argv[1]):
     statuses.append(main(arguments))
 print(json.dumps(statuses))
 """
