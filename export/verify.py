@@ -5,14 +5,18 @@ import random
 
 import numpy as np
 
+from keras_transformer.batching import pad
 from keras_transformer.decoding import BeamSearch, length_penalty
 from keras_transformer.tokenization import EOS_ID, PAD_ID
-from keras_transformer.translation import Translation, pad
+from keras_transformer.translation import Translation
 
 #: Scores closer than this are a tie that rounding may decide either way.
 TIE = 1e-3
 #: Ties allowed, as a share of the sentences.
 MOST_TIES = 5 / 1000
+#: Allowed share of sentences with another hypothesis below the best: where two candidates for the last place in the
+#: beam are nearly equal, rounding decides which of them stays, and all that follows from it differs.
+MOST_OTHER_RANKS = 20 / 1000
 #: Batch sizes that the programs are compared at, with the number of batches of each.
 BATCHES = {1: 8, 7: 8, 32: 5}
 
@@ -29,7 +33,9 @@ class Agreement:
         sentences: compared.
         equal: of equal tokens.
         ties: of other tokens whose teacher-forced score differs by less than `TIE`.
-        largest_score_difference: of the scores, of all ranks, where the best tokens are equal.
+        largest_score_difference: where the best tokens are equal, the largest error of any hypothesis's score. The
+            score of a hypothesis that the Keras search has not found is compared with its teacher-forced score.
+        other_ranks: sentences with equal best tokens that have another hypothesis below the best.
         passed: whether the export may appear.
     """
 
@@ -37,10 +43,12 @@ class Agreement:
     equal: int
     ties: int
     largest_score_difference: float
+    other_ranks: int = 0
 
     def __str__(self):
+        others = f"{self.other_ranks} with another hypothesis below the best, " if self.other_ranks else ""
         return (
-            f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, "
+            f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, {others}"
             f"scores differ by {self.largest_score_difference:.1e} at most"
         )
 
@@ -48,11 +56,12 @@ class Agreement:
     def passed(self) -> bool:
         """Whether the rule holds."""
         all_explained = self.equal + self.ties == self.sentences
-        return all_explained and self.ties <= MOST_TIES * self.sentences and self.largest_score_difference < TIE
+        few_differ = self.ties <= MOST_TIES * self.sentences and self.other_ranks <= MOST_OTHER_RANKS * self.sentences
+        return all_explained and few_differ and self.largest_score_difference < TIE
 
 
 def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Agreement:
-    """Compares best hypotheses.
+    """Compares hypotheses: the best by their tokens, all by their scores.
 
     Args:
         model: the Keras `Transformer`; or what has its `generate` and `token_log_probs`.
@@ -63,23 +72,41 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     Returns:
         `Agreement`.
     """
-    sentences = equal = ties = 0
+    sentences = equal = ties = other_ranks = 0
     largest = 0.0
     for source in batches:
-        expected, expected_scores = model.generate(source, strategy)[:2]
-        tokens, scores = program.search(source)
-        expected, tokens = expected[:, 0], tokens[:, 0]
-        for row, (ours, theirs) in enumerate(zip(expected, tokens, strict=True)):
+        expected = _by_tokens(*model.generate(source, strategy)[:2])
+        found = _by_tokens(*program.search(source))
+        for row, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
             sentences += 1
-            if np.array_equal(np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")):
-                equal += 1
-                difference = float(np.abs(expected_scores[row] - scores[row]).max())  # Of all ranks.
+            best, other = next(iter(ours)), next(iter(theirs))
+            if best == other:
+                unknown = [tokens for tokens in theirs if tokens not in ours]
+                known = {**ours, **dict(zip(unknown, _forced(model, source[row], unknown, strategy), strict=True))}
+                difference = max(abs(known[tokens] - score) for tokens, score in theirs.items())
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
+                equal += 1
+                other_ranks += bool(unknown)
             else:
-                hypotheses = pad([np.trim_zeros(ours, "b"), np.trim_zeros(theirs, "b")])
-                both = teacher_forced_scores(model, np.repeat(source[row : row + 1], 2, axis=0), hypotheses, strategy)
-                ties += bool(abs(both[0] - both[1]) < TIE)
-    return Agreement(sentences, equal, ties, largest)
+                both = _forced(model, source[row], [best, other], strategy)
+                ties += abs(both[0] - both[1]) < TIE
+    return Agreement(sentences, equal, ties, largest, other_ranks)
+
+
+def _by_tokens(tokens, scores):
+    """For each sentence the hypotheses, best first: tokens -> score."""
+    return [
+        {tuple(np.trim_zeros(ids, "b").tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
+        for hypotheses in zip(tokens, scores, strict=True)
+    ]
+
+
+def _forced(model, source, hypotheses, strategy):
+    """The teacher-forced scores of hypotheses of one sentence."""
+    if not hypotheses:
+        return []
+    repeated = np.repeat(source[None], len(hypotheses), axis=0)
+    return teacher_forced_scores(model, repeated, pad(hypotheses), strategy).tolist()
 
 
 def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:

@@ -6,6 +6,8 @@ from keras import ops
 # There is no public reader of the implicit mask; on JAX tracers it is not an attribute.
 from keras.src.backend import get_keras_mask
 
+__all__ = ["attention_mask", "causal_mask", "padding_mask", "segment_mask"]
+
 
 def padding_mask(ids, pad_id: int = 0):
     """`True` where a token is real.
@@ -152,10 +154,20 @@ def resolve(mask, inputs):
 
     Returns:
         Boolean tensor `(batch, length)` or `None`.
+
+    Raises:
+        ValueError: if the mask has another length than the inputs.
     """
-    if mask is not None and not isinstance(mask, (tuple, list)):
-        return mask
-    return get_keras_mask(inputs)
+    if mask is None or isinstance(mask, (tuple, list)):
+        return get_keras_mask(inputs)
+    if not isinstance(inputs, (tuple, list)) and (len(mask.shape), len(inputs.shape)) == (2, 3):
+        lengths = mask.shape[1], inputs.shape[1]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"A padding mask must have shape (batch, {lengths[1]}), one value for each position. "
+                f"Received: shape={tuple(mask.shape)}"
+            )
+    return mask
 
 
 def _with_head_axis(mask):

@@ -113,7 +113,10 @@ class ModelDirectory:
         import yaml  # Here, since clients that only translate do without.
 
         if not self.config_file.is_file():
-            raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
+            if self.path.is_dir():
+                raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
+            reason = "it is a file" if self.path.exists() else "there is no such directory"
+            raise ModelDirectoryError(f"Not a model directory: {self.path} ({reason})")
         try:
             record = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
             version, _ = int(record["format"]), record["finished"]
@@ -141,12 +144,15 @@ class ModelDirectory:
     def require_finished(self) -> dict[str, Any]:
         """The record of a directory that holds a trained model.
 
+        While a finished run is trained for longer, its model stays until the new one takes its place.
+
         Raises:
             ModelDirectoryError: if it does not.
         """
         record = self.record()
         missing = [str(f) for f in dict.fromkeys([self.model_file, *self.tokenizer_files]) if not f.is_file()]
-        if not record.get("finished") or missing:
+        has_model = record["finished"] or "weights_of_steps" in record
+        if not has_model or missing:
             detail = f"missing: {', '.join(missing)}" if missing else "its training has not finished"
             raise ModelDirectoryError(f"{self.path} holds no finished model ({detail})")
         return record

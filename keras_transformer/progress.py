@@ -10,11 +10,17 @@ LINE_EVERY = 30
 
 
 class _Lines:
-    """A file for tqdm that writes each drawing of a bar as one line, without carriage returns."""
+    """A file for tqdm that writes each new drawing of a bar as one line, without carriage returns."""
+
+    def __init__(self):
+        self._last = ""
 
     def write(self, text: str) -> None:
-        if text := text.strip("\r\n "):
+        text = text.strip("\r\n ")
+        count = text.partition("[")[0]  # Without the time: the end is drawn twice.
+        if count not in ("", self._last):
             print(text, file=sys.stderr, flush=True)
+        self._last = count
 
     def flush(self) -> None:
         sys.stderr.flush()

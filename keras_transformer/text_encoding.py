@@ -13,8 +13,10 @@ _MARKS = (
 )
 #: Bytes that a guess is made from.
 _SAMPLE_SIZE = 1 << 14
-#: Western text in it can be that of its neighbours, too: they differ in signs that are hardly used.
-_COMMONEST = "cp1252"
+#: The letters and signs of Western European languages in cp1252, of which latin-1 is a part.
+_WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒŸàáâãäåæçèéêëìíîïñòóôõöøùúûüœÿß„“”‚‘’–—…«»‹›€£°§¿¡\N{NO-BREAK SPACE}")
+#: In Western text, fewer of the letters than this are outside ASCII.
+_MOST_WESTERN = 0.3
 
 
 def canonical_encoding(encoding: str) -> str:
@@ -76,13 +78,28 @@ def _narrow_encoding(sample):
     """The encoding whose letters make the likeliest words of the lines that are not plain ASCII."""
     import charset_normalizer  # Here, since only errors need it.
 
-    lines = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())
-    matches = charset_normalizer.from_bytes(lines[:_SAMPLE_SIZE])
-    best = matches.best()
-    if best is None:
-        return None
-    alike = {name for match in matches if match.chaos <= best.chaos for name in match.could_be_from_charset}
-    return _COMMONEST if _COMMONEST in alike else best.encoding
+    lines = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())[:_SAMPLE_SIZE]
+    if _is_utf_8(lines):
+        return "utf-8"
+    if _is_western(lines):
+        return "cp1252"
+    best = charset_normalizer.from_bytes(lines).best()
+    return best and best.encoding
+
+
+def _is_utf_8(sample):
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # The last character may be cut.
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_western(sample):
+    """Whether bytes are words with a few letters beyond ASCII, all of them Western European in cp1252."""
+    text = sample.decode("cp1252", errors="replace")
+    beyond = [character for character in text if not character.isascii()]
+    return len(beyond) < _MOST_WESTERN * sum(map(str.isalpha, text)) and _WESTERN.issuperset(beyond)
 
 
 def is_wide(line: str) -> bool:

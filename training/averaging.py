@@ -50,6 +50,8 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
     """
     with directory.locked():
         record = directory.require_finished()
+        if not record["finished"]:
+            raise ValueError(f"{directory.path} is being trained for longer; average it when it has finished")
         files = CheckpointFiles(directory.checkpoints, run=record.get("run"))
         files.require_own()
         if not files.steps():

@@ -61,6 +61,32 @@ def test_other_scores_fail(model, batches):
     assert agreement.largest_score_difference == pytest.approx(2e-3, rel=1e-3)
 
 
+def with_another_second(model, score_error):
+    """A program whose second hypothesis in the first batch is the first one with another token before the end."""
+
+    def search(source):
+        tokens, scores = (part.copy() for part in model.generate(source, SEARCH)[:2])
+        if len(source) == 1 and not done:
+            done.append(True)
+            end = int((tokens[0, 0] != 0).sum()) - 1
+            tokens[0, 1] = tokens[0, 0]
+            tokens[0, 1, end - 1] = next(i for i in range(4, 31) if i not in tokens[0, :, end - 1])
+            scores[0, 1] = teacher_forced_scores(model, source, tokens[:, 1], SEARCH)[0] + score_error
+        return tokens, scores
+
+    done, program = [], Program(model, None)
+    program.search = search
+    return program
+
+
+def test_another_hypothesis_below_the_best_must_have_its_score(model, batches):
+    sound = compare(model, SEARCH, with_another_second(model, 0.0), batches)
+    assert (sound.equal, sound.ties, sound.other_ranks) == (sound.sentences, 0, 1)
+    assert sound.largest_score_difference < 1e-4 and "1 with another hypothesis below the best" in str(sound)
+    unsound = compare(model, SEARCH, with_another_second(model, 2e-3), batches)
+    assert unsound.other_ranks == 1 and unsound.largest_score_difference == pytest.approx(2e-3, rel=0.1)
+
+
 def test_a_score_that_is_no_number_fails(model, batches):
     assert not compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores * np.nan)), batches).passed
 
@@ -99,6 +125,11 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
         agreement = compare(Script(), SEARCH, program, [np.array([[9, 3]], "int32")])
         assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
         assert not agreement.passed  # One in one is more than five in a thousand.
+
+
+def test_few_sentences_may_have_other_lower_ranks():
+    assert Agreement(1000, 1000, 0, 0.0, other_ranks=20).passed
+    assert not Agreement(1000, 1000, 0, 0.0, other_ranks=21).passed
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
         raise ValueError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("keras_transformer.training.train.write_tokens", kill)
+        patch.setattr("keras_transformer.training.run.write_tokens", kill)
         assert main(arguments(run)) == 2
         assert not run.exists()
     run = (tmp_path / "killed").rename(run)
@@ -298,6 +298,15 @@ def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     assert steps == list(range(15, 25))
     assert_equal_ends(run, model_directory)
     assert ModelDirectory(run).record()["recipe"] == ModelDirectory(model_directory).record()["recipe"]
+
+
+def test_a_model_that_is_trained_for_longer_can_be_used_and_not_averaged(model_directory, tmp_path, capsys):
+    shutil.copytree(model_directory, tmp_path / "run")
+    directory = ModelDirectory(tmp_path / "run")
+    directory.write_record(directory.record(), finished=False)
+    assert directory.require_finished()
+    assert main(["average", str(directory.path)]) == 2
+    assert f"{directory.path} is being trained for longer" in capsys.readouterr().err
 
 
 def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, arguments, tmp_path, capsys):

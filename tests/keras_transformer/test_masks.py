@@ -83,3 +83,8 @@ def test_resolve_prefers_the_explicit_mask():
     assert to_numpy(masks.resolve(None, embedded)).tolist() == [[True, False]]
     assert masks.resolve(None, keras.ops.zeros((1, 2, 4))) is None
     assert masks.resolve((None, None), (keras.ops.zeros((1, 2)),) * 2) is None
+
+
+def test_a_mask_of_another_length_is_refused():
+    with pytest.raises(ValueError, match=r"A padding mask must have shape \(batch, 5\), .* Received: shape=\(2, 7\)"):
+        masks.resolve(keras.ops.ones((2, 7), "bool"), keras.ops.zeros((2, 5, 4)))

@@ -46,6 +46,13 @@ def test_unreadable_record(directory, text):
 
 
 def test_no_record(directory):
+    with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(there is no such directory\)"):
+        directory.record()
+    directory.path.write_text("text")
+    with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(it is a file\)"):
+        directory.record()
+    directory.path.unlink()
+    directory.path.mkdir()
     with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(no config.yaml\)"):
         directory.record()
 
@@ -73,6 +80,14 @@ def test_finished(directory):
 def test_unfinished(directory):
     finish(directory).write_record(RECORD, finished=False)
     with pytest.raises(ModelDirectoryError, match=r"holds no finished model \(its training has not finished\)"):
+        directory.require_finished()
+
+
+def test_a_model_stays_while_it_is_trained_for_longer(directory):
+    finish(directory, {**RECORD, "weights_of_steps": [7]}).write_record({**RECORD, "weights_of_steps": [7]}, False)
+    assert directory.require_finished()["weights_of_steps"] == [7]
+    directory.clear()
+    with pytest.raises(ModelDirectoryError, match="holds no finished model"):
         directory.require_finished()
 
 

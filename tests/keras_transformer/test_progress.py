@@ -15,7 +15,6 @@ def test_a_file_gets_plain_lines(capsys, monkeypatch):
         "work:  67% 2/3 ",
         "halfway",
         "work: 100% 3/3 ",
-        "work: 100% 3/3 ",
         "",
     ]
 

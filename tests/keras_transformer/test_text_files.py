@@ -115,6 +115,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, encoding):
 GERMAN = "two\n" * 3000 + "Zwei weiße Männer sind im Freien.\nMehrere Männer hören zu.\n"
 FOREIGN = {
     "cp1252": (GERMAN.encode("latin-1"), 3001, "it is probably cp1252, which `--encoding cp1252` reads"),
+    "western words": ("dreiunddreißigtausendfünf\n".encode("latin-1") * 9, 1, "it is probably cp1252"),
+    "cp1250": ("Zażółć gęślą jaźń. Dwóch mężczyzn stoi.\n".encode("cp1250"), 1, "it is probably cp1250"),
     "cp1251": ("один\n\nдва молодых белых мужчины\n".encode("cp1251"), 1, "it is probably cp1251"),
     "a mark": (GERMAN.encode("utf-16"), 1, "it is probably utf-16, which"),
     "zeros": (GERMAN.encode("utf-16-le"), 1, "it is probably utf-16-le, which"),
@@ -151,7 +153,7 @@ def test_a_nul_character_is_text(tmp_path):
             "UTF-16 stream does not start with BOM; .*Received: encoding='utf-16'",
         ),
         ("eins\nzwölf".encode("utf-16")[:-1], "utf-16", "line 2 is not utf-16 text; it ends within a character"),
-        ("eins\nzwölf".encode(), "ascii", "line 2 is not ascii text; it is probably utf_8"),
+        ("eins\nzwölf".encode(), "ascii", "line 2 is not ascii text; it is probably utf-8"),
         (b"", "klingon", "`encoding` must be a text encoding .* Received: encoding='klingon'"),
         (b"", "hex", "`encoding` must be a text encoding .* Received: encoding='hex'"),
     ],
