@@ -95,7 +95,7 @@ def texts(source, reference):
 
 def equally_long(directory, lines, count=32):
     """So many lines of one length, and that length in tokens, the end counted: the commonest up to 15."""
-    from keras_transformer.translation import load_tokenizers
+    from keras_transformer.tokenization import load_tokenizers
 
     lengths = [len(ids) for ids in load_tokenizers(ModelDirectory(directory))[0].encode(lines)]
     length, _ = Counter(length for length in lengths if 1 < length < 16).most_common(1)[0]

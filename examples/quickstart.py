@@ -1,4 +1,4 @@
-"""The whole road in one go: train on `number_words`, export, translate with every runtime side by side.
+"""Trains on `number_words`, exports, and translates with every runtime.
 
 python examples/quickstart.py runs/quickstart
 """
@@ -10,6 +10,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +22,7 @@ from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.evaluate import evaluate
 
-CONSOLE = Console(width=None if sys.stdout.isatty() else 120, record=True)
+CONSOLE = Console(width=None if sys.stdout.isatty() else 150, record=True)
 
 RECIPE = [
     "--dataset=number_words/en_de",
@@ -70,14 +71,31 @@ def _held_out(count):
 
 
 def _show(output, lines):
+    """Shows one row per number, and one more for each translation that only some runtimes give."""
     runtimes = available_runtimes(output)
     translations = [load_translator(output, runtime).translate(lines) for runtime in runtimes]
-    table = Table(show_lines=True)
-    for heading in ("held-out number", *runtimes):
-        table.add_column(heading, overflow="fold")
-    for line, *cells in zip(lines, *translations, strict=True):
-        table.add_row(line, *(cell.text for cell in cells))
+    table = Table("held-out number", "translation", "given by", box=SIMPLE_HEAD)
+    for line, *found in zip(lines, *translations, strict=True):
+        for text, names in _grouped(runtimes, [translation.text for translation in found]).items():
+            table.add_row(line, text, _describe(names, runtimes))
+            line = ""
     CONSOLE.print(table)
+    CONSOLE.print(f"runtimes: {', '.join(runtimes)}", soft_wrap=True)
+
+
+def _describe(names, runtimes):
+    others = [runtime for runtime in runtimes if runtime not in names]
+    if len(others) >= len(names):
+        return ", ".join(names)
+    return f"all but {', '.join(others)}" if others else f"all {len(runtimes)}"
+
+
+def _grouped(runtimes, texts):
+    """Translation -> the runtimes that give it; the most frequent translation first."""
+    groups = {}
+    for runtime, text in zip(runtimes, texts, strict=True):
+        groups.setdefault(text, []).append(runtime)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.batching import pad
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import num_cores, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.tokenization import PAD_ID
-from keras_transformer.translation import Translator, load_tokenizers, pad, with_n_best
+from keras_transformer.tokenization import PAD_ID, load_tokenizers
+from keras_transformer.translation import TokenTranslator, with_n_best
 
 
 def library():
@@ -26,7 +27,7 @@ def library():
     return ctranslate2
 
 
-class CTranslate2Translator(Translator):
+class CTranslate2Translator(TokenTranslator):
     """Translates with CTranslate2's own search.
 
     It differs from this package's: finished hypotheses leave the beam; scores are divided by n^α for
@@ -85,7 +86,7 @@ class CTranslate2Translator(Translator):
         return self.strategy.beam_size
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Translator.search`."""
+        """See `TokenTranslator.search`."""
         s, pieces = with_n_best(self.strategy, n_best), self.source_tokenizer.pieces
         limit = min(source.shape[1] + s.extra_length, self._longest)
         results = self._runtime.translate_batch(

@@ -13,7 +13,7 @@ from keras_transformer.export.config import QUANTIZED, ExportConfig
 from keras_transformer.export.ctranslate2 import require_supported, write_ctranslate2
 from keras_transformer.export.ctranslate2_translator import CTranslate2Translator
 from keras_transformer.export.huggingface import (
-    HuggingFaceReader,
+    read_huggingface,
     recorded_search,
     require_expressible,
     write_huggingface,
@@ -27,11 +27,11 @@ from keras_transformer.export.saved_model_translator import SavedModelTranslator
 from keras_transformer.export.verify import VerificationError, compare, compare_texts, made_up_batches
 from keras_transformer.export.verify_quality import compare_bleu, judge
 from keras_transformer.export.verify_search import check_search
+from keras_transformer.keras_translator import ModelTranslator
 from keras_transformer.lines import longest_line
 from keras_transformer.model_directory import ModelDirectory, export_name
 from keras_transformer.saving import load_finished
 from keras_transformer.text_files import read_lines
-from keras_transformer.translation import KerasTranslator
 
 #: Name of the export -> what writes it.
 WRITERS = {
@@ -51,7 +51,7 @@ def _programs(name, path, strategy):
     if name == "saved_model":
         return {"saved_model": (SavedModelTranslator(path), strategy, compare)}
     if name == "huggingface":
-        return {"huggingface": (HuggingFaceReader(path, strategy), strategy, compare)}
+        return {"huggingface": (read_huggingface(path, strategy), strategy, compare)}
     if name == "ctranslate2":
         beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
         searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}
@@ -102,19 +102,17 @@ def _export(directory, config):
         _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
 
 
-def _verify_text(directory, client, strategy, tokenizer, batches):
+def _verify_text(translator, client, batches):
     """Proves tokenizer and detokenizer of a program that has its own, on the same batches."""
-    keras_translator = KerasTranslator(directory.path, dataclasses.replace(strategy, n_best=1))
     expected, found = [], []
-    for lines in [["", "  "], *(tokenizer.decode(batch) for batch in batches)]:
-        expected += keras_translator.translate(lines, batch_size=len(lines))
+    for lines in [["", "  "], *(translator.source_tokenizer.decode(batch) for batch in batches)]:
+        expected += translator.translate(lines, batch_size=len(lines))
         found += client.translate(lines, batch_size=len(lines))
     return compare_texts(expected, found)
 
 
-def _bleu(directory, client, strategy, source, reference):
-    expected = KerasTranslator(directory.path, strategy).translate(source)
-    return compare_bleu(expected, client.translate(source), reference)
+def _bleu(translator, client, source, reference):
+    return compare_bleu(translator.translate(source), client.translate(source), reference)
 
 
 def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
@@ -129,12 +127,11 @@ def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
         entries = {}
         for program, (client, search, prove) in _programs(name, temporary, strategy).items():
             proofs = {program: functools.partial(prove, model, search, client, batches)}
+            translator = ModelTranslator(model, tokenizers, search)
             if name == "saved_model":
-                proofs[f"{program} text"] = functools.partial(
-                    _verify_text, directory, client, search, tokenizers[0], batches
-                )
+                proofs[f"{program} text"] = functools.partial(_verify_text, translator, client, batches)
             if texts and program == name:
-                proofs[f"{program} BLEU"] = functools.partial(_bleu, directory, client, search, *texts)
+                proofs[f"{program} BLEU"] = functools.partial(_bleu, translator, client, *texts)
             entries |= {title: _passed(title, search, proof) for title, proof in proofs.items()}
     _record(directory, name, entries)
 

@@ -10,9 +10,9 @@ from keras_transformer.export.foreign_weights import safetensors
 from keras_transformer.export.marian import LOGITS_BIAS, read_marian, weights_of
 from keras_transformer.export.marian_config import inexpressible, special_ids, write_config
 from keras_transformer.export.marian_vocabulary import foreign_vocabulary
+from keras_transformer.keras_translator import ModelTranslator
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation import Translator, with_n_best
 
 
 def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
@@ -53,30 +53,18 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
         (path / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-class HuggingFaceReader(Translator):
-    """Translates with the Keras model that is read back from such files: what proves them without transformers.
+def read_huggingface(folder: Path, strategy) -> ModelTranslator:
+    """A translator with the Keras model that is read back from such files, to verify them without transformers.
 
     Args:
         folder: of the files.
         strategy: `BeamSearch` or `GreedySearch`.
 
     Raises:
-        ValueError: if they are no whole `MarianMTModel`.
+        ValueError: if they are not a valid `MarianMTModel`.
     """
-
-    def __init__(self, folder: Path, strategy):
-        self.model, tokenizers = read_marian(folder)
-        super().__init__(*map(Tokenizer, tokenizers))
-        self.strategy = strategy
-
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.strategy.beam_size
-
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Translator.search`."""
-        return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
+    model, tokenizers = read_marian(folder)
+    return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy)
 
 
 def require_expressible(config, tokenizers) -> None:

@@ -28,7 +28,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
         from keras_transformer.export.threads import set_keras_threads, threads_of_a_batch
-        from keras_transformer.translation import KerasTranslator
+        from keras_transformer.keras_translator import KerasTranslator
 
         threads_of_a_batch(num_threads, 1)
         ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.

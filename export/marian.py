@@ -21,8 +21,7 @@ from keras_transformer.export.foreign_weights import (
 from keras_transformer.export.marian_config import read_config
 from keras_transformer.export.marian_vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import PAD_ID
-from keras_transformer.translation import load_tokenizers
+from keras_transformer.tokenization import PAD_ID, load_tokenizers
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
 EMBEDDING, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"

@@ -8,10 +8,11 @@ import numpy as np
 from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
-from keras_transformer.translation import Translator, load_tokenizers
+from keras_transformer.tokenization import load_tokenizers
+from keras_transformer.translation import TokenTranslator
 
 
-class OnnxTranslator(Translator):
+class OnnxTranslator(TokenTranslator):
     """Translates with `model.onnx` in onnxruntime.
 
     Args:
@@ -66,5 +67,5 @@ class OnnxTranslator(Translator):
         return self.exported_search["n_best"]
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Translator.search`."""
+        """See `TokenTranslator.search`."""
         return tuple(self.session.run(["tokens", "scores"], {"source": source}))

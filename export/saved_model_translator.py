@@ -35,7 +35,7 @@ class SavedModelTranslator(Translator):
         if not (folder / "saved_model.pb").is_file():
             raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")
         set_tensorflow_threads(num_threads, parallel_batches)
-        self.parallel_batches = parallel_batches
+        super().__init__(parallel_batches)
         import tensorflow as tf
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
@@ -52,7 +52,7 @@ class SavedModelTranslator(Translator):
         return self.exported_search["n_best"]
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Translator.search`."""
+        """See `TokenTranslator.search`."""
         import tensorflow as tf
 
         result = self._signatures["tokens"](source=tf.constant(source))

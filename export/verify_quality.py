@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.batching import pad
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify import teacher_forced_scores
-from keras_transformer.translation import Translation, pad
+from keras_transformer.translation import Translation
 
 #: Nats a token that translations may be less likely than the Keras model's own, by its own judgement, on average.
 MOST_LOSS = 0.1

@@ -1,77 +1,94 @@
-"""Which lines are translated together."""
+"""Which lines go through the model together."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-#: Sentences of a batch at most.
+import numpy as np
+
+from keras_transformer.tokenization import PAD_ID
+
+#: Maximum sentences per batch.
 BATCH_SIZE = 32
-#: Source tokens of a batch at most, padding counted: 32 sentences of up to 128 subwords.
+#: Maximum tokens per batch, including padding: 32 sentences of up to 128 subwords.
 BATCH_TOKENS = 4096
+#: Batches per chunk of a stream. Each chunk is sorted by length.
+_CHUNK_BATCHES = 64
 
 
-def check_batching(batch_size: int, batch_tokens: int) -> None:
-    """Checks the limits of a batch.
-
-    Args:
-        batch_size: sentences at most.
-        batch_tokens: tokens at most.
-
-    Raises:
-        ValueError: if one is not positive.
-    """
-    for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
-
-
-def batches_by_length(
-    lengths: Sequence[int], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
-) -> Iterator[list[int]]:
-    """Groups sentences of like length, the shortest first.
+@dataclasses.dataclass(frozen=True)
+class BatchLimits:
+    """How much goes through the model at a time.
 
     Args:
-        lengths: tokens of each sentence; those of length 0 are left out.
-        batch_size: sentences of a batch at most.
-        batch_tokens: tokens of a batch at most, padding counted: its sentences times the longest of
-            them. A longer sentence is a batch of its own.
-
-    Yields:
-        Positions in `lengths`.
+        batch_size: maximum sentences per batch.
+        batch_tokens: maximum tokens per batch, including padding: the number of sentences times the length of the
+            longest one. A longer sentence is a batch of its own.
 
     Raises:
-        ValueError: if `batch_size` or `batch_tokens` is not positive.
-
-    Example:
-
-    >>> list(batches_by_length([2, 9, 0, 3, 2], batch_size=3, batch_tokens=8))
-    [[0, 4], [3], [1]]
+        ValueError: if one of them is not positive.
     """
-    check_batching(batch_size, batch_tokens)
-    batch = []
-    for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: lengths[i]):
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[i] > batch_tokens):
+
+    batch_size: int = BATCH_SIZE
+    batch_tokens: int = BATCH_TOKENS
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Groups sentences of similar length, the shortest first.
+
+        Args:
+            lengths: tokens of each sentence. Sentences of length 0 are left out.
+
+        Yields:
+            Positions in `lengths`.
+
+        Example:
+
+        >>> list(BatchLimits(batch_size=3, batch_tokens=8).batches([2, 9, 0, 3, 2]))
+        [[0, 4], [3], [1]]
+        """
+        batch = []
+        for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: lengths[i]):
+            if batch and (len(batch) == self.batch_size or (len(batch) + 1) * lengths[i] > self.batch_tokens):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
             yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+
+    def chunks(self, items: Iterable) -> Iterator[list]:
+        """Splits a stream that need not fit in memory into chunks of 64 batches.
+
+        Args:
+            items: read one chunk at a time.
+
+        Yields:
+            Lists of `64 * batch_size` items. The last list may be shorter.
+
+        Example:
+
+        >>> [len(chunk) for chunk in BatchLimits(batch_size=1).chunks(range(130))]
+        [64, 64, 2]
+        """
+        items = iter(items)
+        while chunk := list(itertools.islice(items, _CHUNK_BATCHES * self.batch_size)):
+            yield chunk
 
 
-def pieces(items: Iterable, batch_size: int = BATCH_SIZE) -> Iterator[list]:
-    """Cuts more items than memory holds into pieces of 64 batches, so that each can be sorted by length.
+def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Pads rows of ids to a matrix.
 
     Args:
-        items: taken one piece at a time.
-        batch_size: items of a batch.
+        sentences: rows of ids.
 
-    Yields:
-        Lists of 64 * `batch_size` items, the last of fewer.
-
-    Example:
-
-    >>> [len(piece) for piece in pieces(range(130), batch_size=1)]
-    [64, 64, 2]
+    Returns:
+        Int32 `(rows, longest)`, padded with 0.
     """
-    items = iter(items)
-    while piece := list(itertools.islice(items, 64 * batch_size)):
-        yield piece
+    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
+    for row, ids in zip(matrix, sentences, strict=True):
+        row[: len(ids)] = ids
+    return matrix

@@ -1,5 +1,6 @@
 """Lines of text on their way into a model: checked, made ids, and cut where it takes no more."""
 
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 
@@ -77,12 +78,12 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first
 
 
 def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, first_line: int = 1) -> None:
-    """Warns of lines that are cut, in the name of the caller of a translator or a scorer: five calls from here.
+    """Warns about lines that are truncated. The warning points to the first caller outside this package.
 
     Args:
         lines: text.
-        lengths: subwords of each line, the end not counted.
-        longest: subwords at most.
+        lengths: subwords of each line, the end token not counted.
+        longest: maximum subwords.
         first_line: number of the first line.
 
     Warns:
@@ -91,5 +92,14 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
     for number, (line, length) in enumerate(zip(lines, lengths, strict=True), first_line):
         if length > longest:
             warnings.warn(
-                f"line {number} has {length} subwords and is cut to its first {longest}: {line[:60]}…", stacklevel=6
+                f"line {number} has {length} subwords and is cut to its first {longest}: {line[:60]}…",
+                stacklevel=_level_outside_package(),
             )
+
+
+def _level_outside_package():
+    """The `stacklevel` with which a warning of the calling function points outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    return level

@@ -41,8 +41,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Args:
         smoothing: ε of the smoothing, in [0, 1).
         pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
-        reduction: of Keras. Default: `"sum_over_batch_size"`, or with `pad_id`
-            `"mean_with_sample_weight"`, the mean over what is not padding.
+        reduction: as in Keras; `None` and `"none"` return the loss of each token. The default, `"auto"`, is
+            `"sum_over_batch_size"`, or with `pad_id` `"mean_with_sample_weight"`, the mean over what is not padding.
         name: of the loss.
         **kwargs: of `keras.losses.Loss`.
 
@@ -52,7 +52,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: `(batch, length)`.
 
     Returns:
-        Float32 scalar, in nats; `(batch, length)` with reduction `"none"`.
+        Float32 scalar, in nats; `(batch, length)` with reduction `None`.
 
     Raises:
         ValueError: if `smoothing` is out of range.
@@ -67,10 +67,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Vaswani et al. 2017, §5.4.
     """
 
-    def __init__(self, smoothing=0.1, pad_id=None, reduction=None, name="label_smoothed_cross_entropy", **kwargs):
+    def __init__(self, smoothing=0.1, pad_id=None, reduction="auto", name="label_smoothed_cross_entropy", **kwargs):
         if not 0 <= smoothing < 1:
             raise ValueError(f"`smoothing` must be in [0, 1). Received: smoothing={smoothing}")
-        if reduction is None:
+        if reduction == "auto":
             reduction = "sum_over_batch_size" if pad_id is None else "mean_with_sample_weight"
         super().__init__(name=name, reduction=reduction, **kwargs)
         self.smoothing = smoothing

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+__all__ = ["Adam"]
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Adam(keras.optimizers.Adam):

@@ -7,6 +7,8 @@ import numpy as np
 
 from keras_transformer.atomic_files import replacing
 
+__all__ = ["plot_attention"]
+
 #: Heads beside each other, at most.
 _COLUMNS = 4
 #: Inches that a token takes, and the least and the most that a head does, whose tokens then take less.

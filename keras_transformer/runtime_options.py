@@ -1,27 +1,53 @@
 """The options of the commands that translate: what runs the model, in which batches, by which search."""
 
+import argparse
 import dataclasses
 from collections.abc import Collection
 
 from jsonargparse import ArgumentParser, Namespace
-from jsonargparse.typing import NonNegativeInt
+from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 
 def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
-    """What runs the model, in which batches, and by which search.
+    """What runs the model, in which batches, on how many threads, and by which search.
+
+    Options of the search that are not given are absent from the parsed options, since an export has a search of its
+    own; see `search_options`.
 
     Args:
         parser: gets the options.
-        skip: options of the search that the command has no use for.
+        skip: options of the search that the command does not support.
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import RUNTIMES
 
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
-    add_batching(parser, "sentences translated", "source tokens translated")
-    threads = "exports translate so many batches at a time, with a thread each; 0: one a core"
-    parser.add_argument("--threads", type=NonNegativeInt, default=0, help=threads)
+    add_batching(parser, "sentences", "source tokens")
+    threads = "threads per batch; default: all cores, divided among the parallel batches"
+    parser.add_argument("--num_threads", type=NonNegativeInt, default=0, help=threads)
+    parallel = "batches translated at the same time; default: one per core, except with the keras runtime: 1"
+    parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
+    defaults = {field.name: field.default for field in dataclasses.fields(BeamSearch)}
     parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # What comes out is text.
+    for action in parser._actions:
+        if action.dest in defaults:
+            action.help = f"{action.help} (default: {defaults[action.dest]})"
+            action.default = argparse.SUPPRESS
+
+
+def search_options(options: Namespace) -> dict:
+    """The options of the search that were given.
+
+    Args:
+        options: of a parser with `add_runtime`.
+
+    Returns:
+        Name -> value.
+    """
+    from keras_transformer.decoding import BeamSearch
+
+    names = [field.name for field in dataclasses.fields(BeamSearch)]
+    return {name: options[name] for name in names if name in options}
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
@@ -29,13 +55,13 @@ def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
 
     Args:
         parser: gets the options.
-        items: what is counted by `--batch_size`, for the help.
-        tokens: what is counted by `--batch_tokens`, for the help.
+        items: what `--batch_size` counts, for the help.
+        tokens: what `--batch_tokens` counts, for the help.
     """
     from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS
 
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"{items} at a time, at most")
-    tokens = f"{tokens} at a time, at most, padding counted"
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"maximum {items} per batch")
+    tokens = f"maximum {tokens} per batch, including padding"
     parser.add_argument("--batch_tokens", type=int, default=BATCH_TOKENS, help=tokens)
 
 
@@ -61,62 +87,47 @@ def add_optional_file(parser: ArgumentParser, help: str) -> None:
     parser.add_argument("file", metavar="[file]", help=help).required = False
 
 
-def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
-    """Parses a command line with the options of `add_runtime`.
-
-    Args:
-        parser: the command's.
-        arguments: as they were given.
-
-    Returns:
-        The options, with `search`: what was given of the search, which an export may not hold.
-    """
-    from keras_transformer.decoding import BeamSearch
-
-    options, given = parser.parse_args(arguments), parser.parse_args(arguments, defaults=False)
-    names = [field.name for field in dataclasses.fields(BeamSearch)]
-    options.search = {name: given[name] for name in names if name in given}
-    return options
-
-
 def make_translator(options: Namespace):
     """The `Translator` that the options of `add_runtime` ask for.
 
     Args:
-        options: of `parse`, with `directory`.
+        options: of a parser with `add_runtime`, with `directory`.
 
     Returns:
         A `Translator`.
 
     Raises:
-        ValueError: if a search is asked for that the export does not hold.
+        ValueError: if a search is asked for that the export does not have, or parallel batches with Keras.
     """
-    from keras_transformer.batching import check_batching
+    from keras_transformer.batching import BatchLimits
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.threads import num_cores
 
-    check_batching(options.batch_size, options.batch_tokens)
+    BatchLimits(options.batch_size, options.batch_tokens)  # Before the model is loaded.
+    search, parallel_batches = search_options(options), options.parallel_batches
     if options.runtime == "keras":
-        return load_translator(options.directory, num_threads=options.threads, strategy=BeamSearch(**options.search))
+        if parallel_batches not in (None, 1):
+            raise ValueError(f"`--parallel_batches` must be 1 with the keras runtime. Received: {parallel_batches}")
+        return load_translator(options.directory, num_threads=options.num_threads, strategy=BeamSearch(**search))
     translator = load_translator(
         options.directory,
         options.runtime,
-        num_threads=1 if options.threads else 0,
-        parallel_batches=options.threads or num_cores(),
+        num_threads=options.num_threads,
+        parallel_batches=parallel_batches or num_cores(),
     )
-    if options.runtime == "ctranslate2":  # The only export that holds no search.
-        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **options.search})
+    if options.runtime == "ctranslate2":  # The only export without a fixed search.
+        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
     else:
-        _require_exported(translator.exported_search, options)
+        _require_exported(translator.exported_search, options, search)
     return translator
 
 
-def _require_exported(exported, options):
-    """Refuses another search than an export's; of its hypotheses any number can be asked for, see `Translator`."""
+def _require_exported(exported, options, search):
+    """Refuses any other search than the export's. Any number of its hypotheses can be asked for."""
     from keras_transformer.export.origin import export_command
 
-    given = {name: value for name, value in options.search.items() if name != "n_best"}
+    given = {name: value for name, value in search.items() if name != "n_best"}
     if any(exported[name] != value for name, value in given.items()):
         raise ValueError(
             f"The search of the {options.runtime} export is fixed: {exported}. "

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.lines import checked_lines, encode_lines, longest_line
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.translation import pad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +79,13 @@ class Scorer:
         Warns:
             UserWarning: for each line of more subwords than `longest`, which is cut there.
         """
-        check_batching(batch_size, batch_tokens)
-        return self._score(source, target, batch_size, batch_tokens, first_line=1)
+        return self._score(source, target, BatchLimits(batch_size, batch_tokens))
 
-    def _score(self, source, target, batch_size, batch_tokens, first_line):
+    def _score(self, source, target, limits, first_line=1):
         sources, targets = self._encoded(source, target, first_line)
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         scores: dict[int, PairScore] = {}
-        for chosen in batches_by_length(lengths, batch_size, batch_tokens):
+        for chosen in limits.batches(lengths):
             pairs = (pad([side[i] for i in chosen]) for side in (sources, targets))
             totals = self.model.token_log_probs(*pairs).sum(axis=1, dtype="float64")
             scores |= {i: PairScore(float(total), len(targets[i])) for i, total in zip(chosen, totals, strict=True)}
@@ -96,10 +94,10 @@ class Scorer:
     def score_stream(
         self, pairs: Iterable[tuple[str, str]], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
     ) -> Iterator[PairScore]:
-        """Scores more pairs than memory holds: in pieces of 64 batches, each of which is sorted by length.
+        """Scores more pairs than memory holds: in chunks of 64 batches, each of which is sorted by length.
 
         Args:
-            pairs: of a source and a target line; they are taken one piece at a time.
+            pairs: of a source and a target line; they are read one chunk at a time.
             batch_size: see `score`.
             batch_tokens: see `score`.
 
@@ -112,11 +110,10 @@ class Scorer:
         Warns:
             UserWarning: see `score`.
         """
-        check_batching(batch_size, batch_tokens)
-        first_line = 1
-        for piece in pieces(pairs, batch_size):
-            yield from self._score(*zip(*piece, strict=True), batch_size, batch_tokens, first_line)
-            first_line += len(piece)
+        limits, first_line = BatchLimits(batch_size, batch_tokens), 1
+        for chunk in limits.chunks(pairs):
+            yield from self._score(*zip(*chunk, strict=True), limits, first_line)
+            first_line += len(chunk)
 
     def _encoded(self, source, target, first_line):
         """The ids of each side's lines."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+
 #: Subwords learnt by default, from text that holds as many.
 DEFAULT_VOCAB_SIZE = 8000
 
@@ -171,3 +173,24 @@ class Tokenizer:
         rows = [[int(i) for i in row] for row in ids]
         ends = [next((k for k, i in enumerate(row) if i in (EOS_ID, PAD_ID)), len(row)) for row in rows]
         return self._processor.decode([row[:end] for row, end in zip(rows, ends, strict=True)])
+
+
+def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:
+    """The source's and the target's tokenizer.
+
+    Args:
+        directory: a model directory.
+        sha256: what the hashes of the source's and the target's must be. Default: any.
+
+    Returns:
+        Two tokenizers; one object twice where it is shared.
+
+    Raises:
+        ValueError: if a file is no SentencePiece model, its special ids are not this package's, or
+            its hash is another.
+    """
+    tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
+    source, target = (tokenizers[path] for path in directory.tokenizer_files)
+    if sha256 and list(sha256) != [source.sha256, target.sha256]:
+        raise ModelDirectoryError(f"The tokenizer in {directory.path} is not the one of its model")
+    return source, target

@@ -5,13 +5,14 @@ import contextlib
 import hashlib
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.model_directory import ModelDirectory, replacing
 from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
-from keras_transformer.runtime_options import make_translator
+from keras_transformer.runtime_options import make_translator, search_options
 from keras_transformer.text_files import TextLines, read_lines
 from keras_transformer.translation import Translation
 
@@ -36,11 +37,15 @@ def translate(options) -> None:
                 yield line
 
         to_text = _formatter(options)
-        with _bar(initial=done) as bar:
-            batching = options.batch_size, options.batch_tokens
-            translations = translator.translate_stream(taken(), *batching, options.n_best, bar.update, done + 1)
-            for number, translation in enumerate(translations, done + 1):
-                write(to_text(number, sources.popleft(), translation))
+        interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
+        with _bar(initial=done, disable=interactive) as bar:
+            batching = options.batch_size, options.batch_tokens, _n_best(options), bar.update
+            chunks = ([line] for line in taken()) if interactive else [taken()]
+            number = done
+            for chunk in chunks:
+                for translation in translator.translate_stream(chunk, *batching, first_line=number + 1):
+                    number += 1
+                    write(to_text(number, sources.popleft(), translation))
 
 
 def evaluate(options) -> None:
@@ -73,15 +78,19 @@ def score(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the files do not align, or the model cannot be loaded.
     """
-    from keras_transformer.batching import check_batching
+    from keras_transformer.batching import BatchLimits
     from keras_transformer.scoring import Scorer
     from keras_transformer.training.datasets import read_pairs
 
-    check_batching(options.batch_size, options.batch_tokens)
+    BatchLimits(options.batch_size, options.batch_tokens)  # Before the files are read and the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
     scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+
+
+def _n_best(options) -> int:
+    return search_options(options).get("n_best", 1)
 
 
 def _bar(**options):
@@ -92,7 +101,7 @@ def _formatter(options) -> Callable[[int, str, Translation], str]:
     """What is written of a line: its number from 1, the line, its translation."""
     if options.json:
         return _as_json
-    return _as_rows if options.n_best > 1 else _as_text
+    return _as_rows if _n_best(options) > 1 else _as_text
 
 
 def _as_text(number, source, translation):
@@ -133,7 +142,7 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
 def _file(path, options):
     """A file that appears when it is whole; a source that can be read twice can be gone on with."""
     if options.file and Path(options.file).is_file():
-        rows = options.n_best if not options.json else 1
+        rows = _n_best(options) if not options.json else 1
         with ResumableFile(path, _record(options), rows).writing(options.resume) as (file, done):
             yield file, done
     elif options.resume:
@@ -149,11 +158,12 @@ def _record(options) -> dict:
         digest = hashlib.sha256()
         for line in lines:
             digest.update(line.encode() + b"\n")
-    names = ("runtime", "search", "n_best", "json")
     return {
         "source": digest.hexdigest(),
         "model": _sha256_of_model(ModelDirectory(options.directory), options.runtime),
-        **{name: options[name] for name in names},
+        "runtime": options.runtime,
+        "search": search_options(options),
+        "json": options.json,
     }
 
 

@@ -1,17 +1,15 @@
-"""Lines in, translations out: what every runtime's translator has in common, and Keras's own."""
+"""Lines in, translations out: what the translators of all runtimes have in common."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length, check_batching, pieces
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.lines import check_no_string, checked_lines, encode_lines, longest_line
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.tokenization import PAD_ID, Tokenizer
 
 
@@ -38,46 +36,30 @@ class Translation:
 
 
 class Translator:
-    """Translates lines with a runtime's search; subclasses give `search`.
+    """Translates lines; subclasses say how a batch is prepared and translated.
 
     Lines are sorted by length, batched, and returned in their own order. A line without text stays
     an empty line.
 
     Args:
-        source_tokenizer: of the source.
-        target_tokenizer: of the target.
-        num_positions: the model's learned positions, or `None` where any length will do.
-        parallel_batches: batches translated at a time; `search` must then run in several threads.
+        parallel_batches: batches translated at a time; `_translate_batch` must then be safe to call from several
+            threads.
     """
 
-    def __init__(
-        self,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
-        num_positions: int | None = None,
-        parallel_batches: int = 1,
-    ):
+    def __init__(self, parallel_batches: int = 1):
         self.parallel_batches = parallel_batches
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer
-        self.max_source_length = longest_line(num_positions)
 
     @property
     def max_n_best(self) -> int:
-        """Hypotheses of a line that the search can give, at most."""
+        """The largest number of hypotheses per line that the search can give."""
         return 1
 
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The hypotheses of one batch.
+    def _sentences(self, lines: list[str], first_line: int) -> tuple[Sequence, list[int]]:
+        """What `_translate_batch` takes for each line, and its tokens: 0 for a line without text."""
+        raise NotImplementedError
 
-        Args:
-            source: int32 `(batch, source_length)`.
-            n_best: hypotheses of each row that are needed; an export gives as many as it was made with. Default:
-                those of the strategy or of the export.
-
-        Returns:
-            Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
-        """
+    def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
+        """The translations of one batch of what `_sentences` gave."""
         raise NotImplementedError
 
     def translate(
@@ -108,16 +90,16 @@ class Translator:
         Warns:
             UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
         """
-        check_batching(batch_size, batch_tokens)
+        limits = BatchLimits(batch_size, batch_tokens)
         self._check_n_best(n_best)
-        return self._translate(lines, batch_size, batch_tokens, n_best, progress, first_line=1)
+        return self._translate(lines, limits, n_best, progress)
 
-    def _translate(self, lines, batch_size, batch_tokens, n_best, progress, first_line):
+    def _translate(self, lines, limits, n_best, progress, first_line=1):
         progress = progress or (lambda count: None)
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines, first_line)
         translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
-        batches = [*batches_by_length(lengths, batch_size, batch_tokens)]
+        batches = [*limits.batches(lengths)]
         batches.reverse()  # The longest first: the last that are under way together are then short.
         progress(len(lines) - sum(map(len, batches)))
         found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
@@ -136,10 +118,10 @@ class Translator:
         progress: Callable[[int], object] | None = None,
         first_line: int = 1,
     ) -> Iterator[Translation]:
-        """Translates more lines than memory holds: in pieces of 64 batches, each of which is sorted by length.
+        """Translates more lines than memory holds: in chunks of 64 batches, each of which is sorted by length.
 
         Args:
-            lines: text; they are taken one piece at a time.
+            lines: text; they are read one chunk at a time.
             batch_size: see `translate`.
             batch_tokens: see `translate`.
             n_best: see `translate`.
@@ -155,12 +137,12 @@ class Translator:
         Warns:
             UserWarning: see `translate`.
         """
-        check_batching(batch_size, batch_tokens)
+        limits = BatchLimits(batch_size, batch_tokens)
         check_no_string("lines", lines)
         self._check_n_best(n_best)
-        for piece in pieces(lines, batch_size):
-            yield from self._translate(piece, batch_size, batch_tokens, n_best, progress, first_line)
-            first_line += len(piece)
+        for chunk in limits.chunks(lines):
+            yield from self._translate(chunk, limits, n_best, progress, first_line)
+            first_line += len(chunk)
 
     def _check_n_best(self, n_best):
         if not 1 <= n_best <= self.max_n_best:
@@ -169,11 +151,6 @@ class Translator:
                 f"Received: n_best={n_best}"
             )
 
-    def _sentences(self, lines, first_line):
-        """What `_translate_batch` takes of each line, and its tokens: 0 where there is no text."""
-        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)
-        return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
-
     def _translate_batches(self, batches, n_best):
         translate_batch = functools.partial(self._translate_batch, n_best=n_best)
         if self.parallel_batches == 1:
@@ -181,6 +158,46 @@ class Translator:
         else:
             with ThreadPoolExecutor(self.parallel_batches) as pool:
                 yield from pool.map(translate_batch, batches)
+
+
+class TokenTranslator(Translator):
+    """Translates token ids with a runtime's search; subclasses give `search`.
+
+    Args:
+        source_tokenizer: of the source.
+        target_tokenizer: of the target.
+        num_positions: the model's number of learned positions, or `None` if any length is supported.
+        parallel_batches: batches translated at a time; `search` must then be safe to call from several threads.
+    """
+
+    def __init__(
+        self,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        num_positions: int | None = None,
+        parallel_batches: int = 1,
+    ):
+        super().__init__(parallel_batches)
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.max_source_length = longest_line(num_positions)
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The hypotheses of one batch.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+            n_best: hypotheses of each row that are needed; an export gives as many as it was made with. Default:
+                those of the strategy or of the export.
+
+        Returns:
+            Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
+        """
+        raise NotImplementedError
+
+    def _sentences(self, lines, first_line):
+        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)
+        return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batch(self, sentences, n_best):
         tokens, scores = self.search(pad(sentences), n_best)
@@ -195,40 +212,6 @@ class Translator:
             Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
             for text, row, score in zip(texts, tokens, scores, strict=True)
         ]
-
-
-class KerasTranslator(Translator):
-    """Translates with `Transformer.generate`.
-
-    Args:
-        directory: a finished model directory.
-        strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`, the paper's. How many hypotheses a line
-            gets is an argument of `translate`.
-
-    Raises:
-        ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer
-            is another model's.
-
-    Example:
-
-        KerasTranslator("runs/en-de").translate(["Two men are outside."])[0].text
-    """
-
-    def __init__(self, directory: str | Path, strategy=None):
-        from keras_transformer.saving import load_finished
-
-        self.model, tokenizers = load_finished(ModelDirectory(directory))
-        super().__init__(*tokenizers, self.model.config.max_length)
-        self.strategy = strategy or BeamSearch()
-
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.strategy.beam_size if isinstance(self.strategy, BeamSearch) else self.strategy.n_best
-
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Translator.search`."""
-        return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
 
 
 def with_n_best(strategy, n_best: int | None):
@@ -249,39 +232,3 @@ def best_first(hypotheses: Sequence[Translation]) -> Translation:
     """
     best, *others = hypotheses
     return dataclasses.replace(best, alternatives=tuple(others))
-
-
-def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:
-    """The source's and the target's tokenizer.
-
-    Args:
-        directory: a model directory.
-        sha256: what the hashes of the source's and the target's must be. Default: any.
-
-    Returns:
-        Two tokenizers; one object twice where it is shared.
-
-    Raises:
-        ValueError: if a file is no SentencePiece model, its special ids are not this package's, or
-            its hash is another.
-    """
-    tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
-    source, target = (tokenizers[path] for path in directory.tokenizer_files)
-    if sha256 and list(sha256) != [source.sha256, target.sha256]:
-        raise ModelDirectoryError(f"The tokenizer in {directory.path} is not the one of its model")
-    return source, target
-
-
-def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Rows of ids as one matrix.
-
-    Args:
-        sentences: rows of ids.
-
-    Returns:
-        Int32 `(rows, longest)`, padded with 0.
-    """
-    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
-    for row, ids in zip(matrix, sentences, strict=True):
-        row[: len(ids)] = ids
-    return matrix

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from keras_transformer.atomic_files import replacing
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
-from keras_transformer.training.backends import Devices
+from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
@@ -93,7 +93,7 @@ class Divergence(keras.callbacks.Callback):
 
     Args:
         files: where the last good checkpoint is looked for.
-        state: where the training stands; held up to date by `Checkpoints`, which comes after.
+        state: where the training stood at the start.
         steps_per_epoch: batches of a pass over the data, to name the one at fault.
         limit: nats a token above which a batch's loss has run away.
     """
@@ -101,7 +101,7 @@ class Divergence(keras.callbacks.Callback):
     def __init__(self, files: CheckpointFiles, state: TrainingState, steps_per_epoch: int, limit: float):
         super().__init__()
         self.files = files
-        self.state = state
+        self.step = state.step
         self.steps_per_epoch = steps_per_epoch
         self.limit = limit
 
@@ -112,9 +112,10 @@ class Divergence(keras.callbacks.Callback):
         steps = self.model.steps_per_execution
         before, self.count = self.sum, self.count + steps
         self.sum = float(logs["loss"]) * self.count
+        self.step += steps
         loss = (self.sum - before) / steps
         if not loss <= self.limit:
-            self.fail(f"The loss is {loss:.4g}", self.state.step + steps)
+            self.fail(f"The loss is {loss:.4g}")
 
     def require_finite_weights(self) -> None:
         """Of weights that are to be saved: the loss shows only in the next step what an update has done to them.
@@ -123,17 +124,17 @@ class Divergence(keras.callbacks.Callback):
             Diverged: if one is no number.
         """
         if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
-            self.fail("Weights are no numbers", self.state.step)
+            self.fail("Weights contain NaN or Inf")
 
-    def fail(self, what: str, step: int) -> None:
+    def fail(self, what: str) -> None:
         """Ends the run.
 
         Raises:
             Diverged: always.
         """
-        epoch, batch = divmod(step - 1, self.steps_per_epoch)
+        epoch, batch = divmod(self.step - 1, self.steps_per_epoch)
         raise Diverged(
-            f"{what} at step {step}, batch {batch + 1} of epoch {epoch + 1}. {self.files.describe_last()}. "
+            f"{what} at step {self.step}, batch {batch + 1} of epoch {epoch + 1}. {self.files.describe_last()}. "
             "A lower `recipe.peak_learning_rate` or more `recipe.warmup_steps` may help"
         )
 
@@ -147,6 +148,7 @@ class Checkpoints(keras.callbacks.Callback):
     Args:
         directory: the model directory.
         files: where they go.
+        state: where the training stands. No other callback changes it.
         recipe: the `RecipeConfig`.
         validate_every: steps between validations.
         total: steps of the whole training.
@@ -159,6 +161,7 @@ class Checkpoints(keras.callbacks.Callback):
         self,
         directory: ModelDirectory,
         files: CheckpointFiles,
+        state: TrainingState,
         recipe,
         validate_every: int,
         total: int,
@@ -169,11 +172,11 @@ class Checkpoints(keras.callbacks.Callback):
         super().__init__()
         self.history_file = directory.checkpoints / "validations.json"
         self.files = files
+        self.state = state
         self.recipe = recipe
         self.validate_every = validate_every
         self.total = total
         self.divergence = divergence
-        self.state = divergence.state
         self.request = request
         self.devices = devices
         self.begun = time.monotonic() - self.state.seconds

@@ -64,7 +64,9 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
         raise ValueError(
             f"As many translations as references are needed. Received: {len(translations)} and {len(references)}"
         )
-    bleu, chrf = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize), sacrebleu.metrics.CHRF()
+    # With text that is tokenized already, sacreBLEU would warn of it.
+    bleu = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
+    chrf = sacrebleu.metrics.CHRF()
     result, perfect = (bleu.corpus_score(lines, [references]) for lines in (translations, references))
     return Scores(
         bleu=result.score,

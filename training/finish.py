@@ -5,17 +5,14 @@ import importlib.util
 import itertools
 import sys
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.averaging import write_model
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.curve import write_curve
-from keras_transformer.translation import load_tokenizers
+from keras_transformer.training.plan import TrainingPlan
 
 
-def finish(
-    config, directory: ModelDirectory, built: TransformerConfig, files: CheckpointFiles, state: TrainingState
-) -> None:
+def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: CheckpointFiles, state: TrainingState) -> None:
     """Writes the model that translates, marks it as finished, and draws the training's curve, with matplotlib.
 
     The run's own tokens are deleted: nothing needs them any more.
@@ -23,7 +20,7 @@ def finish(
     Args:
         config: the `TrainConfig`.
         directory: the model directory.
-        built: configuration of the model.
+        plan: what was trained.
         files: the run's checkpoints.
         state: where the training stands.
     """
@@ -35,12 +32,14 @@ def finish(
         ranked = state.best_steps(recipe.best_by) if recipe.weights == "best" else []
         steps = list(itertools.islice(files.whole(step for step in ranked if step in kept), 1))
     steps = steps or [state.step]
-    write_model(directory, built, [files.path(step) for step in steps], moving=recipe.moving_average is not None)
+    write_model(
+        directory, plan.model_config, [files.path(step) for step in steps], moving=recipe.moving_average is not None
+    )
     record = {
         **directory.record(),
         **config.record(),
-        "model_as_built": dataclasses.asdict(built),
-        "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(directory)],
+        "model_as_built": dataclasses.asdict(plan.model_config),
+        "tokenizers_sha256": [plan.tokenizers[0].sha256, plan.tokenizers[-1].sha256],
         "weights_of_steps": steps,
     }
     directory.write_record(record, finished=True)

@@ -6,9 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import keras
-
-from keras_transformer.config import TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.model_directory import ModelDirectory
@@ -16,15 +13,13 @@ from keras_transformer.models import Transformer
 from keras_transformer.optimizers import Adam, adam_of
 from keras_transformer.saving import load_model
 from keras_transformer.training.averaging import AverageInValidations
-from keras_transformer.training.backends import Devices
-from keras_transformer.training.batches import Batches
+from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
-from keras_transformer.training.operations import Work
+from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
-from keras_transformer.training.validation_bleu import ValidationBleu
 
 #: A batch whose loss is so many times that of guessing, log(vocabulary), has run away.
 _RUNAWAY = 10.0
@@ -32,26 +27,13 @@ _RUNAWAY = 10.0
 _SCALARS_EVERY = 10
 
 
-class Run(NamedTuple):
-    """The data of a run, ready for `fit`."""
-
-    batches: Batches
-    validation: Batches
-    work: Work
-    total: int  # steps of the whole training
-    learning_rate: keras.optimizers.schedules.LearningRateSchedule
-    bleu: ValidationBleu | None
-    parts: int  # passes of a device over its share of a batch
-
-
-def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, devices: Devices):
+def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices):
     """Trains from the last whole checkpoint, or from the start, to the finished model.
 
     Args:
         config: the `TrainConfig`.
         directory: where checkpoints and model go.
-        run: the data.
-        built: configuration of the model.
+        plan: what it trains.
         devices: what it runs on.
 
     Raises:
@@ -71,8 +53,8 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
     )
     state = files.last_whole()
     with devices.scope():
-        model = load_model(files.path(state.step)) if state.step else _compiled(config, built, run.learning_rate)
-    devices.set_steps(model, run.parts)
+        model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
+    devices.set_steps(model, plan.parts)
     model.jit_compile = devices.jit_compile(recipe.xla)
     restore_random(model, state.random or _first_draws(recipe.seed, len(seed_generators(model))))
     devices.spread_draws(model)
@@ -82,28 +64,28 @@ def fit(config, directory: ModelDirectory, run: Run, built: TransformerConfig, d
             f"Worker {devices.worker} would go on from step {state.step}"
         )
     if state.step and devices.is_chief:
-        _say_resuming(model, run, files.path(state.step), state.step)
-    every = recipe.executions(recipe.validate_every or run.batches.steps)
-    divergence = Divergence(files, state, run.batches.steps, _RUNAWAY * math.log(built.vocab_size))
+        _say_resuming(model, plan, files.path(state.step), state.step)
+    every = recipe.executions(recipe.validate_every or plan.batches.steps)
+    divergence = Divergence(files, state, plan.batches.steps, _RUNAWAY * math.log(plan.model_config.vocab_size))
     with files.naming_last(), contextlib.ExitStack() as stack:
         request = stack.enter_context(StopRequest())
-        checkpoints = Checkpoints(directory, files, recipe, every, run.total, divergence, request, devices)
-        validating = [run.bleu] if run.bleu else []  # It sees the moving average, and its result is what is recorded.
+        checkpoints = Checkpoints(directory, files, state, recipe, every, plan.total, divergence, request, devices)
+        validating = [plan.bleu] if plan.bleu else []  # It sees the moving average, and its result is what is recorded.
         validating += [AverageInValidations()] if recipe.moving_average else []
-        showing = _showing(stack, directory, run, state, recipe, devices) if devices.is_chief else []
+        showing = _showing(stack, directory, plan, state, recipe, devices) if devices.is_chief else []
         callbacks = [*validating, divergence, checkpoints, *showing]
-        for part in _parts(state.step, run.total, every):
+        for part in _parts(state.step, plan.total, every):
             if state.validations and checkpoints.should_stop:
                 break
-            _fit_part(model, part, run, devices, recipe.seed, callbacks)
+            _fit_part(model, part, plan, devices, recipe.seed, callbacks)
     if devices.is_chief:
-        finish(config, directory, built, files, state)
+        finish(config, directory, plan, files, state)
 
 
-def _say_resuming(model, run, checkpoint, step):
-    print(f"Resuming from step {step} of {run.total}: {checkpoint}", file=sys.stderr)
+def _say_resuming(model, plan, checkpoint, step):
+    print(f"Resuming from step {step} of {plan.total}: {checkpoint}", file=sys.stderr)
     begun = adam_of(model).get_config()["learning_rate"]["config"]
-    if begun != run.learning_rate.get_config():  # Another number of steps would have given other defaults.
+    if begun != plan.learning_rate.get_config():  # Another number of steps would have given other defaults.
         print("The learning rate keeps the schedule that the run began with", file=sys.stderr)
 
 
@@ -112,34 +94,34 @@ def _first_draws(seed, count):
     return [((1000 * seed + i) % 2**32, 0) for i in range(count)]
 
 
-def _showing(stack, directory, run, state, recipe, devices):
+def _showing(stack, directory, plan, state, recipe, devices):
     """What shows how the training goes."""
-    progress = Progress(run.total, state.step, run.batches.steps, run.work.tokens, recipe.seconds - state.seconds)
+    progress = Progress(plan.total, state.step, plan.batches.steps, plan.work.tokens, recipe.seconds - state.seconds)
     stack.enter_context(progress.bar)
-    return [progress, Scalars(directory.logs, state, _SCALARS_EVERY, run.work, devices)]
+    return [progress, Scalars(directory.logs, state.step, _SCALARS_EVERY, plan.work, devices)]
 
 
-def _fit_part(model, part, run, devices, seed, callbacks):
+def _fit_part(model, part, plan, devices, seed, callbacks):
     model.fit(
-        devices.training_data(run.batches, seed, part.start),
+        devices.training_data(plan.batches, seed, part.start),
         initial_epoch=part.first,
         epochs=part.last,
         steps_per_epoch=part.steps,
-        **devices.validation_data(run.validation),
+        **devices.validation_data(plan.validation),
         callbacks=callbacks,
         shuffle=False,
         verbose=0,
     )
 
 
-def _compiled(config, built, learning_rate):
+def _compiled(config, plan):
     recipe = config.recipe
-    model = Transformer(built, dtype=recipe.precision)
+    model = Transformer(plan.model_config, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
     average = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
     model.compile(
-        Adam(learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
+        Adam(plan.learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,

@@ -5,6 +5,7 @@ from pathlib import Path
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text_files import readable
 from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.datasets import load_text
 from keras_transformer.training.token_directory import TokenDirectory
 
 
@@ -15,12 +16,13 @@ def check_run(config: TrainConfig) -> None:
         config: the run.
 
     Raises:
-        ValueError: if `output` cannot be used, or what the run begins with is missing or cannot be read.
+        ValueError: if `output` cannot be used, what the run begins with is missing or cannot be read, or the text files
+            do not align.
     """
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
-    config.is_begun(directory, config.overwrite)
+    resuming = config.is_begun(directory, config.overwrite)
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.tokens:
@@ -28,3 +30,5 @@ def check_run(config: TrainConfig) -> None:
     for path in (*config.source, *config.target, *config.validation_source, *config.validation_target):
         with readable(path):
             pass
+    if config.source and not resuming:
+        load_text(config)

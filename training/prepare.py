@@ -12,8 +12,7 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
-from keras_transformer.training.datasets import Corpus, load_corpus
-from keras_transformer.training.datasets.corpus import Pairs
+from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
 from keras_transformer.training.filtering import Statistics, usable
 from keras_transformer.training.rows import TokenSide
 from keras_transformer.training.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines

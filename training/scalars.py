@@ -12,8 +12,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from keras_transformer.atomic_files import naming
 from keras_transformer.optimizers import adam_of
-from keras_transformer.training.backends import Devices
-from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.operations import Work
 
 
@@ -25,40 +24,41 @@ class Scalars(keras.callbacks.Callback):
 
     Args:
         folder: of the logs.
-        state: where the training stands; held up to date by `Checkpoints`, which comes before.
+        step: where the training stood at the start.
         every: updates between values.
         work: of a step.
         devices: what the training runs on.
     """
 
-    def __init__(self, folder: Path, state: TrainingState, every: int, work: Work, devices: Devices):
+    def __init__(self, folder: Path, step: int, every: int, work: Work, devices: Devices):
         super().__init__()
         self.training, self.validation = (EventFile(folder / name) for name in ("train", "validation"))
-        self.state = state
+        self.step = step
         self.every = every
         self.work = work
         self.devices = devices
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.since = self.state.step, time.perf_counter()
+        self.since = self.step, time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.state.step % self.every < self.model.steps_per_execution:
+        self.step += self.model.steps_per_execution
+        if self.step % self.every < self.model.steps_per_execution:
             self._write_training(logs)
 
     def on_epoch_end(self, epoch, logs=None):
         values = {name[4:]: value for name, value in logs.items() if name.startswith("val_")}
-        self.validation.write(self.state.step, values)
+        self.validation.write(self.step, values)
 
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
-        self.since = self.state.step, now
+        self.since = self.step, now
         self.devices.reattach(self.model)
         adam = adam_of(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
-        if self.state.step > step:
-            values |= self.work.rates(self.state.step - step, now - begun)
-        self.training.write(self.state.step, values)
+        if self.step > step:
+            values |= self.work.rates(self.step - step, now - begun)
+        self.training.write(self.step, values)
 
 
 class EventFile:

@@ -5,20 +5,9 @@ from collections.abc import Sequence
 import keras
 
 from keras_transformer.decoding import GreedySearch
+from keras_transformer.keras_translator import ModelTranslator
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.translation import Translator
-
-
-class _GreedyTranslator(Translator):
-    """Of the model as it stands."""
-
-    def __init__(self, tokenizers, model):
-        super().__init__(tokenizers[0], tokenizers[-1], model.config.max_length)
-        self.model = model
-
-    def search(self, source, n_best=None):
-        return tuple(self.model.generate(source, GreedySearch())[:2])
 
 
 class ValidationBleu(keras.callbacks.Callback):
@@ -36,7 +25,8 @@ class ValidationBleu(keras.callbacks.Callback):
         self.source, self.target = source, target
 
     def on_test_end(self, logs=None):
-        translator = _GreedyTranslator(self.tokenizers, self.model)
+        tokenizers = self.tokenizers[0], self.tokenizers[-1]
+        translator = ModelTranslator(self.model, tokenizers, GreedySearch())
         self.bleu = evaluate(translator, self.source, self.target, batch_size=64).bleu
 
     def on_epoch_end(self, epoch, logs=None):

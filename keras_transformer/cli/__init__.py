@@ -51,7 +51,10 @@ def _run(name, arguments) -> int:
 
         print(f"keras-transformer {keras_transformer.__version__}", flush=True)
         return 0
-    print(f"unknown command: {name}{did_you_mean(name, COMMANDS)}\n\n{_usage()}", file=sys.stderr)
+    print(
+        f"unknown command: {name}{did_you_mean(name, [*COMMANDS, 'help', '--help', '--version'])}\n\n{_usage()}",
+        file=sys.stderr,
+    )
     return 2
 
 

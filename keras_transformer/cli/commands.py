@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 from keras_transformer.cli.options import make_config, make_parser
-from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime, parse
+from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime
 
 #: The options that `train --help` shows.
 _ESSENTIALS = (
@@ -20,10 +20,6 @@ def train(arguments: list[str]) -> int:
 
     overwrite = "replace the model or the run that lies there"
     config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
-
-    from keras_transformer.training.preflight import check_run
-
-    check_run(config)  # Before the import of Keras, which takes many seconds.
 
     from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
     from keras_transformer.training.train import train as run
@@ -77,13 +73,15 @@ def translate(arguments: list[str]) -> int:
     add_encoding(parser)
     parser.add_argument("--output", help="the file to write, in UTF-8, which appears when it is whole")
     parser.add_argument("--resume", action="store_true", help="go on with an `--output` that was interrupted")
+    line_by_line = "translate each line as soon as it is read, as on a terminal; slower"
+    parser.add_argument("--line_by_line", action="store_true", help=line_by_line)
     parser.add_argument("--json", action="store_true", help="an object a line: source, translations (text, score)")
     add_runtime(parser)
     parser.epilog = (
         "With `--n_best` above 1 each hypothesis is a line; tab separated: number of its source line, from 1, \
 its score, its text."
     )
-    options = parse(parser, arguments)
+    options = parser.parse_args(arguments)
 
     from keras_transformer.translate_files import translate as run
 
@@ -100,7 +98,7 @@ def evaluate(arguments: list[str]) -> int:
     add_encoding(parser)
     parser.add_argument("--bleu_tokenize", default="13a", help="sacreBLEU's tokenizer: 13a, none, intl, zh or char")
     add_runtime(parser, skip={"n_best"})
-    options = parse(parser, arguments)
+    options = parser.parse_args(arguments)
 
     from keras_transformer.translate_files import evaluate as run
 
@@ -115,7 +113,7 @@ def score(arguments: list[str]) -> int:
     parser.add_argument("--source", required=True, help="text, plain or .gz")
     parser.add_argument("--target", required=True, help="its translation, as many lines")
     add_encoding(parser)
-    add_batching(parser, "pairs scored", "tokens of either side scored")
+    add_batching(parser, "pairs", "tokens of the longer side")
     options = parser.parse_args(arguments)
 
     from keras_transformer.translate_files import score as run

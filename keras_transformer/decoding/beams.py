@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer.decoding.candidates import Candidates, only_first
 from keras_transformer.decoding.length_penalty import length_penalty
-from keras_transformer.decoding.search import IMPOSSIBLE, Hypotheses, is_possible
+from keras_transformer.decoding.search import NEG_INF, Hypotheses, is_possible
 
 
 class Beams(Candidates):
@@ -35,7 +35,7 @@ class Beams(Candidates):
     def is_unsettled(self, s):
         """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""
         is_live = ops.logical_and(ops.logical_not(s.has_ended(self.ids)), is_possible(s.values))
-        reachable = ops.where(is_live, s.values / self._penalty(self.limits), IMPOSSIBLE)
+        reachable = ops.where(is_live, s.values / self._penalty(self.limits), NEG_INF)
         settled, _ = ops.top_k(self._final_scores(s), self.n_best)
         return ops.max(self._by_sentence(reachable), axis=-1) > settled[:, -1]
 
@@ -48,7 +48,7 @@ class Beams(Candidates):
             ops.where(ops.expand_dims(exists, -1), ops.take(x, rows, axis=0), nothing)
             for x, nothing in zip(s.history, (self.ids.pad, 0.0), strict=False)
         )
-        return Hypotheses(tokens, ops.where(exists, scores, IMPOSSIBLE), *token_scores)
+        return Hypotheses(tokens, ops.where(exists, scores, NEG_INF), *token_scores)
 
     def _select(self, s, tokens, log_probs):
         """The `beam_size` best of each sentence's candidates: parent row, token (and its log p, if asked), value."""
@@ -59,7 +59,7 @@ class Beams(Candidates):
         # What has ended competes unchanged, as its own first candidate.
         values = value + ops.where(has_ended, only_first(width), log_probs)
         scores = ops.where(has_ended, values, values / self._penalty(s.step + 1))
-        scores = ops.where(is_possible(values), scores, IMPOSSIBLE)
+        scores = ops.where(is_possible(values), scores, NEG_INF)
         best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
         chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
         made = (tokens, ops.where(has_ended, 0.0, log_probs)) if self.token_scores else (tokens,)
@@ -69,7 +69,7 @@ class Beams(Candidates):
 
     def _final_scores(self, s):
         """The scores of what has ended, `(batch, beam_size)`."""
-        return self._by_sentence(ops.where(s.has_ended(self.ids), s.values, IMPOSSIBLE))
+        return self._by_sentence(ops.where(s.has_ended(self.ids), s.values, NEG_INF))
 
     def _penalty(self, lengths):
         return length_penalty(lengths, self.alpha, self.kind)

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.decoding.search import IMPOSSIBLE, is_possible
+from keras_transformer.decoding.search import NEG_INF, is_possible
 from keras_transformer.decoding.top_k import top_k
 
 
@@ -69,7 +69,7 @@ class Candidates:
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)
             is_barred = ops.logical_or(is_barred, is_early_end)
-        return ops.where(is_barred, IMPOSSIBLE, values), tokens
+        return ops.where(is_barred, NEG_INF, values), tokens
 
     def _of_rows(self, x):
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x
@@ -94,12 +94,12 @@ def without_repeats(log_probs, tokens, suffixes, step, size, pad):
     rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(tokens)[0], dtype="int32"), 1), ops.shape(tokens))
     barred = ops.where(is_repeated, tokens, pad)
     at = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(barred, (-1,))], axis=-1)
-    return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], IMPOSSIBLE, log_probs.dtype))
+    return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], NEG_INF, log_probs.dtype))
 
 
 def only_first(width):
     """0, then what makes impossible: float32 `(width,)`."""
-    return ops.where(ops.arange(width) == 0, 0.0, IMPOSSIBLE)
+    return ops.where(ops.arange(width) == 0, 0.0, NEG_INF)
 
 
 def _forced(is_forced, token, log_prob, tokens, values):

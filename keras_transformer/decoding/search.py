@@ -17,14 +17,14 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 
 #: The log probability, and the score, of what cannot be. Finite, so that it may stand in sums and products.
-IMPOSSIBLE = -1e9
+NEG_INF = -1e9
 
 
 class Hypotheses(NamedTuple):
     """What a search found, best first; samples in the order of their drawing."""
 
     tokens: Any  # int32 (batch, n_best, length): without the start token, with the end, then padding
-    scores: Any  # float32 (batch, n_best): log p / length penalty; IMPOSSIBLE where there was no further one
+    scores: Any  # float32 (batch, n_best): log p / length penalty; NEG_INF where there was no further one
     token_scores: Any = ()  # float32 (batch, n_best, length): each token's log p, then 0; () unless asked for
 
 
@@ -117,7 +117,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         sentences=sentences,
         memory=memory,
         state=start,
-        found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, IMPOSSIBLE, "float32")),
+        found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, NEG_INF, "float32")),
     )
     first = _keep(first, sentences.limits > 0, searching.beam_size)  # All; the number of rows is dynamic from here on.
     last = _Round(*ops.while_loop(is_under_way, next_round, first))
@@ -146,7 +146,7 @@ def common_suffixes(suffixes, tokens, newest):
 
 def is_possible(values):
     """Whether log probabilities or scores are any hypothesis's."""
-    return values > 0.5 * IMPOSSIBLE
+    return values > 0.5 * NEG_INF
 
 
 def _hypotheses(history, scores):
@@ -165,7 +165,7 @@ def _start(searching, cache, batch_size, max_length):
     values = ops.zeros((rows,), "float32")
     if searching.num_first < searching.beam_size:
         is_first = ops.arange(rows, dtype="int32") % searching.beam_size < searching.num_first
-        values = ops.where(is_first, 0.0, IMPOSSIBLE)
+        values = ops.where(is_first, 0.0, NEG_INF)
     return State(
         step=ops.zeros((), "int32"),
         newest=ops.full((rows,), searching.ids.bos, "int32"),

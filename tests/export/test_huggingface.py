@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.huggingface import HuggingFaceReader, recorded_search, write_huggingface
+from keras_transformer.export.huggingface import read_huggingface, recorded_search, write_huggingface
 from keras_transformer.export.verify import compare
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -35,7 +35,7 @@ def tokenizer():
 def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, options):
     model = randomize(Transformer(TransformerConfig(**SIZES, **options)), scale=0.3)
     write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
-    reader = HuggingFaceReader(tmp_path / "out", SEARCH)
+    reader = read_huggingface(tmp_path / "out", SEARCH)
     assert reader.model.config.position_layout == "halves"
     inputs = {"source": SOURCE, "target": np.roll(SOURCE, 1)}
     logits, others = (keras.ops.convert_to_numpy(m(inputs)) for m in (model, reader.model))

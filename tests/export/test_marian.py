@@ -14,10 +14,10 @@ from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.export import export
 from keras_transformer.export.marian import read_marian
 from keras_transformer.export.marian_vocabulary import parse
+from keras_transformer.keras_translator import KerasTranslator
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_finished
 from keras_transformer.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
-from keras_transformer.translation import KerasTranslator
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),

@@ -8,9 +8,9 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.keras_translator import KerasTranslator
 from keras_transformer.saving import load_model
 from keras_transformer.training.callbacks import Progress
-from keras_transformer.translation import KerasTranslator
 
 FOLDER = pathlib.Path(__file__).parent
 

@@ -113,7 +113,7 @@ def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp
 
     with monkeypatch.context() as patch:
         patch.setattr(OnnxTranslator, "search", interrupted)
-        assert main([*arguments, "--threads=1"]) == 130
+        assert main([*arguments, "--parallel_batches=1"]) == 130
     partial = tmp_path / "out.partial" / "lines"
     assert partial.read_text(encoding="utf-8") == "".join(expected.splitlines(keepends=True)[:128])
     with open(partial, "a") as file:
@@ -178,7 +178,7 @@ def test_standard_input(exported, lines, expected, monkeypatch, capsys):
 def test_a_gzipped_file(exported, lines, expected, tmp_path, capsys):
     with gzip.open(tmp_path / "text.gz", "wb") as file:
         file.write("\n".join([*lines, ""]).encode() + b"\n")
-    arguments = ["--runtime=onnx", "--batch_tokens=20", "--threads=1"]
+    arguments = ["--runtime=onnx", "--batch_tokens=20", "--parallel_batches=1"]
     assert main(["translate", str(exported), str(tmp_path / "text.gz"), *arguments]) == 0
     assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
 
@@ -228,7 +228,7 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
         (["none"], "Cannot read none: No such file or directory"),
         (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
         (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
-        (["--threads=-1"], "`--threads` must be an integer of at least 0. Received: -1"),
+        (["--num_threads=-1"], "`--num_threads` must be an integer of at least 0. Received: -1"),
         (["--resume"], "`--resume` goes with `--output`"),
         (["--output=."], "`--output` must name a file. Received: --output=."),
     ],

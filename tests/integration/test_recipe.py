@@ -131,7 +131,7 @@ def test_a_loss_that_runs_away(arguments, tmp_path, capsys):
     options = {**BRIEF, "recipe.peak_learning_rate": 1e30, "recipe.warmup_steps": 1}
     assert main(arguments(tmp_path / "run", **options)) == 1
     message = capsys.readouterr().err
-    assert "at step 2, batch 2 of epoch 1. " in message or "Weights are no numbers at step" in message
+    assert "at step 2, batch 2 of epoch 1. " in message or "Weights contain NaN or Inf at step" in message
     assert "There is no good checkpoint yet" in message and "Traceback" not in message
     assert not (tmp_path / "run" / "model.keras").exists()
 

@@ -84,7 +84,7 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
         (run.tokens / "tokens.json").unlink()
         (run.tokens / f"{TEMPORARY}1").mkdir()
     else:
-        monkeypatch.setattr("keras_transformer.training.train.load_corpus", None)
+        monkeypatch.setattr("keras_transformer.training.run.load_corpus", None)
     assert main(arguments(run.path, **BRIEF)) == 0
     assert run.record()["finished"] and not run.tokens.exists()
 

@@ -1,15 +1,16 @@
 import random
 
+import numpy as np
 import pytest
 
-from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, batches_by_length
+from keras_transformer.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 
 
 @pytest.mark.parametrize(("batch_size", "batch_tokens"), [(1, 10_000), (7, 10_000), (10_000, 97), (5, 60), (3, 1)])
 def test_limits_and_order(batch_size, batch_tokens):
     draw = random.Random(3)
     lengths = [draw.randrange(40) for _ in range(200)]
-    batches = list(batches_by_length(lengths, batch_size, batch_tokens))
+    batches = list(BatchLimits(batch_size, batch_tokens).batches(lengths))
     in_order = [i for batch in batches for i in batch]
     assert sorted(in_order) == [i for i, length in enumerate(lengths) if length]
     assert [lengths[i] for i in in_order] == sorted(length for length in lengths if length)
@@ -21,10 +22,17 @@ def test_limits_and_order(batch_size, batch_tokens):
 
 
 def test_nothing_to_batch():
-    assert list(batches_by_length([])) == list(batches_by_length([0, 0])) == []
+    assert list(BatchLimits().batches([])) == list(BatchLimits().batches([0, 0])) == []
 
 
 def test_the_defaults_leave_sentences_of_128_subwords_alone():
-    assert [len(batch) for batch in batches_by_length([128] * 64)] == [BATCH_SIZE] * 2
-    assert [len(batch) for batch in batches_by_length([129] * 32)] == [31, 1]
+    assert [len(batch) for batch in BatchLimits().batches([128] * 64)] == [BATCH_SIZE] * 2
+    assert [len(batch) for batch in BatchLimits().batches([129] * 32)] == [31, 1]
     assert BATCH_TOKENS == 32 * 128
+
+
+def test_pad():
+    matrix = pad([[5, 3], [], [6, 7, 3]])
+    np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
+    assert matrix.dtype == np.int32
+    assert pad([]).shape == (0, 0)

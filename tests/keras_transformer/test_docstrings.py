@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 
 import keras_transformer
+import keras_transformer.export
+import keras_transformer.training
 
+PACKAGES = (keras_transformer, keras_transformer.training, keras_transformer.export)
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(keras_transformer.__path__, "keras_transformer.")
-    if not module.name.startswith(("keras_transformer.training", "keras_transformer.export"))
+    {
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.endswith(("backends.jax", "backends.tensorflow", "backends.workers"))
+    }
 )
 PUBLIC = ("decoding", "layers", "losses", "masks", "metrics", "models", "optimizers", "plotting", "schedules")
 

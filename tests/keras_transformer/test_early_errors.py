@@ -49,6 +49,7 @@ ERRORS = {
     "train --output={text}": "{text} is a file",
     "train --output={folder}": "{folder} is not empty",
     "train --output={new} --source={text} --target=none": "Cannot read none: No such file",
+    "train --output={new} --source={text} --target={longer}": "Files do not align: {text} has 1 lines",
     "train --output={new} --init_from={folder}": "Not a model directory: {folder}",
     "train --output={new} --tokens={folder}": "Not a whole folder of tokens: {folder}",
     "train --output={new} --recipe.epochs=0": "`epochs` must be at least 1",

@@ -5,7 +5,8 @@ import pytest
 from jsonargparse import ArgumentError, ArgumentParser
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.runtime_options import add_optional_file, add_runtime, make_translator, parse
+from keras_transformer.export.threads import num_cores
+from keras_transformer.runtime_options import add_optional_file, add_runtime, make_translator, search_options
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def parsed(tmp_path):
         add_optional_file(parser, "text")
         parser.add_argument("--config", action="config")
         add_runtime(parser)
-        return parse(parser, [argument.format(tmp_path) for argument in arguments])
+        return parser.parse_args([argument.format(tmp_path) for argument in arguments])
 
     return parsed
 
@@ -73,7 +74,7 @@ def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments
         return clients.get(runtime)
 
     monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
-    assert parsed("DIR", *arguments).search == search
+    assert search_options(parsed("DIR", *arguments)) == search
     make_translator(parsed("DIR", *arguments))
     assert made[0]["strategy"] == BeamSearch(**search)
     assert make_translator(parsed("DIR", "--runtime=ctranslate2", *arguments)).strategy == BeamSearch(
@@ -90,3 +91,27 @@ def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
     client = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
     monkeypatch.setattr("keras_transformer.export.load.load_translator", lambda *_, **__: client)
     assert make_translator(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")) is client
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {"num_threads": 0, "parallel_batches": num_cores()}),
+        (("--num_threads=2", "--parallel_batches=3"), {"num_threads": 2, "parallel_batches": 3}),
+    ],
+)
+def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, arguments, options):
+    client, received = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch())), {}
+
+    def load(directory, runtime, **options):
+        received.update(options)
+        return client
+
+    monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
+    make_translator(parsed("DIR", "--runtime=onnx", *arguments))
+    assert received == options
+
+
+def test_keras_translates_one_batch_at_a_time(parsed):
+    with pytest.raises(ValueError, match="`--parallel_batches` must be 1 with the keras runtime. Received: 2"):
+        make_translator(parsed("DIR", "--parallel_batches=2"))

@@ -7,12 +7,12 @@ import pytest
 
 from keras_transformer.lines import MAX_LENGTH
 from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
-from keras_transformer.translation import Translation, Translator, pad
+from keras_transformer.translation import TokenTranslator, Translation
 
 WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
 
 
-class Echo(Translator):
+class Echo(TokenTranslator):
     """Answers each row with its own ids; the score is the row's number of subwords."""
 
     def __init__(self, tokenizer, parallel_batches=1):
@@ -232,13 +232,6 @@ def test_progress_counts_every_line_once(echo, parallel_batches):
     stream = []
     list(translator.translate_stream(lines, batch_size=1, progress=stream.append))
     assert sum(stream) == len(lines)
-
-
-def test_pad():
-    matrix = pad([[5, 3], [], [6, 7, 3]])
-    np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
-    assert matrix.dtype == np.int32
-    assert pad([]).shape == (0, 0)
 
 
 def test_imports_neither_keras_nor_tensorflow(run_python):

@@ -36,9 +36,10 @@ def make(directory, model):
 
     def make(state=None, request=None, devices=None, **recipe):
         files = CheckpointFiles(directory.checkpoints, every=3, best_by=RecipeConfig(**recipe).best_by)
-        divergence = Divergence(files, state or TrainingState(), steps_per_epoch=7, limit=50.0)
+        state = state or TrainingState()
+        divergence = Divergence(files, state, steps_per_epoch=7, limit=50.0)
         others = request or StopRequest(), devices or make_devices(None)
-        callback = Checkpoints(directory, files, RecipeConfig(**recipe), 10, 100, divergence, *others)
+        callback = Checkpoints(directory, files, state, RecipeConfig(**recipe), 10, 100, divergence, *others)
         for one in (divergence, callback):
             one.set_model(model)
             one.on_epoch_begin(0)
@@ -191,7 +192,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     callback.model.set_weights([np.array([[np.nan]])])
     step(callback)
     step(callback)
-    with pytest.raises(Diverged, match="Weights are no numbers at step 3, batch 3 of epoch 1. There is no good"):
+    with pytest.raises(Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. There is no good"):
         step(callback)
     assert callback.files.steps() == []
 

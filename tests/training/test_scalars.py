@@ -5,7 +5,6 @@ from tensorboard.util import tensor_util
 
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.checkpoints import TrainingState
 from keras_transformer.training.operations import Work
 from keras_transformer.training.scalars import EventFile, Scalars
 
@@ -25,16 +24,14 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     monkeypatch.setattr(Adam, "gradient_norm", 1.5)
     optimizer = keras.optimizers.LossScaleOptimizer(Adam(0.25)) if scaled else Adam(0.25)
     monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
-    state = TrainingState(step=3)
     work = Work(tokens=50.0, padding=0.25, operations=2e12, peak=8e12)
-    callback = Scalars(tmp_path, state, 2, work, make_devices(None))
+    callback = Scalars(tmp_path, 3, 2, work, make_devices(None))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
     callback.set_model(model)
     callback.on_epoch_begin(0)
-    for _ in range(4):
-        state.step += 1
-        callback.on_train_batch_end(0, {"loss": state.step / 2})
+    for step in range(4, 8):
+        callback.on_train_batch_end(0, {"loss": step / 2})
     callback.on_epoch_end(0, {"loss": 1.0, "val_loss": 2.0, "val_bleu": 30.0})
     assert scalars_of(tmp_path / "train") == {
         "loss": {4: 2.0, 6: 3.0},

@@ -1,101 +1,10 @@
 """What a training runs on: Keras's backend, and its devices."""
 
-import abc
-import contextlib
-import importlib
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
-
 import keras
 
-from keras_transformer.training.batches import Batches
+from keras_transformer.training.backends.devices import Devices
 
-_BACKENDS = ("tensorflow", "jax")
-
-
-class Devices(abc.ABC):
-    """The devices of one process, or of several workers that run the same command.
-
-    Attributes:
-        count: replicas, those of all workers together.
-        worker: number of this process; the first, 0, is the chief, who alone writes.
-        workers: how many processes.
-    """
-
-    count: int
-    worker: int = 0
-    workers: int = 1
-
-    @abc.abstractmethod
-    def scope(self) -> AbstractContextManager:
-        """Within it models must be made."""
-
-    def require_possible(self, recipe) -> None:
-        """Checks a `RecipeConfig` before anything is done.
-
-        Raises:
-            ValueError: if these devices cannot follow it.
-        """
-        self.jit_compile(recipe.xla)
-
-    @abc.abstractmethod
-    def jit_compile(self, xla: bool | None) -> bool:
-        """What `RecipeConfig.xla` means on these.
-
-        Raises:
-            ValueError: if that cannot be.
-        """
-
-    @abc.abstractmethod
-    def training_data(self, batches: Batches, seed: int, first_step: int) -> Any:
-        """What `fit` takes: batches without end."""
-
-    @abc.abstractmethod
-    def validation_data(self, batches: Batches) -> dict[str, Any]:
-        """The arguments of `fit` for batches of one pass."""
-
-    @abc.abstractmethod
-    def set_steps(self, model: keras.Model, parts: int) -> None:
-        """Has each training step of `fit` go through its batch in parts.
-
-        The gradient is that of the whole batch: the parts are of one size, so the mean of their means, each
-        over all slots with the batch's sample weights, is the batch's. Keras's own accumulation is in the
-        optimizer, where a part whose gradient overflows shifts the groups, and a checkpoint holds half sums.
-
-        Args:
-            model: a compiled model, whose optimizer steps as often as before.
-            parts: how many; each device's rows of every batch must be a multiple.
-        """
-
-    def spread_draws(self, model: keras.Model) -> None:  # noqa: B027
-        """Has each replica draw its own random numbers, where a model's seeds are every replica's."""
-
-    @abc.abstractmethod
-    def reattach(self, model: keras.Model) -> None:
-        """Within `fit`: gives the model's variables the values that the training has come to."""
-
-    def any_worker(self, flag: bool) -> bool:
-        """Whether the flag is up on any worker; all must ask."""
-        return flag
-
-    def all_equal(self, number: int) -> bool:
-        """Whether the number is the same on every worker; all must ask."""
-        return True
-
-    def watching(self) -> AbstractContextManager:
-        """Within it `WorkerLost` is raised when another worker ends."""
-        return contextlib.nullcontext()
-
-    @property
-    @abc.abstractmethod
-    def kind(self) -> str:
-        """The name of the first device's make."""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self.worker == 0
+__all__ = ["Devices", "make_devices"]
 
 
 def make_devices(names: str | None) -> Devices:
@@ -109,25 +18,25 @@ def make_devices(names: str | None) -> Devices:
         ValueError: if a device does not exist or is named twice, TF_CONFIG is malformed, or the backend is none that
             training runs on.
     """
-    name = keras.backend.backend()
-    if name not in _BACKENDS:
-        raise ValueError(f"Training runs on the Keras backends {', '.join(_BACKENDS)}. Received: KERAS_BACKEND={name}")
-    return importlib.import_module(f"keras_transformer.training.backends.{name}").make_devices(names)
+    backend = keras.backend.backend()
+    if backend == "jax":
+        from keras_transformer.training.backends.jax import make_jax_devices
+
+        return make_jax_devices(names)
+    if backend == "tensorflow":
+        return _make_tensorflow_devices(names)
+    raise ValueError(f"Training runs on the Keras backends tensorflow, jax. Received: KERAS_BACKEND={backend}")
 
 
-def require_known(names: Sequence[str], known: Collection[str]) -> None:
-    """Checks names of devices, in which capitals and small letters are one.
+def _make_tensorflow_devices(names):
+    from keras_transformer.training.backends.cluster import count_workers
 
-    Args:
-        names: what was asked for.
-        known: what there is.
+    if count_workers() > 1:
+        from keras_transformer.training.backends.workers import Workers
 
-    Raises:
-        ValueError: if a device does not exist or is named twice.
-    """
-    known, folded = sorted(name.upper() for name in known), [name.upper() for name in names]
-    unknown = [name for name, upper in zip(names, folded, strict=True) if upper not in known]
-    if unknown:
-        raise ValueError(f"`devices` must be among {known}. Received: {', '.join(unknown)}")
-    if len(set(folded)) < len(folded):
-        raise ValueError(f"`devices` must be different ones. Received: {','.join(names)}")
+        if names:
+            raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
+        return Workers()
+    from keras_transformer.training.backends.tensorflow import TensorFlowDevices, make_strategy
+
+    return TensorFlowDevices(make_strategy(names))

@@ -7,8 +7,8 @@ import re
 import jax
 import keras
 
-from keras_transformer.training.backends import Devices, require_known
 from keras_transformer.training.backends.cluster import count_workers
+from keras_transformer.training.backends.devices import Devices, require_known
 from keras_transformer.training.batches import Batches
 
 
@@ -52,8 +52,8 @@ class JaxDevices(Devices):
         model.jax_state_sync()
 
 
-def make_devices(names: str | None) -> Devices:
-    """`DataParallel` over these devices, which is then the process's distribution; see the package."""
+def make_jax_devices(names: str | None) -> Devices:
+    """`DataParallel` over these devices, which becomes the distribution of the process."""
     if count_workers() > 1:
         raise ValueError("Several workers, as TF_CONFIG names them, train on the tensorflow backend alone, not on jax")
     chosen = [name.strip() for name in names.split(",")] if names else _accelerators()

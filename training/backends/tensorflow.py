@@ -10,8 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_transformer.training.backends import Devices, require_known
-from keras_transformer.training.backends.cluster import count_workers
+from keras_transformer.training.backends.devices import Devices, require_known
 from keras_transformer.training.batches import Batches
 from keras_transformer.training.checkpoints import seed_generators
 
@@ -73,17 +72,6 @@ class TensorFlowDevices(Devices):
 
     def reattach(self, model: keras.Model) -> None:
         """Nothing: TensorFlow trains the variables themselves."""
-
-
-def make_devices(names: str | None) -> Devices:
-    """See the package."""
-    if count_workers() > 1:
-        from keras_transformer.training.backends.workers import Workers
-
-        if names:
-            raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
-        return Workers()
-    return TensorFlowDevices(make_strategy(names))
 
 
 def make_strategy(devices: str | None) -> tf.distribute.Strategy:

@@ -1,5 +1,32 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
-from keras_transformer.training.datasets.corpus import Corpus, Pairs, load_corpus, read_pairs
+from keras_transformer.training.datasets.pairs import Corpus, Pairs
+from keras_transformer.training.datasets.text import load_text, read_pairs
 
-__all__ = ["Corpus", "Pairs", "load_corpus", "read_pairs"]
+__all__ = ["Corpus", "Pairs", "load_corpus", "load_text", "read_pairs"]
+
+
+def load_corpus(config) -> Corpus:
+    """The corpus that a `DataConfig` names.
+
+    Args:
+        config: a `keras_transformer.training.config.DataConfig`.
+
+    Returns:
+        `Corpus`.
+
+    Raises:
+        ValueError: if a file is missing, empty or in another encoding, the sides do not align, the TFDS name is
+            unknown, or its data cannot be had.
+    """
+    if config.source:
+        return load_text(config)
+    try:
+        # Here, since text files need no TensorFlow.
+        from keras_transformer.training.datasets.by_name import load_by_name
+    except ImportError as error:
+        raise ValueError(
+            f"`dataset` needs TensorFlow Datasets and TensorFlow ({error}); text files, `source` and `target`, do "
+            f"without. Received: dataset={config.dataset!r}"
+        ) from error
+    return load_by_name(config)

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from keras_transformer.training.datasets import number_words  # Importing it registers the builder.
-from keras_transformer.training.datasets.corpus import Corpus, Pairs
+from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 
 def load_by_name(config) -> Corpus:

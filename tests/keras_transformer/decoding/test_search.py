@@ -81,7 +81,7 @@ def test_places_without_a_hypothesis_are_marked(kind, alpha, scripted):
     strategy = BeamSearch(beam_size=5, n_best=5, length_penalty=alpha, length_penalty_kind=kind)
     tokens, scores = scripted(2).run(strategy, limits=[1, 2])
     possible = np.array([[True] + [False] * 4, [True] * 4 + [False]])
-    assert (scores[~possible] == search.IMPOSSIBLE).all()
+    assert (scores[~possible] == search.NEG_INF).all()
     assert (scores[possible] > -100).all()
     assert not tokens[~possible].any()
     assert tokens[0, 0].tolist()[:2] == [IDS.eos, IDS.pad]

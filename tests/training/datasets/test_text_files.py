@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.text_files import read_lines
 from keras_transformer.training.data_config import DataConfig
-from keras_transformer.training.datasets import corpus, load_corpus
+from keras_transformer.training.datasets import load_corpus, text
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_every_hundredth_line_is_held_out(write):
 
 
 def test_held_out_lines_are_limited(write, monkeypatch):
-    monkeypatch.setattr(corpus, "HELD_OUT_MOST", 2)
+    monkeypatch.setattr(text, "HELD_OUT_MOST", 2)
     found = load_corpus(DataConfig(source=write("s", numbered("s", 400)), target=write("t", numbered("t", 400))))
     assert pairs(found.validation) == [("s 99", "t 99"), ("s 199", "t 199")]
     assert len(pairs(found.train)) == 398

@@ -1,67 +1,17 @@
-"""Where the pairs of sentences come from."""
+"""Aligned text files."""
 
-import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keras_transformer.text_files import UTF_8, TextLines
+from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
-#: Of text files without validation files, each line of this many goes to validation.
+#: Without validation files, every 100th line is held out for validation.
 HELD_OUT_EVERY = 100
-#: And at most so many of them.
+#: Maximum number of lines that are held out.
 HELD_OUT_MOST = 2_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Pairs of lines, `(source, target)`, that can be gone through again and again.
-
-    Args:
-        begin: makes an iterator of them.
-        count: how many come, where that is known.
-    """
-
-    begin: Callable[[], Iterator[tuple[str, str]]]
-    count: int | None
-
-    def __iter__(self):
-        return self.begin()
-
-
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-    """Training and validation text."""
-
-    train: Pairs
-    validation: Pairs
-
-
-def load_corpus(config) -> Corpus:
-    """The corpus that a `DataConfig` names.
-
-    Args:
-        config: a `keras_transformer.training.config.DataConfig`.
-
-    Returns:
-        `Corpus`.
-
-    Raises:
-        ValueError: if a file is missing, empty or in another encoding, the sides do not align, the TFDS name is
-            unknown, or its data cannot be had.
-    """
-    if config.source:
-        return _from_files(config)
-    try:
-        from keras_transformer.training.datasets.by_name import (
-            load_by_name,
-        )  # Here, since text files need no TensorFlow.
-    except ImportError as error:
-        raise ValueError(
-            f"`dataset` needs TensorFlow Datasets and TensorFlow ({error}); text files, `source` and `target`, do "
-            f"without. Received: dataset={config.dataset!r}"
-        ) from error
-    return load_by_name(config)
 
 
 def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) -> Iterator[tuple[str, str]]:
@@ -85,7 +35,18 @@ def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) ->
     return iter(_file_pairs([source], [target], encoding))
 
 
-def _from_files(config):
+def load_text(config) -> Corpus:
+    """The corpus of the text files that a `DataConfig` names.
+
+    Args:
+        config: a `keras_transformer.training.data_config.DataConfig`.
+
+    Returns:
+        `Corpus`.
+
+    Raises:
+        ValueError: if a file is missing, empty or in another encoding, or the sides do not align.
+    """
     pairs = _file_pairs(config.source, config.target, config.encoding)
     if config.validation_source:
         validation_files = config.validation_source, config.validation_target
@@ -131,6 +92,13 @@ def _lines(path, encoding):
 
 def _count_lines(path, encoding) -> int:
     """Decodes all of the file, so that a fault in its text shows before any work is done."""
+    status = Path(path).stat() if Path(path).exists() else None
+    return _count_once(path, encoding, status and (status.st_mtime_ns, status.st_size))
+
+
+@functools.lru_cache
+def _count_once(path, encoding, version) -> int:
+    """The count of one version of a file: a run asks for it before and after the import of Keras."""
     count = sum(1 for _ in _lines(path, encoding))
     if not count:
         raise ValueError(f"{path} is empty")

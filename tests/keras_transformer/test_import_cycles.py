@@ -1,0 +1,82 @@
+"""No module imports, directly or through others, a module that imports it. Imports inside functions count."""
+
+import ast
+import pathlib
+
+import pytest
+
+import keras_transformer
+import keras_transformer.export
+import keras_transformer.training
+
+FOLDERS = {
+    "keras_transformer": pathlib.Path(keras_transformer.__file__).parent,
+    "keras_transformer.training": pathlib.Path(keras_transformer.training.__file__).parent,
+    "keras_transformer.export": pathlib.Path(keras_transformer.export.__file__).parent,
+}
+
+
+def find_modules():
+    """Name -> source file of every module."""
+    modules = {}
+    for package, folder in FOLDERS.items():
+        for path in folder.rglob("*.py"):
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            modules[".".join(part for part in parts if part != "__init__")] = path
+    return modules
+
+
+def imports_of(source, modules):
+    """The modules that a source imports, anywhere."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            named = [name for name in submodules if name in modules]
+            yield from named
+            if len(named) < len(submodules):
+                yield node.module
+
+
+def find_cycle(graph):
+    """A list of modules that import one another in a circle, or `None`."""
+    finished, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name) :] + [name]
+        if name in finished:
+            return None
+        path.append(name)
+        for other in sorted(graph[name]):
+            if cycle := visit(other):
+                return cycle
+        finished.add(path.pop())
+        return None
+
+    return next((cycle for name in sorted(graph) if (cycle := visit(name))), None)
+
+
+def test_there_is_no_import_cycle():
+    modules = find_modules()
+    graph = {name: set(imports_of(path.read_text(encoding="utf-8"), modules)) for name, path in modules.items()}
+    assert len(graph) > 100 and "keras_transformer.masks" in graph["keras_transformer.layers.attention"]
+    assert find_cycle(graph) is None
+
+
+@pytest.mark.parametrize(
+    ("graph", "cycle"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, None),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, ["b", "c", "b"]),
+        ({"a": set(), "b": {"b"}}, ["b", "b"]),
+    ],
+)
+def test_cycles_are_found(graph, cycle):
+    assert find_cycle(graph) == cycle
+
+
+def test_imports_inside_functions_count():
+    source = "import a.b\ndef f():\n    from a import c, d\n    from e import x"
+    assert sorted(imports_of(source, {"a": 0, "a.b": 0, "a.c": 0, "e": 0})) == ["a", "a.b", "a.c", "e"]

@@ -1,0 +1,220 @@
+"""One training run, from text to model directory."""
+
+import contextlib
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+
+from keras_transformer.atomic_files import delete
+from keras_transformer.config import TransformerConfig
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.run_records import differences
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.training.backends import make_devices
+from keras_transformer.training.batches import make_batches
+from keras_transformer.training.checkpoints import CheckpointFiles
+from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.datasets import load_corpus
+from keras_transformer.training.fit import fit
+from keras_transformer.training.learning_rate import describe, learning_rate
+from keras_transformer.training.operations import work_of
+from keras_transformer.training.plan import TrainingPlan
+from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
+from keras_transformer.training.token_directory import SPLITS, TokenDirectory
+from keras_transformer.training.tokenizer import train_tokenizers
+from keras_transformer.training.validation_bleu import ValidationBleu
+
+
+def run(config: TrainConfig) -> ModelDirectory:
+    """Runs a training that `preflight.check_run` has found possible; see `keras_transformer.training.train.train`."""
+    directory = ModelDirectory(config.output)
+    devices = make_devices(config.devices)
+    devices.require_possible(config.recipe)
+    keras.utils.set_random_seed(config.recipe.seed)
+    with devices.watching():
+        if devices.is_chief:
+            with directory.locked():
+                plan = _begin(config, directory, devices)
+                devices.any_worker(False)  # The other workers wait for this before they look at the directory.
+                fit(config, directory, plan, devices)
+        else:
+            devices.any_worker(False)
+            fit(config, directory, _join(config, directory, devices), devices)
+    return directory
+
+
+def _begin(config, directory, devices) -> TrainingPlan:
+    """A new run, whose directory is made, or one that is resumed."""
+    resuming = config.is_begun(directory, config.overwrite)
+    with directory.marked():
+        with _tokens(config, directory, resuming) as tokens:
+            plan = _make_plan(config, tokens, devices)
+            _describe(tokens, plan, devices.count)
+            state = _state(tokens, plan)
+            if resuming:
+                _require_same(state, directory)
+                _require_more_steps(config, plan.total, directory)
+        if not resuming:
+            directory.clear()
+            if config.tokens and Path(config.tokens).resolve() != directory.tokens.resolve():
+                directory.delete_tokens()  # Those of the run that is overwritten.
+            directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
+            state["run"] = uuid.uuid4().hex
+        before = directory.record() if resuming else {}
+        directory.write_record({**before, **config.record(), **state}, finished=False)
+    return plan
+
+
+def _join(config, directory, devices) -> TrainingPlan:
+    """The run that another worker, the chief, has begun."""
+    if not config.is_begun(directory, overwrite=False):
+        raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
+    with _tokens(config, directory, resuming=True) as tokens:
+        plan = _make_plan(config, tokens, devices)
+        _require_same(_state(tokens, plan), directory)
+    return plan
+
+
+def _state(tokens, plan) -> dict:
+    """What the record holds besides the options."""
+    batches = [shape._asdict() for shape in plan.batches.shapes]
+    return {"tokens_sha256": tokens.record()["sha256"], "batches": batches}
+
+
+def _require_same(state, directory):
+    """Checks that the data of a resumed run are those that it was begun with."""
+    found = directory.record()
+    if found["finished"] and not state.keys() <= found.keys():
+        raise ModelDirectoryError(
+            f"{directory.path} holds a finished model whose record lacks its training data, so it cannot be continued; "
+            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+        )
+    if state != {name: found.get(name) for name in state}:
+        raise ModelDirectoryError(f"{directory.path} holds a run that was begun with other tokens or batches")
+
+
+def _require_more_steps(config, total, directory):
+    """Checks that a run whose options have changed does not end before the step that it has reached."""
+    found = directory.record()
+    if not (found["finished"] or differences(config.record(), {name: found.get(name) for name in config.record()})):
+        return
+    reached = CheckpointFiles(directory.checkpoints, run=found.get("run")).last_whole().step
+    if found["finished"] and not reached:
+        raise ModelDirectoryError(
+            f"{directory.path} holds a finished model without checkpoints, so it cannot be continued; "
+            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+        )
+    if total < reached + found["finished"]:
+        recipe = config.recipe
+        raise ValueError(
+            f"`recipe.epochs` and `recipe.max_steps` must allow {'more than' if found['finished'] else 'at least'} the "
+            f"{reached} steps that {directory.path} has reached. "
+            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which are {total} steps"
+        )
+
+
+@contextlib.contextmanager
+def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
+    """The tokens that are given, or lie there; or new ones, which take their place when the block ends well."""
+    if config.tokens:
+        tokens = TokenDirectory(config.tokens)
+        config.require_room(tokens.record()["data"]["max_length"])
+        yield tokens
+        return
+    tokens = TokenDirectory(directory.tokens)
+    if resuming and _are_whole(tokens, config):
+        yield tokens
+        return
+    corpus = load_corpus(config)
+    models = directory.tokenizer_models() if resuming else None
+    if config.init_from and not resuming:
+        models = finished_tokenizers(config.init_from)
+    if tokens.path.is_symlink():
+        delete(tokens.path)
+    with tokens.replacing() as temporary:
+        write_tokens(temporary, corpus, models or train_tokenizers(corpus.train, config.tokenizer), config)
+        yield temporary
+
+
+def _are_whole(tokens, config):
+    """Whether a run's own tokens can be used again; what is damaged is made anew."""
+    try:
+        for split in SPLITS:
+            tokens.sides(split)
+        return tokens.record()["data"] == data_options(config)
+    except ValueError:
+        return False
+
+
+def _make_plan(config, tokens, devices) -> TrainingPlan:
+    tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
+    model_config = _model_config(config, tokenizers, tokens.record()["data"]["max_length"])
+    parts = config.parts(devices.count)
+    batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * parts)
+    sentences = config.recipe.bleu_sentences
+    total = config.recipe.total_steps(batches.steps, is_fine_tuning=bool(config.init_from))
+    return TrainingPlan(
+        model_config,
+        tokenizers,
+        batches,
+        make_batches(*tokens.sides("validation"), config, multiple=devices.count),
+        work_of(batches, model_config, config.recipe.precision, devices),
+        total,
+        learning_rate(config.recipe, model_config.d_model, total, is_fine_tuning=bool(config.init_from)),
+        ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
+        parts,
+    )
+
+
+def _describe(tokens, plan, replicas):
+    def size(batches, shape):
+        filled = batches.filled(shape).rows
+        more = f", filled up to {filled} rows" if filled > shape.rows else ""
+        return f"{shape.rows} x ({shape.source} + {shape.target}){more}"
+
+    def sizes(batches):
+        return ", ".join(size(batches, shape) for shape in batches.shapes)
+
+    plural = "s" if replicas > 1 else ""
+    passes = f", each in {plan.parts} passes on {replicas} device{plural}" if plan.parts > 1 else ""
+    print(
+        f"training: {tokens.statistics('train')}",
+        f"validation: {tokens.statistics('validation')}",
+        f"batches: {sizes(plan.batches)}{passes}; {plan.batches.padding:.0%} of the target is padding",
+        f"batches of the validation: {sizes(plan.validation)}",
+        f"a step on average: {plan.work}",
+        f"learning rate: {describe(plan.learning_rate)}; {plan.total:,} steps in all",
+        sep="\n",
+        file=sys.stderr,
+    )
+
+
+def _model_config(config, tokenizers, max_length) -> TransformerConfig:
+    if config.init_from:
+        model_config = _from_directory(config.init_from, tokenizers)
+    else:
+        model_config = _from_tokenizers(config.model, tokenizers)
+    if model_config.max_length is not None and model_config.max_length < max_length:
+        raise ValueError(
+            f"`model.max_length` must be at least `max_length`, the longest side of a pair. "
+            f"Received: model.max_length={model_config.max_length}, max_length={max_length}"
+        )
+    return model_config
+
+
+def _from_directory(path, tokenizers) -> TransformerConfig:
+    directory = ModelDirectory(path)
+    if tuple(tokenizer.model for tokenizer in tokenizers) != directory.tokenizer_models():
+        raise ValueError(f"The tokens of the run must be made with the tokenizer of `init_from`: {path}")
+    return TransformerConfig(**directory.record()["model_as_built"])
+
+
+def _from_tokenizers(model, tokenizers) -> TransformerConfig:
+    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
+    vocabulary = {"vocab_size": sizes[-1], "share_embeddings": len(sizes) == 1}
+    if len(sizes) == 2:
+        vocabulary["source_vocab_size"] = sizes[0]
+    return model.transformer(**vocabulary)
