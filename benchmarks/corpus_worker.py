@@ -20,9 +20,9 @@ def main():
 
 
 def prepare(folder, steps):
-    from keras_transformer.tokenization import TokenizerConfig
+    from keras_transformer.text.tokenization import TokenizerConfig
+    from keras_transformer.training.data.prepare import prepare
     from keras_transformer.training.data_config import PrepareConfig
-    from keras_transformer.training.prepare import prepare
 
     started = time.perf_counter()
     text = {"source": str(folder / "text.en"), "target": str(folder / "text.de")}
@@ -34,9 +34,9 @@ def prepare(folder, steps):
 
 def time_batches(folder, steps, num_buckets):
     """Half of the batches are of a first epoch, half of a second."""
-    from keras_transformer.training.batches import make_batches
+    from keras_transformer.training.data.batches import make_batches
+    from keras_transformer.training.data.token_directory import TokenDirectory
     from keras_transformer.training.data_config import BatchConfig
-    from keras_transformer.training.token_directory import TokenDirectory
 
     started = time.perf_counter()
     batches = make_batches(*TokenDirectory(folder / "tokens").sides("train"), BatchConfig(num_buckets=num_buckets))

@@ -82,7 +82,7 @@ def parsed():
 
 def texts(source, reference):
     """The text and, if there is one, its translation."""
-    from keras_transformer.text_files import read_lines
+    from keras_transformer.text.files import read_lines
 
     if source is not None:
         return read_lines(source), read_lines(reference) if reference else None
@@ -95,7 +95,7 @@ def texts(source, reference):
 
 def equally_long(directory, lines, count=32):
     """So many lines of one length, and that length in tokens, the end counted: the commonest up to 15."""
-    from keras_transformer.tokenization import load_tokenizers
+    from keras_transformer.text.tokenization import load_tokenizers
 
     lengths = [len(ids) for ids in load_tokenizers(ModelDirectory(directory))[0].encode(lines)]
     length, _ = Counter(length for length in lengths if 1 < length < 16).most_common(1)[0]
@@ -114,16 +114,16 @@ def workers(options, search):
 
 def exported(directory, copy, search):
     """A copy of the model directory with all exports of one search."""
-    from keras_transformer.export.export import WRITERS
+    from keras_transformer.export.registry import FORMATS
     from keras_transformer.saving import load_finished
 
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     source = ModelDirectory(copy)
     model, tokenizers = load_finished(source)
     source.export.mkdir()
-    for runtime in sorted({runtime for runtime, _ in RUNTIMES.values()} & {*WRITERS}):
+    for runtime in sorted({runtime for runtime, _ in RUNTIMES.values()} & {*FORMATS}):
         print(f"Exporting {runtime}", file=sys.stderr)
-        WRITERS[runtime](model, source, tokenizers, search, source.exported(runtime))
+        FORMATS[runtime].write(model, source, tokenizers, search, source.exported(runtime))
     return copy
 
 
@@ -165,7 +165,7 @@ def show(title, lines, results, running, reference=None):
 
 def quality(texts, reference):
     """chrF, share of exact matches, and BLEU where the lines are long enough for it."""
-    from keras_transformer.training.evaluate import score
+    from keras_transformer.text.evaluation import score
 
     if not reference:
         return "", "", ""

@@ -34,7 +34,7 @@ def load(directory, runtime, options):
 
 def target_tokenizer(directory):
     from keras_transformer.model_directory import ModelDirectory
-    from keras_transformer.tokenization import load_tokenizers
+    from keras_transformer.text.tokenization import load_tokenizers
 
     return load_tokenizers(ModelDirectory(directory))[1]
 

@@ -6,7 +6,7 @@ import tempfile
 import numpy as np
 
 from benchmarks.train_peers import LONGEST, VOCAB_SIZE
-from keras_transformer.tokenization import BOS_ID, PAD_ID
+from keras_transformer.text.tokenization import BOS_ID, PAD_ID
 
 
 def random_batches(rows, length, count):
@@ -18,10 +18,10 @@ def random_batches(rows, length, count):
 
 def text_batches(options):
     """The first batches of an epoch over a text, by the way they are made."""
-    from keras_transformer.tokenization import TokenizerConfig
-    from keras_transformer.training.batches import make_batches
+    from keras_transformer.text.tokenization import TokenizerConfig
+    from keras_transformer.training.data.batches import make_batches
+    from keras_transformer.training.data.prepare import prepare
     from keras_transformer.training.data_config import BatchConfig, PrepareConfig
-    from keras_transformer.training.prepare import prepare
 
     packed = BatchConfig(tokens_per_batch=options.tokens_per_batch)
     ways = {

@@ -18,9 +18,9 @@ from keras_transformer.cli import main as keras_transformer
 from keras_transformer.export import load_translator
 from keras_transformer.export.load import available_runtimes
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.evaluation import evaluate
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
-from keras_transformer.training.evaluate import evaluate
 
 CONSOLE = Console(width=None if sys.stdout.isatty() else 150, record=True)
 

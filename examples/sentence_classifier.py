@@ -11,7 +11,7 @@ from num2words import num2words
 
 import keras_transformer as kt
 from keras_transformer.export import export_model
-from keras_transformer.tokenization import EOS_ID, SPECIAL_PIECES
+from keras_transformer.text.tokenization import EOS_ID, SPECIAL_PIECES
 
 SEPARATOR = "or"
 

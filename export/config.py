@@ -4,12 +4,13 @@ import dataclasses
 from typing import Literal
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.registry import FORMATS
 from keras_transformer.model_directory import export_name
-from keras_transformer.text_encoding import canonical_encoding
-from keras_transformer.text_files import UTF_8
+from keras_transformer.text.encoding import canonical_encoding
+from keras_transformer.text.files import UTF_8
 
-FORMATS = ("saved_model", "onnx", "ctranslate2", "huggingface")
-QUANTIZED = ("int8", "float16")
+_NAMES = tuple(dict.fromkeys(format.format for format in FORMATS.values()))
+_QUANTIZED = tuple(dict.fromkeys(format.quantize for format in FORMATS.values() if format.quantize))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,15 +42,15 @@ class ExportConfig(BeamSearch):
         if self.n_best is None:
             object.__setattr__(self, "n_best", self.beam_size)
         super().__post_init__()
-        unknown = [name for name in self.formats if name not in FORMATS]
+        unknown = [name for name in self.formats if name not in _NAMES]
         if unknown or not self.formats:
-            raise ValueError(f"`format` must be among {', '.join(FORMATS)}. Received: format={self.format!r}")
-        if self.quantize not in (None, *QUANTIZED):
-            raise ValueError(f"`quantize` must be one of {', '.join(QUANTIZED)}. Received: quantize={self.quantize!r}")
+            raise ValueError(f"`format` must be among {', '.join(_NAMES)}. Received: format={self.format!r}")
+        if self.quantize not in (None, *_QUANTIZED):
+            raise ValueError(f"`quantize` must be one of {', '.join(_QUANTIZED)}. Received: quantize={self.quantize!r}")
         if self.quantize and self.formats != ["onnx"]:
             raise ValueError(f"`quantize` goes with format onnx alone. Received: format={self.format!r}")
         for name in self.formats:
-            if self.token_scores and name in ("ctranslate2", "huggingface"):
+            if self.token_scores and not FORMATS[name].supports_token_scores:
                 raise ValueError(f"`token_scores` does not go with format {name}. Received: token_scores=True")
         canonical_encoding(self.encoding)
         if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):

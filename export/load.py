@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from keras_transformer.export.registry import FORMATS, RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
-
-RUNTIMES = ("keras", "saved_model", "onnx", "onnx_int8", "onnx_float16", "ctranslate2")
 
 
 def load_translator(directory: str | Path, runtime: str = "keras", num_threads: int = 0, **options):
@@ -18,7 +17,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 
     Returns:
-        An object with `translate(lines)`; see `keras_transformer.translation.Translator`.
+        An object with `translate(lines)`; see `keras_transformer.text.translator.Translator`.
 
     Raises:
         ValueError: if the runtime is unknown, or the directory lacks what it needs, or `num_threads`
@@ -28,21 +27,13 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
         from keras_transformer.export.threads import set_keras_threads, threads_of_a_batch
-        from keras_transformer.keras_translator import KerasTranslator
+        from keras_transformer.text.keras_translator import KerasTranslator
 
         threads_of_a_batch(num_threads, 1)
         ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
-    if runtime.startswith("onnx"):
-        from keras_transformer.export.onnx_translator import OnnxTranslator as Runtime
-
-        options["quantize"] = runtime.partition("_")[2] or None
-    elif runtime == "ctranslate2":
-        from keras_transformer.export.ctranslate2_translator import CTranslate2Translator as Runtime
-    else:
-        from keras_transformer.export.saved_model_translator import SavedModelTranslator as Runtime
-    return Runtime(directory, num_threads=num_threads, **options)
+    return FORMATS[runtime].load(directory, num_threads=num_threads, **options)
 
 
 def available_runtimes(directory: str | Path) -> list[str]:

@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=[
         *("decoding", "export", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"),
-        "training",
+        *("text", "training"),
     ],
     submod_attrs={
         "version": ["__version__"],

@@ -12,7 +12,7 @@ import keras_transformer.models
 import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.tokenization import Tokenizer, load_tokenizers
+from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
 
 
 def load_model(path, compile=True):

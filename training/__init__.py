@@ -1,11 +1,14 @@
-"""Text to trained model directory: data, tokenizer, `fit`, evaluation. On TensorFlow or JAX."""
+"""Text to trained model directory: data, tokenizer, `fit`. On TensorFlow or JAX."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "averaging": ["average"],
         "config": ["ModelConfig", "RecipeConfig", "TrainConfig"],
+        "data.prepare": ["prepare"],
         "data_config": ["PrepareConfig"],
+        "start": ["train"],
     },
 )

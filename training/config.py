@@ -7,7 +7,7 @@ from typing import Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import TokenizerConfig
+from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
 
 #: Recorded options that a resumed run may change. Options that are not recorded may change, too: see `record`.

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from keras_transformer.text_encoding import canonical_encoding
-from keras_transformer.text_files import UTF_8
-from keras_transformer.tokenization import TokenizerConfig
+from keras_transformer.text.encoding import canonical_encoding
+from keras_transformer.text.files import UTF_8
+from keras_transformer.text.tokenization import TokenizerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import keras
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.training.batches import Batches
-from keras_transformer.training.operations import Work
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.training.data.batches import Batches
+from keras_transformer.training.flops import Work
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 

@@ -12,24 +12,24 @@ from keras_transformer.atomic_files import delete
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.run_records import differences
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.batches import make_batches
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.data.batches import make_batches
+from keras_transformer.training.data.prepare import data_options, finished_tokenizers, write_tokens
+from keras_transformer.training.data.token_directory import SPLITS, TokenDirectory
+from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import fit
+from keras_transformer.training.flops import work_of
 from keras_transformer.training.learning_rate import describe, learning_rate
-from keras_transformer.training.operations import work_of
 from keras_transformer.training.plan import TrainingPlan
-from keras_transformer.training.prepare import data_options, finished_tokenizers, write_tokens
-from keras_transformer.training.token_directory import SPLITS, TokenDirectory
-from keras_transformer.training.tokenizer import train_tokenizers
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 
 def run(config: TrainConfig) -> ModelDirectory:
-    """Runs a training that `preflight.check_run` has found possible; see `keras_transformer.training.train.train`."""
+    """Runs a training that `start.check_run` has found possible; see `keras_transformer.training.start.train`."""
     directory = ModelDirectory(config.output)
     devices = make_devices(config.devices)
     devices.require_possible(config.recipe)

@@ -13,7 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from keras_transformer.atomic_files import naming
 from keras_transformer.optimizers import adam_of
 from keras_transformer.training.backends.devices import Devices
-from keras_transformer.training.operations import Work
+from keras_transformer.training.flops import Work
 
 
 class Scalars(keras.callbacks.Callback):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import keras
 
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.keras_translator import ModelTranslator
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.training.evaluate import evaluate
+from keras_transformer.text.evaluation import evaluate
+from keras_transformer.text.keras_translator import ModelTranslator
+from keras_transformer.text.tokenization import Tokenizer
 
 
 class ValidationBleu(keras.callbacks.Callback):

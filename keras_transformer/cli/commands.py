@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 from keras_transformer.cli.options import make_config, make_parser
-from keras_transformer.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime
+from keras_transformer.cli.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime
 
 #: The options that `train --help` shows.
 _ESSENTIALS = (
@@ -21,8 +21,8 @@ def train(arguments: list[str]) -> int:
     overwrite = "replace the model or the run that lies there"
     config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
 
+    from keras_transformer.training.start import train as run
     from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
-    from keras_transformer.training.train import train as run
 
     try:
         run(config)
@@ -38,7 +38,7 @@ def prepare(arguments: list[str]) -> int:
 
     config = make_config(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
 
-    from keras_transformer.training.prepare import prepare as run
+    from keras_transformer.training.data.prepare import prepare as run
 
     print(f"The tokens are in {run(config).path}", file=sys.stderr)
     return 0
@@ -83,7 +83,7 @@ its score, its text."
     )
     options = parser.parse_args(arguments)
 
-    from keras_transformer.translate_files import translate as run
+    from keras_transformer.cli.translate_files import translate as run
 
     run(options)
     return 0
@@ -100,7 +100,7 @@ def evaluate(arguments: list[str]) -> int:
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
 
-    from keras_transformer.translate_files import evaluate as run
+    from keras_transformer.cli.translate_files import evaluate as run
 
     run(options)
     return 0
@@ -116,7 +116,7 @@ def score(arguments: list[str]) -> int:
     add_batching(parser, "pairs", "tokens of the longer side")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.translate_files import score as run
+    from keras_transformer.cli.translate_files import score as run
 
     run(options)
     return 0
@@ -132,7 +132,7 @@ def attend(arguments: list[str]) -> int:
     parser.add_argument("--layer", type=int, help="of the decoder, 1 the first; default: the last")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.attend import attend as run
+    from keras_transformer.cli.attention_plot import attend as run
 
     print(run(options.directory, options.sentence, options.output, options.target, options.layer))
     return 0
@@ -142,7 +142,7 @@ def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
     from keras_transformer.export.config import ExportConfig
     from keras_transformer.model_directory import ModelDirectory
-    from keras_transformer.text_files import readable
+    from keras_transformer.text.files import readable
 
     parser = make_parser(export)
     parser.add_argument("directory", help="a finished model directory")
@@ -155,8 +155,8 @@ def export(arguments: list[str]) -> int:
         with readable(path):
             pass
 
-    from keras_transformer.export.export import export as run
-    from keras_transformer.export.verify import VerificationError
+    from keras_transformer.export.pipeline import export as run
+    from keras_transformer.export.verify.equality import VerificationError
 
     try:
         run(directory, config)
@@ -174,7 +174,7 @@ def import_marian(arguments: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.export.marian import import_marian as run
+    from keras_transformer.export.marian.importer import import_marian as run
 
     print(f"The model is in {run(options.directory, options.output, options.overwrite).path}", file=sys.stderr)
     return 0

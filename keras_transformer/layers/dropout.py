@@ -3,15 +3,15 @@
 import keras
 from keras import ops
 
-from keras_transformer.random_bits import random_bits
+from keras_transformer.layers.random_bits import random_bits
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Dropout):
     """x · mask / (1 - rate), where each position of the mask is 0 with probability `rate`; in inference x itself.
 
-    The mask is a hash of each position, the seed and the number of the call (`keras_transformer.random_bits`), in
-    integer arithmetic that compilers fuse with the surrounding operations. `keras.layers.Dropout` draws from the
+    The mask is a hash of each position, the seed and the number of the call (see `random_bits`), in integer arithmetic
+    that compilers fuse with the surrounding operations. `keras.layers.Dropout` draws from the
     backend's generator, which under XLA on CPUs takes a hundred times as long. The mask is the same on every
     backend. Keras's implicit mask passes through.
 

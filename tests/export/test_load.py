@@ -1,7 +1,8 @@
 import pytest
 
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
-from keras_transformer.export.load import RUNTIMES, available_runtimes
+from keras_transformer.export.load import available_runtimes
+from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 

@@ -11,11 +11,11 @@ import tensorflow as tf
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import ExportConfig
-from keras_transformer.export.onnx import write_onnx
-from keras_transformer.export.saved_model import write_saved_model
-from keras_transformer.export.verify import made_up_batches
+from keras_transformer.export.onnx.export import write_onnx
+from keras_transformer.export.saved_model.export import write_saved_model
+from keras_transformer.export.verify.equality import made_up_batches
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 STRATEGIES = {

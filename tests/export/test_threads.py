@@ -1,7 +1,7 @@
 import pytest
 
 from keras_transformer.export import load_translator
-from keras_transformer.export.load import RUNTIMES
+from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.export.threads import num_cores, set_keras_threads, set_tensorflow_threads, threads_of_a_batch
 
 PROGRAM = """

@@ -8,8 +8,8 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.keras_translator import KerasTranslator
 from keras_transformer.saving import load_model
+from keras_transformer.text.keras_translator import KerasTranslator
 from keras_transformer.training.callbacks import Progress
 
 FOLDER = pathlib.Path(__file__).parent
@@ -67,7 +67,7 @@ def exported(unlike, keras_translator):
     """The folder of `keras_translator`'s model, with all exports. Read only."""
     loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("saving", "export.export"):
+        for module in ("saving", "export.pipeline"):
             patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
         assert main(["export", str(unlike), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
         for quantize in ("int8", "float16"):

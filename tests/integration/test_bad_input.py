@@ -9,10 +9,10 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.export import load_translator
-from keras_transformer.export.load import RUNTIMES
-from keras_transformer.lines import checked_lines
+from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import TokenizerConfig, train_sentencepiece
+from keras_transformer.text.lines import checked_lines
+from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
 
 GOOD = ["two", "nine nine four"]
 EMPTY = ["", " ", "\t \n", "\r", "\N{NO-BREAK SPACE}", "\N{LINE SEPARATOR}"]

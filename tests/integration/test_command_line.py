@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator
-from keras_transformer.training.evaluate import evaluate
+from keras_transformer.text.evaluation import evaluate
 
 SEARCH = ["--extra_length=5"]
 

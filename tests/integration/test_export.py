@@ -1,3 +1,5 @@
+import dataclasses
+import functools
 import json
 import shutil
 
@@ -5,10 +7,13 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator
-from keras_transformer.export import export as exporting
+from keras_transformer.export import pipeline as exporting
 from keras_transformer.export.config import ExportConfig
-from keras_transformer.export.verify import Agreement
+from keras_transformer.export.format import Program
+from keras_transformer.export.registry import FORMATS
+from keras_transformer.export.verify.equality import Agreement
 from keras_transformer.model_directory import ModelDirectory
 
 AGREEING = Agreement(224, 224, 0, 1e-6)
@@ -21,6 +26,14 @@ def unexported(model_directory, tmp_path):
     return tmp_path / "run"
 
 
+def replace_format(monkeypatch, name, **changes):
+    monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], **changes))
+
+
+def programs_of(title, program, path, strategy):
+    return {title: program._replace(strategy=strategy)}
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Replaces the writers by one that writes the beam's size, and the comparison by its result."""
@@ -30,10 +43,10 @@ def quick(monkeypatch):
         (path / "program").write_text(json.dumps(strategy.beam_size))
 
     def quick(agreement):
-        monkeypatch.setattr(exporting, "WRITERS", dict.fromkeys(("saved_model", "onnx"), write))
-        monkeypatch.setattr(
-            exporting, "_programs", lambda name, path, strategy: {name: (None, strategy, lambda *args: agreement)}
-        )
+        for name in ("saved_model", "onnx"):
+            program = Program(None, BeamSearch(), lambda *args: agreement, takes_text=name == "saved_model")
+            programs = functools.partial(programs_of, name, program)
+            replace_format(monkeypatch, name, write=write, programs=programs)
         monkeypatch.setattr(exporting, "_verify_text", lambda *args: agreement)
 
     return quick
@@ -94,15 +107,15 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
     """The files of an export that lies there already; a later proof without text leaves no BLEU behind."""
     shutil.copytree(exported, tmp_path / "run")
     folder = exported / "export" / "onnx_int8"
-    monkeypatch.setitem(exporting.WRITERS, "onnx_int8", lambda *given: shutil.copytree(folder, given[-1]))
-    monkeypatch.setattr(
-        exporting,
-        "_programs",
-        lambda name, path, strategy: {name: (OnnxTranslator(path), strategy, lambda *args: AGREEING)},
+    replace_format(
+        monkeypatch,
+        "onnx_int8",
+        write=lambda *given: shutil.copytree(folder, given[-1]),
+        programs=lambda path, strategy: {"onnx_int8": Program(OnnxTranslator(path), strategy, lambda *args: AGREEING)},
     )
     options = {"format": "onnx", "quantize": "int8", "extra_length": 5}
     texts = {"source": str(toy_files / "test.en"), "reference": str(toy_files / "test.de")}
-    monkeypatch.setattr("keras_transformer.export.verify_quality.MOST_BLEU_LOSS", 100)
+    monkeypatch.setattr("keras_transformer.export.verify.quality.MOST_BLEU_LOSS", 100)
 
     def recorded(**more):
         exporting.export(str(tmp_path / "run"), ExportConfig(**options, **more))
@@ -114,7 +127,7 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
     (tmp_path / "short.de").write_text("eins\n")
     with pytest.raises(ValueError, match=r"`reference` must have as many lines as `source`. Received: \[20, 1\]"):
         recorded(**{**texts, "reference": str(tmp_path / "short.de")})
-    monkeypatch.setattr("keras_transformer.export.verify_quality.MOST_BLEU_LOSS", -100)
+    monkeypatch.setattr("keras_transformer.export.verify.quality.MOST_BLEU_LOSS", -100)
     with pytest.raises(exporting.VerificationError, match="The onnx_int8 BLEU export does not agree"):
         recorded(**texts)
 
@@ -127,7 +140,7 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
         shutil.copytree(exported / "export" / "saved_model", path)
         model.set_weights([weight + 0.2 * np.sign(weight) for weight in model.get_weights()])
 
-    monkeypatch.setitem(exporting.WRITERS, "saved_model", write_another)
+    replace_format(monkeypatch, "saved_model", write=write_another)
     monkeypatch.setattr(exporting, "made_up_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")] * 3)
     with pytest.raises(exporting.VerificationError, match="The saved_model export does not agree"):
         exporting.export(str(tmp_path / "run"), ExportConfig(format="saved_model", extra_length=5))

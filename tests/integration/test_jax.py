@@ -8,7 +8,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.checkpoints import CheckpointFiles
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator, load_translator
-from keras_transformer.export.verify import made_up_batches
-from keras_transformer.export.verify_quality import MOST_SCORE_ERROR
-from keras_transformer.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.export.verify.equality import made_up_batches
+from keras_transformer.export.verify.quality import MOST_SCORE_ERROR
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 NAMES = ["model", "encoder", "decoder"]
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=5)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
-from keras_transformer.batching import pad
+from keras_transformer.text.batching import pad
 
 #: A server without this package: TensorFlow and tensorflow-text load the folder and run what it holds.
 PROGRAM = """

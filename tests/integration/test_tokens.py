@@ -5,7 +5,7 @@ import pytest
 from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.callbacks import Progress
 
 BRIEF = {"recipe.max_steps": 6, "recipe.validate_every": 3, "recipe.checkpoint_every": 2}

@@ -3,11 +3,11 @@ import gc
 import numpy as np
 import pytest
 
-from keras_transformer.batching import pad
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import load_translator
-from keras_transformer.export.saved_model_translator import SavedModelTranslator
-from keras_transformer.keras_translator import KerasTranslator
+from keras_transformer.export.saved_model.translator import SavedModelTranslator
+from keras_transformer.text.batching import pad
+from keras_transformer.text.keras_translator import KerasTranslator
 
 ODD_LINES = ["", "   ", "two \N{GRINNING FACE}", "three \ud800", "nine nine"]
 

@@ -4,7 +4,7 @@ import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.framework import tensor_pb2
 
-from keras_transformer.export.warmup import BATCH_SIZES, WARMUP_FILE, write_warmup
+from keras_transformer.export.saved_model.warmup import BATCH_SIZES, WARMUP_FILE, write_warmup
 
 #: The fields of TensorFlow Serving's messages that a request has: number, and type where it is a message.
 MESSAGES = {

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.batching import pad
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import import_marian
 from keras_transformer.export.config import ExportConfig
-from keras_transformer.export.export import export
-from keras_transformer.export.verify import teacher_forced_scores
+from keras_transformer.export.pipeline import export
+from keras_transformer.export.verify.equality import teacher_forced_scores
 from keras_transformer.saving import load_finished
+from keras_transformer.text.batching import pad
 
 pytestmark = [
     pytest.mark.torch_parity,

@@ -6,8 +6,8 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export import import_torch_transformer
-from keras_transformer.export.foreign_weights import fill, stack_weights
-from keras_transformer.export.marian import NAMING as MARIAN
+from keras_transformer.export.interop.weight_map import fill, stack_weights
+from keras_transformer.export.marian.importer import NAMING as MARIAN
 
 pytestmark = [
     pytest.mark.torch_parity,

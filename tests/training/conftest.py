@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.training.rows import TokenSide
+from keras_transformer.training.data.rows import TokenSide
 
 
 @pytest.fixture(scope="session")

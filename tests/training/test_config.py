@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.tokenization import TokenizerConfig
+from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.config import ModelConfig, RecipeConfig, TrainConfig
+from keras_transformer.training.data.prepare import data_options
 from keras_transformer.training.data_config import BatchConfig, DataConfig, PrepareConfig
-from keras_transformer.training.prepare import data_options
 
 
 @pytest.mark.parametrize(

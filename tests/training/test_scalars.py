@@ -5,7 +5,7 @@ from tensorboard.util import tensor_util
 
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.operations import Work
+from keras_transformer.training.flops import Work
 from keras_transformer.training.scalars import EventFile, Scalars
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.training.batches import Batches
+from keras_transformer.training.data.batches import Batches
 
 
 class Devices(abc.ABC):

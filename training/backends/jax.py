@@ -9,7 +9,7 @@ import keras
 
 from keras_transformer.training.backends.cluster import count_workers
 from keras_transformer.training.backends.devices import Devices, require_known
-from keras_transformer.training.batches import Batches
+from keras_transformer.training.data.batches import Batches
 
 
 class JaxDevices(Devices):

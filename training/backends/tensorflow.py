@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.training.backends.devices import Devices, require_known
-from keras_transformer.training.batches import Batches
 from keras_transformer.training.checkpoints import seed_generators
+from keras_transformer.training.data.batches import Batches
 
 #: Between the seeds of replicas: more than between those of a model's layers.
 _SEEDS_APART = 1_000_003

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.training.backends.tensorflow import TensorFlowDevices, dataset, signature
-from keras_transformer.training.batches import Batches
+from keras_transformer.training.data.batches import Batches
 from keras_transformer.training.stopping import WorkerLost
 
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from keras_transformer.text_files import UTF_8, TextLines
+from keras_transformer.text.files import UTF_8, TextLines
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 #: Without validation files, every 100th line is held out for validation.

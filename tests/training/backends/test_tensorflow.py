@@ -9,7 +9,7 @@ from keras_transformer.training.backends.tensorflow import (  # noqa: E402
     make_strategy,
     signature,
 )
-from keras_transformer.training.batches import make_batches  # noqa: E402
+from keras_transformer.training.data.batches import make_batches  # noqa: E402
 from keras_transformer.training.data_config import BatchConfig  # noqa: E402
 
 DEVICES = """

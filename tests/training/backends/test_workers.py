@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from keras_transformer.training.backends.workers import Workers  # noqa: E402
-from keras_transformer.training.batches import make_batches  # noqa: E402
 from keras_transformer.training.config import RecipeConfig  # noqa: E402
+from keras_transformer.training.data.batches import make_batches  # noqa: E402
 from keras_transformer.training.data_config import BatchConfig  # noqa: E402
 
 

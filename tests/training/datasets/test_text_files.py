@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from keras_transformer.text_files import read_lines
+from keras_transformer.text.files import read_lines
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus, text
 

@@ -1,0 +1,142 @@
+"""CTranslate2: the weights, positions and vocabularies in its own model format."""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer.export.ctranslate2.translator import library
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.lines import longest_line
+
+#: Keras's name of an activation -> CTranslate2's.
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "swish": "SWISH",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+}
+
+
+def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes a CTranslate2 model directory, and the tokenizers beside it.
+
+    Such a model holds no search; the options of `strategy` are recorded for the client.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+
+    Raises:
+        ValueError: naming all that CTranslate2 cannot run.
+    """
+    specs = library().specs
+    require_supported(model.config, tokenizers)
+    longest = longest_line(model.config.max_length) + 1
+    spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
+    _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
+    longest = model.config.max_length or longest + strategy.extra_length
+    _set_input(spec.decoder, spec.decoder.embeddings, model.target_embedding, model.target_positions, longest)
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = model.config.scale_embedding
+    spec.decoder.projection.weight = _array(model.logits.embedding.embeddings)
+    if model.config.logits_bias:
+        spec.decoder.projection.bias = _array(model.logits.bias)
+    spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
+    spec.config.add_attribute("search", dataclasses.asdict(strategy))
+    spec.config.add_attribute("max_length", model.config.max_length)
+    spec.config.add_attribute("target_positions", longest)
+    spec.config.add_attribute("tokenizers_sha256", [tokenizer.sha256 for tokenizer in tokenizers])
+    spec.register_source_vocabulary(tokenizers[0].pieces)
+    spec.register_target_vocabulary(tokenizers[1].pieces)
+    spec.validate()
+    spec.optimize()
+    path.mkdir()
+    spec.save(str(path))
+    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+
+
+def require_supported(config, tokenizers) -> None:
+    """Refuses models that CTranslate2 cannot run.
+
+    Args:
+        config: `TransformerConfig`.
+        tokenizers: of the source and of the target; any will do.
+
+    Raises:
+        ValueError: naming all that it cannot run.
+    """
+    d_k, d_v = config.head_dims
+    faults = []
+    if d_k != d_v:
+        faults.append(f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}")
+    if config.activation not in _ACTIVATIONS:
+        faults.append(f"`activation` must be one of {sorted(_ACTIVATIONS)}. Received: activation={config.activation!r}")
+    if faults:
+        raise ValueError("CTranslate2 cannot run this model:\n" + "\n".join(f"- {fault}" for fault in faults))
+
+
+def _stack(model, kind):
+    """The specification of the encoder or the decoder, its layers filled in."""
+    specs, config, stack = library().specs, model.config, getattr(model, kind.lower())
+    spec = getattr(specs, f"Transformer{kind}Spec")(
+        config.num_layers,
+        config.num_heads,
+        no_final_norm=stack.norm is None,
+        activation=specs.Activation[_ACTIVATIONS[config.activation]],
+        num_heads_kv=config.num_heads,
+        head_dim=config.head_dims[0],
+    )
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_self_attention(layer_spec.self_attention, layer.self_attention)
+        if kind == "Decoder":
+            _set_cross_attention(layer_spec.attention, layer.cross_attention)
+        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward.norm)
+        _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.sublayer.inner)
+        _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.sublayer.outer)
+    spec.pre_norm = config.norm_first  # Set here, since the constructor gives post-norm stacks no final norm.
+    if stack.norm is not None:
+        _set_norm(spec.layer_norm, stack.norm)
+    return spec
+
+
+def _set_self_attention(spec, residual):
+    attention = residual.sublayer
+    _set_norm(spec.layer_norm, residual.norm)
+    _set_linear(spec.linear[0], attention.query_projection, attention.key_projection, attention.value_projection)
+    _set_linear(spec.linear[1], attention.output_projection)
+
+
+def _set_cross_attention(spec, residual):
+    attention = residual.sublayer
+    _set_norm(spec.layer_norm, residual.norm)
+    _set_linear(spec.linear[0], attention.query_projection)
+    _set_linear(spec.linear[1], attention.key_projection, attention.value_projection)
+    _set_linear(spec.linear[2], attention.output_projection)
+
+
+def _set_linear(spec, *projections):
+    """One product of the projections' matrices side by side."""
+    spec.weight = np.concatenate([_array(projection.kernel) for projection in projections], axis=1).T
+    if projections[0].use_bias:
+        spec.bias = np.concatenate([_array(projection.bias) for projection in projections])
+
+
+def _set_norm(spec, norm):
+    spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+
+
+def _set_input(stack, spec, embedding, positions, length):
+    """Embeddings (which CTranslate2 scales for itself) and the table of positions."""
+    spec.weight = _array(embedding.embeddings)
+    nothing = np.zeros((1, length, embedding.d_model), "float32")
+    stack.position_encodings.encodings = keras.ops.convert_to_numpy(positions(nothing))[0]
+
+
+def _array(variable):
+    return keras.ops.convert_to_numpy(variable).astype("float32")

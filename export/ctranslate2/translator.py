@@ -1,0 +1,106 @@
+"""The CTranslate2 client. It imports ctranslate2, sentencepiece and NumPy, never TensorFlow or Keras."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.origin import export_folder
+from keras_transformer.export.threads import num_cores, threads_of_a_batch
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.text.batching import pad
+from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
+from keras_transformer.text.translator import TokenTranslator, with_n_best
+
+
+def library():
+    """The module `ctranslate2`.
+
+    Raises:
+        ValueError: if it is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ValueError("CTranslate2 is not installed: pip install 'keras-transformer-kit[ctranslate2]'") from error
+    return ctranslate2
+
+
+class CTranslate2Translator(TokenTranslator):
+    """Translates with CTranslate2's own search.
+
+    It differs from this package's: finished hypotheses leave the beam; scores are divided by n^α for
+    n tokens, the end counted, which is the kind `"length"` whatever kind was exported; at the limit,
+    which is the batch's longest source + `extra_length`, no end is forced; padding and the start token
+    are not barred (a trained model does not choose them); probabilities, and so scores, are of what
+    `min_length` and `no_repeat_ngram_size` leave to choose from.
+
+    Args:
+        directory: a model directory with a CTranslate2 export, or the export's own folder.
+        strategy: `BeamSearch`. Default: the one recorded at the export. No hypothesis is longer than
+            the table of positions that was exported.
+        num_threads: threads of each batch. Default: 0, one a core.
+        compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
+        parallel_batches: batches translated at a time; see `OnnxTranslator`.
+
+    Raises:
+        ValueError: if there is no export, it was made from another model, its files are broken, its
+            tokenizer is another model's, a number of threads or batches is out of range, or CTranslate2
+            is not installed.
+
+    Example:
+
+        CTranslate2Translator("runs/en-de").translate(["Two men are outside."])[0].text
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        strategy: BeamSearch | None = None,
+        num_threads: int = 0,
+        compute_type: str = "default",
+        parallel_batches: int = 1,
+    ):
+        num_threads = threads_of_a_batch(num_threads, parallel_batches) or num_cores()
+        folder = export_folder(directory, "ctranslate2")
+        if not (folder / "model.bin").is_file():
+            raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
+        ctranslate2 = library()
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            self.exported_search, hashes = config["search"], config["tokenizers_sha256"]
+            num_positions, self._longest = config["max_length"], config["target_positions"]
+            self._runtime = ctranslate2.Translator(
+                str(folder), inter_threads=parallel_batches, intra_threads=num_threads, compute_type=compute_type
+            )
+        except (RuntimeError, OSError, ValueError, KeyError) as error:
+            raise ModelDirectoryError(f"Not a whole CTranslate2 model: {folder} ({error})") from error
+        super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions, parallel_batches)
+        self.strategy = strategy or BeamSearch(**self.exported_search)
+        self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
+
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.strategy.beam_size
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """See `TokenTranslator.search`."""
+        s, pieces = with_n_best(self.strategy, n_best), self.source_tokenizer.pieces
+        limit = min(source.shape[1] + s.extra_length, self._longest)
+        results = self._runtime.translate_batch(
+            [[pieces[i] for i in row if i != PAD_ID] for row in source],
+            beam_size=s.beam_size,
+            num_hypotheses=s.n_best,
+            length_penalty=s.length_penalty,
+            min_decoding_length=min(s.min_length, limit),
+            no_repeat_ngram_size=s.no_repeat_ngram_size,
+            max_decoding_length=limit,
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+        )
+        tokens = pad([[self._ids[piece] for piece in found] for result in results for found in result.hypotheses])
+        scores = np.array([result.scores for result in results], "float32")
+        return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores

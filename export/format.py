@@ -1,0 +1,56 @@
+"""What an export format is."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.model_directory import export_name
+
+
+class Program(NamedTuple):
+    """A program in an export, and how it is verified.
+
+    Attributes:
+        client: runs the program; it has `search` as in `TokenTranslator`.
+        strategy: the search that the program performs.
+        verify: compares the program with the Keras model. Called as `verify(model, strategy, client, batches)`.
+        takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
+    """
+
+    client: Any
+    strategy: BeamSearch
+    verify: Callable
+    takes_text: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportFormat:
+    """One kind of export. Its functions import what they need when they are called.
+
+    Args:
+        format: its name in `--format`.
+        write: called as `write(model, directory, tokenizers, strategy, path)`; makes the folder `path`.
+        programs: called as `programs(path, strategy)`; gives the programs of an export, a `Program` by its title.
+        load: called as `load(directory, **options)`; gives a `Translator`. `None` if the package has no client.
+        require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
+            format cannot express. Default: every model is supported.
+        quantize: type of the weights if it is not float32; the option `--quantize`.
+        supports_token_scores: whether the search can return the score of each token.
+        recorded_search: the options of a search that hold in the export, for its record.
+    """
+
+    format: str
+    write: Callable
+    programs: Callable[[Path, BeamSearch], dict[str, Program]]
+    load: Callable | None
+    require_supported: Callable | None = None
+    quantize: str | None = None
+    supports_token_scores: bool = True
+    recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
+
+    @property
+    def name(self) -> str:
+        """Name of the export, of its folder and of the runtime that runs it."""
+        return export_name(self.format, self.quantize)

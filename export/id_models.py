@@ -1,0 +1,163 @@
+"""Models of ids alone, without a tokenizer: a SavedModel and an ONNX file, proven equal before they appear."""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import tensorflow as tf
+
+from keras_transformer.atomic_files import replacing
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export.backend import require_tensorflow
+from keras_transformer.export.onnx.export import convert, of_dtype, search_program
+from keras_transformer.export.onnx.loops import sink_constants
+from keras_transformer.export.verify.equality import (
+    Agreement,
+    VerificationError,
+    compare,
+    compare_classes,
+    made_up_batches,
+)
+from keras_transformer.models import LanguageModel, SentenceClassifier
+from keras_transformer.text.lines import longest_line
+from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
+
+
+def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]:
+    """Writes `PATH/saved_model`, `PATH/onnx/model.onnx` and `PATH/verification.json`.
+
+    Of a `SentenceClassifier`: `source` int32 `[batch, source_length]` -> `logits` float32 `[batch, num_classes]`.
+    Of a `LanguageModel`: `prompt` int32 `[batch, prompt_length]` -> `tokens` int32 `[batch, n_best, length]` and
+    `scores` float32 `[batch, n_best]`, as of `generate`. No axis may be 0. The SavedModel's signature is
+    `serving_default`. A model of another precision is exported in float32. The metadata of `model.onnx` are the model's
+    configuration and the search.
+
+    Args:
+        model: `SentenceClassifier` or `LanguageModel`, whose special ids are this package's.
+        path: the folder to make.
+        strategy: of a `LanguageModel` alone: `BeamSearch` or `GreedySearch`. Default: `GreedySearch()`.
+
+    Returns:
+        How the programs `"saved_model"` and `"onnx"` compare with the model, as in verification.json.
+
+    Raises:
+        ValueError: if there is such a folder, the model or the strategy is another one, or Keras's backend is not
+            TensorFlow.
+        VerificationError: if a program disagrees with the model; nothing is left behind.
+
+    Example:
+
+        export_model(classifier, "runs/classifier/export")
+    """
+    require_tensorflow()
+    path = Path(path)
+    if path.exists():
+        raise ValueError(f"The folder must be a new one. Received: {path}")
+    make, prove = _kind(model)
+    ids = (model.config.pad_id, model.config.bos_id, model.config.eos_id)
+    if ids != (PAD_ID, BOS_ID, EOS_ID):
+        raise ValueError("The ids of pad, bos and eos must be 0, 2 and 3. Received: {}, {} and {}".format(*ids))
+    strategy = _checked_strategy(model, strategy)
+    if model.dtype_policy.name != "float32":
+        model = of_dtype(model, "float32")
+    program = make(model, strategy)
+    search = {} if strategy is None else {"search": dataclasses.asdict(strategy)}
+    metadata = {name: json.dumps(value) for name, value in {**_described(model), **search}.items()}
+    with replacing(path) as temporary:
+        (temporary / "onnx").mkdir(parents=True)
+        runs = {
+            "saved_model": _saved_model(model, *program, temporary / "saved_model"),
+            "onnx": _onnx(program, model.weights, metadata, temporary / "onnx" / "model.onnx"),
+        }
+        found = {name: prove(model, run, strategy) for name, run in runs.items()}
+        for name, agreement in found.items():
+            if not agreement.passed:
+                raise VerificationError(f"The {name} export does not agree with the Keras model: {agreement}")
+        entries = {name: {**search, **dataclasses.asdict(agreement)} for name, agreement in found.items()}
+        (temporary / "verification.json").write_text(json.dumps(entries, indent=2) + "\n")
+    return found
+
+
+def _kind(model):
+    """What makes a model's program, and what proves it."""
+    if isinstance(model, SentenceClassifier):
+        return _classification, _prove_classes
+    if isinstance(model, LanguageModel):
+        return _continuation, _prove_continuations
+    raise ValueError(f"`model` must be a SentenceClassifier or a LanguageModel. Received: {type(model).__name__}")
+
+
+def _checked_strategy(model, strategy):
+    if isinstance(model, SentenceClassifier):
+        if strategy is not None:
+            raise ValueError(f"`strategy` is of a LanguageModel alone. Received: strategy={strategy}")
+        return None
+    strategy = GreedySearch() if strategy is None else strategy
+    if not isinstance(strategy, (BeamSearch, GreedySearch)):
+        raise ValueError(f"`strategy` must be a BeamSearch or a GreedySearch. Received: strategy={strategy}")
+    return strategy
+
+
+def _described(model):
+    """The configuration, and what `get_config` says beside it."""
+    config = model.get_config()
+    return {name: config[name] for name in ("config", "num_classes", "pooling") if name in config}
+
+
+def _classification(model, strategy):
+    def classify(source):
+        return (model.classify(source),)
+
+    signature = [tf.TensorSpec([None, None], tf.int32, name="source")]
+    return classify, signature, {"source": ("batch", "source_length")}, {"logits": ("batch", model.num_classes)}
+
+
+def _continuation(model, strategy):
+    return search_program(model, strategy, "prompt")
+
+
+def _prove_classes(model, run, strategy):
+    return compare_classes(model, lambda source: run(source)[0], _batches(model, model.config.source_vocabulary))
+
+
+def _prove_continuations(model, run, strategy):
+    prompts = [np.where(batch == EOS_ID, PAD_ID, batch) for batch in _batches(model, model.config.vocab_size)]
+    scored = SimpleNamespace(
+        generate=model.generate, token_log_probs=lambda prompt, tokens: model.token_log_probs(tokens)
+    )
+    return compare(scored, strategy, SimpleNamespace(search=lambda prompt: run(prompt)[:2]), prompts)
+
+
+def _batches(model, vocab_size):
+    return made_up_batches(vocab_size, min(30, longest_line(model.config.max_length) - 1))
+
+
+def _saved_model(model, function, signature, inputs, outputs, path):
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
+    named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=signature)
+    tf.saved_model.save(module, str(path), signatures=named)
+    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+    (name,) = inputs
+
+    def run(ids):
+        found = serve(**{name: tf.constant(ids)})
+        return [found[output].numpy() for output in outputs]
+
+    return run
+
+
+def _onnx(program, variables, metadata, path):
+    import onnxruntime
+
+    proto = convert(*program, variables)
+    sink_constants(proto.graph)
+    onnx.helper.set_model_props(proto, metadata)
+    onnx.save(proto, path)
+    onnx.checker.check_model(path, full_check=True)
+    session = onnxruntime.InferenceSession(path)
+    (name,) = (value.name for value in session.get_inputs())
+    return lambda ids: session.run([*program[3]], {name: ids})

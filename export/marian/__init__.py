@@ -1,0 +1,1 @@
+"""Import of MarianMTModel, such as OPUS-MT's, and export to it."""

@@ -1,0 +1,122 @@
+"""The layout of Hugging Face's `MarianMTModel`, which the library transformers loads."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer.export.interop.weight_map import safetensors
+from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
+from keras_transformer.export.marian.importer import LOGITS_BIAS, read_marian, weights_of
+from keras_transformer.export.marian.vocabulary import foreign_vocabulary
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.keras_translator import ModelTranslator
+from keras_transformer.text.tokenization import Tokenizer
+
+
+def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes config.json, generation_config.json, model.safetensors, vocab.json and what the tokenizer needs.
+
+    The ids are this package's. Marian's sinusoids lie in halves: the features of a model whose own are interleaved
+    are written in that order. The search is written as far as transformers' has its options: its limit is 512 tokens
+    whatever the source, and its length penalty n^α, which stands for the kind `"gnmt"` too.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+
+    Raises:
+        ValueError: naming all that no `MarianMTModel` has.
+    """
+    require_expressible(model.config, tokenizers)
+    library = safetensors()
+    path.mkdir()
+    library.save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
+    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
+        (path / name).write_bytes(tokenizer.model)
+    contents = {
+        "config.json": write_config(model.config),
+        "generation_config.json": {**special_ids(model.config), **_search(strategy)},
+        "vocab.json": foreign_vocabulary(tokenizers[0].pieces),
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": 512,
+            "separate_vocabs": False,
+            **{"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
+        },
+    }
+    for name, content in contents.items():
+        (path / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_huggingface(folder: Path, strategy) -> ModelTranslator:
+    """A translator with the Keras model that is read back from such files, to verify them without transformers.
+
+    Args:
+        folder: of the files.
+        strategy: `BeamSearch` or `GreedySearch`.
+
+    Raises:
+        ValueError: if they are not a valid `MarianMTModel`.
+    """
+    model, tokenizers = read_marian(folder)
+    return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy)
+
+
+def require_expressible(config, tokenizers) -> None:
+    """Refuses models that are no `MarianMTModel`.
+
+    Args:
+        config: `TransformerConfig`.
+        tokenizers: of the source and of the target.
+
+    Raises:
+        ValueError: naming all that no `MarianMTModel` has.
+    """
+    faults = inexpressible(config)
+    if not faults and tokenizers[0].pieces != tokenizers[1].pieces:
+        faults.append("source and target must have the same pieces")
+    if faults:
+        raise ValueError("No MarianMTModel is like this model:\n" + "\n".join(f"- {fault}" for fault in faults))
+
+
+def _tensors(model):
+    config = model.config
+    order = np.arange(config.d_model)
+    if config.position_layout == "interleaved":
+        order = np.concatenate([order[0::2], order[1::2]])
+    tensors = {LOGITS_BIAS: np.zeros(config.vocab_size, "float32")}
+    for weight in weights_of(model):
+        array = keras.ops.convert_to_numpy(weight.variable).astype("float32")
+        if weight.stream_axis is not None:
+            array = np.take(array, order, axis=weight.stream_axis)
+        tensors[weight.name] = np.ascontiguousarray(array.T if weight.is_transposed else array)
+    return {**tensors, LOGITS_BIAS: tensors[LOGITS_BIAS][None]}
+
+
+def recorded_search(strategy) -> dict:
+    """The options of a strategy that hold in the files, by their names here.
+
+    Args:
+        strategy: `BeamSearch`.
+    """
+    names = ["beam_size", "min_length", "no_repeat_ngram_size"]
+    if strategy.length_penalty == 0 or strategy.length_penalty_kind == "length":
+        names += ["length_penalty", "length_penalty_kind"]
+    return {name: getattr(strategy, name) for name in names}
+
+
+def _search(strategy):
+    options = {
+        "num_beams": strategy.beam_size,
+        "max_length": 512,
+        "min_new_tokens": strategy.min_length,
+        "no_repeat_ngram_size": strategy.no_repeat_ngram_size,
+    }
+    if strategy.beam_size == 1:  # Where transformers warns of options of beams.
+        return options
+    return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}

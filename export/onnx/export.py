@@ -1,0 +1,239 @@
+"""ONNX: `model.onnx` with the whole search, and `encoder.onnx` + `decoder.onnx` for other searches."""
+
+import dataclasses
+import json
+import os
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import onnx
+import tensorflow as tf
+from keras import ops
+from onnx import numpy_helper
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.export.onnx.external_weights import WeightsFile
+from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
+from keras_transformer.export.onnx.graphs import captured
+from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
+from keras_transformer.export.onnx.quantization import quantize_matrices
+from keras_transformer.masks import padding_mask
+from keras_transformer.model_directory import ModelDirectory
+
+_OPSET = 18
+
+
+def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path, quantize: str | None = None) -> None:
+    """Writes the three files, their weights and the tokenizers beside them.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+        quantize: `"int8"` for int8 weights, `"float16"` for weights and activations of that type.
+
+    Raises:
+        FileExistsError: if there is such a folder.
+        onnx.checker.ValidationError: if a graph is no valid ONNX.
+    """
+    path.mkdir()
+    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+    metadata = {
+        "config": json.dumps(dataclasses.asdict(model.config)),
+        "search": json.dumps(dataclasses.asdict(strategy)),
+        "source_tokenizer_sha256": tokenizers[0].sha256,
+        "target_tokenizer_sha256": tokenizers[1].sha256,
+    }
+    if quantize == "float16":
+        model = of_dtype(model, "float16")
+    weights = WeightsFile(path)
+    for name, make in (("model", search_program), ("encoder", _encoder), ("decoder", _decoder)):
+        proto = convert(*make(model, strategy), model.weights)
+        if quantize == "int8":
+            quantize_matrices(proto.graph)
+        sink_constants(proto.graph)
+        onnx.helper.set_model_props(proto, metadata)
+        weights.take_from(proto)
+        onnx.save(proto, path / f"{name}.onnx")
+        onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
+
+
+def of_dtype(model, dtype: str):
+    """The model with other weights and activations; what must be float32 in it stays so.
+
+    Args:
+        model: one of `models/`.
+        dtype: name of a policy.
+
+    Returns:
+        A copy.
+    """
+    config = model.get_config()
+    copy = type(model).from_config({**config, "dtype": dtype})
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def search_program(model, strategy, ids="source"):
+    """The whole search of a model, as `convert` takes it.
+
+    Args:
+        model: with `search`.
+        strategy: `BeamSearch` or `GreedySearch`.
+        ids: name of what is searched for.
+
+    Returns:
+        The function, its signature, and the shapes of its inputs and of its outputs by name.
+    """
+
+    def search(ids):
+        return tuple(keras.tree.flatten(model.search(ids, strategy)))  # Without what was not asked for.
+
+    outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
+    if strategy.token_scores:
+        outputs["token_scores"] = outputs["tokens"]
+    return search, [tf.TensorSpec([None, None], tf.int32, name=ids)], {ids: ("batch", f"{ids}_length")}, outputs
+
+
+def _encoder(model, strategy):
+    def encode(source):
+        mask = padding_mask(source, model.config.pad_id)
+        memory = model.decoder.project_memory(model.encode(source, mask))
+        return *_stacked(memory), mask
+
+    inputs = {"source": ("batch", "source_length")}
+    return encode, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, _memory_shapes(model)
+
+
+def _decoder(model, strategy):
+    def decode(tokens, memory_key, memory_value, memory_mask, cache_key, cache_value):
+        logits, cache = model.decode(
+            tokens[:, 0],
+            _unstacked(memory_key, memory_value),
+            memory_mask=memory_mask,
+            cache=_unstacked(cache_key, cache_value),
+            offset=ops.shape(cache_key)[3],
+        )
+        return ops.cast(logits, "float32"), *_stacked(cache)
+
+    def cache_shapes(prefix, length):
+        layers, heads = model.config.num_layers, model.config.num_heads
+        key, value = ((layers, "rows", heads, length, width) for width in model.config.head_dims)
+        return {f"{prefix}_key": key, f"{prefix}_value": value}
+
+    inputs = {"tokens": ("rows", 1), **_memory_shapes(model), **cache_shapes("cache", "time")}
+    outputs = {"logits": ("rows", model.config.vocab_size), **cache_shapes("next_cache", "next_time")}
+    dtypes = {"tokens": tf.int32, "memory_mask": tf.bool}
+    signature = [
+        tf.TensorSpec(
+            [d if isinstance(d, int) else None for d in shape], dtypes.get(name, model.compute_dtype), name=name
+        )
+        for name, shape in inputs.items()
+    ]
+    return decode, signature, inputs, outputs
+
+
+def _memory_shapes(model):
+    layers, heads = model.config.num_layers, model.config.num_heads
+    key, value = ((layers, "batch", heads, "source_length", width) for width in model.config.head_dims)
+    return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
+
+
+def _stacked(caches):
+    """All layers' keys and all layers' values, each as one tensor with a leading layer axis."""
+    return tuple(ops.stack(parts) for parts in zip(*caches, strict=True))
+
+
+def _unstacked(key, value):
+    return tuple(KeyValue(key[i], value[i]) for i in range(key.shape[0]))
+
+
+def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelProto:
+    """A function as ONNX, in few and fast operators.
+
+    Args:
+        function: of tensors, whose results are in a tuple.
+        signature: one `tf.TensorSpec` an input, named.
+        inputs: their shapes by name, in order; axes of a name are dynamic.
+        outputs: the same of the results.
+        variables: of Keras, those that the function reads among them; what it reads becomes the weights.
+
+    Returns:
+        The model, with its weights.
+    """
+    weights = {f"weight_{i}": variable for i, variable in enumerate(variables)}
+    proto = _converted(function, signature, outputs, weights)
+    used = {*captured(proto.graph)}
+    for name, variable in weights.items():
+        if name in used:
+            proto.graph.initializer.append(numpy_helper.from_array(ops.convert_to_numpy(variable), name))
+    hoist_loop_invariants(proto.graph)
+    fuse_layer_normalizations(proto.graph)
+    simplify_gathers(proto.graph)
+    merge_products(proto.graph)
+    _describe(proto.graph.input, inputs)
+    _describe(proto.graph.output, outputs)
+    proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"
+    return proto
+
+
+def _converted(function, signature, outputs, weights):
+    """What tf2onnx makes of it, with the weights as further inputs: of constants it makes dozens of copies."""
+    import tf2onnx
+    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
+
+    def program(*args):
+        values = zip(weights.values(), args[len(signature) :], strict=True)
+        with keras.StatelessScope(state_mapping=values):
+            # Named outputs: tf2onnx keeps the keys of a dictionary, and sorts them.
+            return dict(zip(outputs, function(*args[: len(signature)]), strict=True))
+
+    specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
+    all_specs = [*signature, *specs]
+    named = tf.function(program, input_signature=all_specs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        patch_tf2onnx()
+        # Or it copies the graph before each of its passes, to go on without one that fails: over 40 % of the time.
+        os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "false")
+        proto, _ = tf2onnx.convert.from_function(
+            named, input_signature=all_specs, opset=_OPSET, custom_op_handlers=_HANDLERS
+        )
+    return proto
+
+
+def _select(context, node, name, arguments):
+    """ONNX's own choice between tensors; tf2onnx would write sums of products."""
+    node.type = "Where"
+
+
+def _erfc(context, node, name, arguments):
+    """1 - erf, which is what ONNX has. GELU is made of it."""
+    import tf2onnx
+
+    inputs, outputs = list(node.input), list(node.output)
+    kind = {"dtypes": [context.get_dtype(outputs[0])], "shapes": [context.get_shape(outputs[0])]}
+    context.remove_node(node.name)
+    number = tf2onnx.utils.map_onnx_to_numpy_type(kind["dtypes"][0])
+    one = context.make_const(tf2onnx.utils.make_name("one"), np.array(1, number))
+    erf = context.make_node("Erf", inputs, **kind)
+    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, name=node.name, **kind)
+
+
+#: For operators that tf2onnx lacks, or writes badly.
+_HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
+
+
+def _describe(values, shapes):
+    """Leaves these graph inputs or outputs, in the given order, and names their axes."""
+    by_name = {value.name: value for value in values}
+    ordered = [
+        onnx.helper.make_tensor_value_info(name, by_name[name].type.tensor_type.elem_type, shape)
+        for name, shape in shapes.items()
+    ]
+    del values[:]
+    values.extend(ordered)

@@ -1,0 +1,47 @@
+"""The weights of several ONNX models, each once, in one file beside them."""
+
+import hashlib
+from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import set_external_data
+
+from keras_transformer.export.onnx.graphs import scopes
+
+#: Name of the file.
+WEIGHTS = "weights.data"
+
+#: Bytes. Tensors in the file begin at multiples of it, so that they can be mapped; smaller ones stay in their model.
+_PAGE = 4096
+
+
+class WeightsFile:
+    """Takes tensors out of models; equal ones share a place.
+
+    Args:
+        folder: of the models.
+    """
+
+    def __init__(self, folder: Path):
+        self._file = folder / WEIGHTS
+        self._offsets = {}
+
+    def take_from(self, model: onnx.ModelProto) -> None:
+        """Moves the model's weights into the file.
+
+        Args:
+            model: to be saved in the folder; changed in place.
+        """
+        for graph, _, _ in scopes(model.graph):
+            for tensor in graph.initializer:
+                if len(tensor.raw_data) >= _PAGE:
+                    set_external_data(tensor, WEIGHTS, self._offset(tensor.raw_data), len(tensor.raw_data))
+                    tensor.ClearField("raw_data")
+
+    def _offset(self, data):
+        key = hashlib.sha256(data).digest()
+        if key not in self._offsets:
+            with self._file.open("ab") as stream:
+                self._offsets[key] = stream.tell()
+                stream.write(data + bytes(-len(data) % _PAGE))
+        return self._offsets[key]

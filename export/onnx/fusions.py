@@ -1,0 +1,122 @@
+"""Passes over ONNX graphs that write the parts of a Transformer as the operators made for them."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from keras_transformer.export.onnx.graphs import captured, remove_unused, scopes, subgraphs
+
+
+def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
+    """Writes each layer normalisation, which Keras composes of a dozen operations, as the one operator.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for scope, producers, constants in scopes(graph):
+        for node in scope.node:
+            found = _match_layer_normalization(node, producers, constants)
+            if found:
+                *inputs, epsilon = found
+                del node.input[:]
+                node.input.extend(inputs)
+                node.op_type = "LayerNormalization"
+                node.attribute.append(helper.make_attribute("epsilon", epsilon))
+    remove_unused(graph)
+
+
+def simplify_gathers(graph: onnx.GraphProto) -> None:
+    """Leaves negative indices to Gather, which knows them; Keras would add the axis's length beforehand.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for scope, producers, constants in scopes(graph):
+        for node in scope.node:
+            _, where = producers.of(node, "Gather", None, "Where")
+            less, resolved, _ = producers.of(where, "Where", "Less", "Add", None)
+            (index,) = producers.of(less, "Less", "Cast")
+            if index is None or constants.get(less.input[1]) != 0:
+                continue
+            if index.input[0] == resolved.input[0] == where.input[2] and producers.is_length(resolved.input[1], node):
+                node.input[1] = where.input[2]
+    remove_unused(graph)
+
+
+def merge_products(graph: onnx.GraphProto) -> None:
+    """Writes products of one matrix with several weights (query, key and value) as one, biases too.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    for scope, _, constants in scopes(graph):
+        _merge_products(scope, constants)
+    remove_unused(graph)
+
+
+def _merge_products(graph, constants):
+    uses = Counter(name for node in graph.node for name in node.input)
+    uses.update(output.name for output in graph.output)
+    uses.update(name for subgraph in subgraphs(graph) for name in captured(subgraph))
+    consumers = {name: node for node in graph.node for name in node.input}
+    groups = {}
+    for node in graph.node:
+        if node.op_type == "MatMul" and len(constants.get(node.input[1], np.zeros(0)).shape) == 2:
+            add = consumers.get(node.output[0])
+            has_bias = uses[node.output[0]] == 1 and add is not None and add.op_type == "Add"
+            has_bias = has_bias and add.input[0] == node.output[0]
+            has_bias = has_bias and np.shape(constants.get(add.input[1])) == (constants[node.input[1]].shape[1],)
+            groups.setdefault((node.input[0], has_bias), []).append((node, add if has_bias else None))
+    for (_, has_bias), members in groups.items():
+        if len(members) > 1:
+            _merge(graph, members, has_bias, constants)
+
+
+def _merge(graph, members, has_bias, constants):
+    first, name = members[0][0], f"{members[0][0].output[0]}/merged"
+    weights = [constants[product.input[1]] for product, _ in members]
+    tensors = {"weight": np.concatenate(weights, axis=1)}
+    nodes = [helper.make_node("MatMul", [first.input[0], f"{name}/weight"], [f"{name}/product"])]
+    if has_bias:
+        tensors["bias"] = np.concatenate([constants[add.input[1]] for _, add in members])
+        nodes.append(helper.make_node("Add", [f"{name}/product", f"{name}/bias"], [f"{name}/sum"]))
+    tensors["sizes"] = np.array([weight.shape[1] for weight in weights], "int64")
+    outputs = [(add or product).output[0] for product, add in members]
+    nodes.append(helper.make_node("Split", [nodes[-1].output[0], f"{name}/sizes"], outputs, axis=-1))
+    for key, value in tensors.items():
+        graph.initializer.append(numpy_helper.from_array(value, f"{name}/{key}"))
+    at = next(i for i, node in enumerate(graph.node) if node.output[0] == first.output[0])
+    for node in reversed(nodes):
+        graph.node.insert(at, node)
+    for member in members:
+        for node in filter(None, member):
+            graph.node.remove(node)
+
+
+def _match_layer_normalization(node, producers, constants):
+    """From x · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it: x, γ, β and ε."""
+    scaled, shift = producers.of(node, "Add", "Mul", "Add")
+    x, factor = producers.of(scaled, "Mul", None, "Mul")
+    reciprocal, _ = producers.of(factor, "Mul", "Reciprocal", None)
+    (root,) = producers.of(reciprocal, "Reciprocal", "Sqrt")
+    (spread,) = producers.of(root, "Sqrt", "Add")
+    variance, _ = producers.of(spread, "Add", "ReduceMean", None)
+    square, _ = producers.of(variance, "ReduceMean", "Mul", None)
+    difference, same_difference = producers.of(square, "Mul", "Sub", "Sub")
+    _, same_mean = producers.of(difference, "Sub", None, "ReduceMean")
+    product, _ = producers.of(shift, "Add", "Mul", None)
+    negative, same_factor = producers.of(product, "Mul", "Neg", "Mul")
+    (mean,) = producers.of(negative, "Neg", "ReduceMean")
+    if mean is None or difference is None or same_factor is not factor or same_difference is not difference:
+        return None
+    of_x = scaled.input[0] == mean.input[0] == difference.input[0] and same_mean is mean
+    axes = [constants.get(reduction.input[1]) for reduction in (mean, variance)]
+    parameters = [producers.before_reshape(name) for name in (factor.input[1], shift.input[1])]
+    epsilon = constants.get(spread.input[1])
+    if not of_x or any(a is None or a.tolist() != [-1] for a in axes) or epsilon is None:
+        return None
+    if not all(name in constants and constants[name].shape[-1:] == (constants[name].size,) for name in parameters):
+        return None  # γ and β vary over other axes than the last.
+    return scaled.input[0], *parameters, float(epsilon)

@@ -1,0 +1,76 @@
+"""A search of one's own over `encoder.onnx` and `decoder.onnx`: greedy, on the host."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
+
+
+class OnnxGreedySearch:
+    """Greedy search that calls the decoder step by step; what to begin from for another search.
+
+    Args:
+        folder: an ONNX export.
+        extra_length: a hypothesis has at most this many tokens more than its source; at that
+            length the end token is forced.
+    """
+
+    def __init__(self, folder: str | Path, extra_length: int = 50):
+        import onnxruntime
+
+        self._encoder, self._decoder = (
+            onnxruntime.InferenceSession(str(Path(folder) / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+            for name in ("encoder", "decoder")
+        )
+        self._extra_length = extra_length
+        self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
+
+    def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The likeliest token at each step.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+
+        Returns:
+            Tokens int32 `(batch, 1, length)` and log probabilities float32 `(batch, 1)`.
+        """
+        memory = self._run(self._encoder, source=source)
+        limits = memory["memory_mask"].sum(axis=1) + self._extra_length
+        limits = limits.clip(1, self._config["max_length"])
+        cache = self._empty_cache(len(source))
+        token = np.full(len(source), BOS_ID, "int32")
+        finished = np.zeros(len(source), bool)
+        tokens, scores = [], np.zeros(len(source), "float32")
+        while not finished.all():
+            step = self._run(self._decoder, tokens=token[:, None], **memory, **cache)
+            logits = step.pop("logits")
+            cache = {name.removeprefix("next_"): value for name, value in step.items()}
+            choosable = logits.copy()
+            choosable[:, [PAD_ID, BOS_ID]] = -np.inf
+            token = np.where(len(tokens) + 1 >= limits, EOS_ID, choosable.argmax(axis=1)).astype("int32")
+            chosen = np.take_along_axis(logits, token[:, None], axis=1)[:, 0]
+            scores += np.where(finished, 0, chosen - _log_sum_exp(logits))
+            token = np.where(finished, PAD_ID, token).astype("int32")
+            tokens.append(token)
+            finished |= token == EOS_ID
+        return np.stack(tokens, axis=1)[:, None], scores[:, None]
+
+    def _empty_cache(self, rows):
+        caches = {value.name: value for value in self._decoder.get_inputs() if value.name.startswith("cache_")}
+        dtypes = {"tensor(float)": "float32", "tensor(float16)": "float16"}
+        return {
+            name: np.zeros((value.shape[0], rows, value.shape[2], 0, value.shape[4]), dtypes[value.type])
+            for name, value in caches.items()
+        }
+
+    @staticmethod
+    def _run(session, **inputs):
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def _log_sum_exp(logits):
+    largest = logits.max(axis=1, keepdims=True)
+    return (largest + np.log(np.exp(logits - largest).sum(axis=1, keepdims=True)))[:, 0]

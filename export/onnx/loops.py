@@ -1,0 +1,109 @@
+"""Passes over ONNX graphs that make what tf2onnx writes fit for serving."""
+
+import itertools
+
+import onnx
+from onnx import helper
+
+from keras_transformer.export.onnx.graphs import captured, remove_unused, subgraphs
+
+
+def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
+    """Takes out of Loop bodies what the loops never change: state, and what is computed from it.
+
+    tf2onnx carries every tensor that a loop uses as state, the weights among them, and runtimes
+    neither pre-pack nor quantise state. The bodies capture it from outside instead.
+
+    Args:
+        graph: changed in place, subgraphs too. No name may stand for two tensors, be it in two
+            subgraphs; tf2onnx sees to that.
+    """
+    for subgraph in subgraphs(graph):
+        hoist_loop_invariants(subgraph)
+    for i, node in reversed([*enumerate(graph.node)]):
+        if node.op_type == "Loop":
+            body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
+            _hoist_state(graph, node, body)
+            for invariant in reversed(_take_invariant_nodes(body)):
+                graph.node.insert(i, invariant)
+            outputs = {value.name for value in body.output}
+            moved = [tensor for tensor in body.initializer if tensor.name not in outputs]
+            graph.initializer.extend(moved)
+            for tensor in moved:
+                body.initializer.remove(tensor)
+
+
+def sink_constants(graph: onnx.GraphProto) -> None:
+    """Gives each subgraph initializers of its own for what it captures, be it transposed.
+
+    Runtimes pre-pack the weights of the graph that a product stands in, and hand every captured tensor to
+    a loop's body anew at each iteration. Equal weights share a place in `onnx_weights.WeightsFile`.
+
+    Args:
+        graph: changed in place, subgraphs too.
+    """
+    _sink(graph, {}, {}, itertools.count())
+    remove_unused(graph)
+
+
+def _sink(graph, constants, transposes, numbers):
+    """See `sink_constants`; the dictionaries hold what is outside of `graph`, by name."""
+    names = {name for node in graph.node for name in node.input}
+    moved = {name: f"{name}/{next(numbers)}" for name in sorted(names & {*constants, *transposes})}
+    own = {name: constants[name] for name in moved if name in constants}
+    for name in moved.keys() - own.keys():
+        matrix = transposes[name]
+        own[matrix] = constants[matrix]
+        moved.setdefault(matrix, f"{matrix}/{next(numbers)}")
+        graph.node.insert(0, helper.make_node("Transpose", [moved[matrix]], [moved[name]], perm=[1, 0]))
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = moved.get(name, name)
+    for name, tensor in own.items():
+        graph.initializer.add().CopyFrom(tensor)
+        graph.initializer[-1].name = moved[name]
+    constants = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
+    flips = (node for node in graph.node if node.op_type == "Transpose" and node.input[0] in constants)
+    transposes = {
+        **transposes,
+        **{node.output[0]: node.input[0] for node in flips if len(constants[node.input[0]].dims) == 2},
+    }
+    for subgraph in subgraphs(graph):
+        _sink(subgraph, constants, transposes, numbers)
+
+
+def _take_invariant_nodes(body):
+    """Removes from a Loop's body the nodes that depend on nothing in it, and returns them."""
+    varying = {value.name for value in body.input}
+    invariant = []
+    for node in [*body.node]:
+        needed = {*node.input, *(name for graph in subgraphs(node) for name in captured(graph))}
+        if needed & varying or {*node.output} & {value.name for value in body.output}:
+            varying.update(node.output)
+        else:
+            invariant.append(node)
+            body.node.remove(node)
+    return invariant
+
+
+def _hoist_state(graph, node, body):
+    # Loop inputs: trip count, condition, state …; body inputs: iteration, condition, state …;
+    # body outputs: condition, state …, scans …; loop outputs: state …, scans ….
+    states = range(len(node.input) - 2)
+    results = {value.name for value in graph.output}
+    is_state_kept = [body.input[i + 2].name == body.output[i + 1].name for i in states]
+    invariant = [i for i in states if is_state_kept[i] and node.output[i] not in results]
+    inner = {body.input[i + 2].name: node.input[i + 2] for i in invariant}
+    outer = {node.output[i]: node.input[i + 2] for i in invariant if node.output[i]}
+    _rename_inputs(body, inner)
+    _rename_inputs(graph, outer)
+    for i in reversed(invariant):
+        del node.input[i + 2], body.input[i + 2], body.output[i + 1], node.output[i]
+
+
+def _rename_inputs(graph, names):
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = names.get(name, name)
+        for subgraph in subgraphs(node):
+            _rename_inputs(subgraph, names)

@@ -1,0 +1,71 @@
+"""The ONNX client. It imports onnxruntime, sentencepiece and NumPy, never TensorFlow or Keras."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.export.origin import export_folder
+from keras_transformer.export.threads import threads_of_a_batch
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
+from keras_transformer.text.tokenization import load_tokenizers
+from keras_transformer.text.translator import TokenTranslator
+
+
+class OnnxTranslator(TokenTranslator):
+    """Translates with `model.onnx` in onnxruntime.
+
+    Args:
+        directory: a model directory with an ONNX export, or the export's own folder.
+        num_threads: threads of each batch. Default: 0, one a core.
+        providers: onnxruntime's execution providers. Default: the CPU's.
+        quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
+        parallel_batches: batches translated at a time. Much text is translated fastest by as many as
+            there are cores; default: 1, which answers a single batch fastest.
+
+    Raises:
+        ValueError: if there is no export, it was made from another model, its file is broken, its
+            tokenizer is another model's, or a number of threads or batches is out of range.
+
+    Example:
+
+        OnnxTranslator("runs/en-de").translate(["Two men are outside."])[0].text
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        num_threads: int = 0,
+        providers: list[str] | None = None,
+        quantize: str | None = None,
+        parallel_batches: int = 1,
+    ):
+        num_threads = threads_of_a_batch(num_threads, parallel_batches)
+        import onnxruntime
+
+        folder = export_folder(directory, export_name("onnx", quantize))
+        if not (folder / "model.onnx").is_file():
+            kind = f"ONNX {quantize}" if quantize else "ONNX"
+            raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(folder / "model.onnx"), options, providers=providers or ["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's exceptions have no common public class.
+            raise ModelDirectoryError(f"Not a whole ONNX model: {folder / 'model.onnx'} ({error})") from error
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        self.exported_search = json.loads(metadata["search"])
+        hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
+        tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
+        super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"], parallel_batches)
+
+    @property
+    def max_n_best(self) -> int:
+        """See `Translator.max_n_best`."""
+        return self.exported_search["n_best"]
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """See `TokenTranslator.search`."""
+        return tuple(self.session.run(["tokens", "scores"], {"source": source}))

@@ -1,0 +1,113 @@
+"""One export: model directory in, verified programs in its `export/` folder out."""
+
+import dataclasses
+import functools
+import json
+import sys
+import time
+
+from keras_transformer.atomic_files import replacing
+from keras_transformer.export.backend import require_tensorflow
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.origin import fingerprint_of, write_origin
+from keras_transformer.export.registry import FORMATS
+from keras_transformer.export.verify.equality import VerificationError, compare_texts, made_up_batches
+from keras_transformer.export.verify.quality import compare_bleu
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_finished
+from keras_transformer.text.files import read_lines
+from keras_transformer.text.keras_translator import ModelTranslator
+from keras_transformer.text.lines import longest_line
+
+
+def export(path: str, config: ExportConfig) -> None:
+    """Exports a model, each format proven against the Keras model before it appears.
+
+    Args:
+        path: a finished model directory.
+        config: the formats and the search.
+
+    Raises:
+        ValueError: if the directory holds no finished model, one that a format cannot express, or Keras's
+            backend is not TensorFlow; nothing is written.
+        VerificationError: if an export disagrees with the model; it is not left behind.
+    """
+    directory = ModelDirectory(path)
+    directory.require_finished()
+    with directory.locked():
+        _export(directory, config)
+
+
+def _export(directory, config):
+    for name in config.programs:
+        directory.require_replaceable(name)
+    texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
+    model, tokenizers = load_finished(directory)
+    require_tensorflow()
+    batches = made_up_batches(model.config.source_vocabulary, min(30, longest_line(model.config.max_length)))
+    if len({len(lines) for lines in texts}) > 1:
+        raise ValueError(
+            f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"
+        )
+    for name in config.programs:
+        if FORMATS[name].require_supported:
+            FORMATS[name].require_supported(model.config, tokenizers)
+    for name in config.programs:
+        _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
+
+
+def _verify_text(translator, client, batches):
+    """Proves tokenizer and detokenizer of a program that has its own, on the same batches."""
+    expected, found = [], []
+    for lines in [["", "  "], *(translator.source_tokenizer.decode(batch) for batch in batches)]:
+        expected += translator.translate(lines, batch_size=len(lines))
+        found += client.translate(lines, batch_size=len(lines))
+    return compare_texts(expected, found)
+
+
+def _bleu(translator, client, source, reference):
+    return compare_bleu(translator.translate(source), client.translate(source), reference)
+
+
+def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
+    place = directory.exported(name)
+    fingerprint = fingerprint_of(directory.model_file)
+    _say(f"{name}: converting to {place}")
+    with replacing(place) as temporary:
+        started = time.monotonic()
+        FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
+        write_origin(temporary, fingerprint)
+        _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
+        entries = {}
+        for title, program in FORMATS[name].programs(temporary, strategy).items():
+            translator = ModelTranslator(model, tokenizers, program.strategy)
+            proofs = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
+            if program.takes_text:
+                proofs[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)
+            if texts and title == name:
+                proofs[f"{title} BLEU"] = functools.partial(_bleu, translator, program.client, *texts)
+            search = FORMATS[name].recorded_search(program.strategy)
+            entries |= {proof: {"search": search, **_passed(proof, run)} for proof, run in proofs.items()}
+    _record(directory, name, entries)
+
+
+def _passed(title, proof):
+    """What a proof finds, to be recorded."""
+    started = time.monotonic()
+    agreement = proof()
+    if not agreement.passed:
+        raise VerificationError(f"The {title} export does not agree with the Keras model: {agreement}")
+    _say(f"{title}: {agreement} ({time.monotonic() - started:.0f} s)")
+    return dataclasses.asdict(agreement)
+
+
+def _record(directory, name, new_entries):
+    file = directory.verification_file
+    entries = json.loads(file.read_text()) if file.exists() else {}
+    entries = {program: entry for program, entry in entries.items() if not f"{program} ".startswith(f"{name} ")}
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps({**entries, **new_entries}, indent=2) + "\n")
+
+
+def _say(line):
+    print(line, file=sys.stderr)

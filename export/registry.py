@@ -1,0 +1,21 @@
+"""All export formats. A new format is a folder with its record and one line here."""
+
+from keras_transformer.export.ctranslate2.format import CTRANSLATE2
+from keras_transformer.export.format import ExportFormat
+from keras_transformer.export.marian.format import HUGGINGFACE
+from keras_transformer.export.onnx.format import ONNX, ONNX_FLOAT16, ONNX_INT8
+from keras_transformer.export.saved_model.format import SAVED_MODEL
+
+_ALL = (
+    SAVED_MODEL,
+    ONNX,
+    ONNX_INT8,
+    ONNX_FLOAT16,
+    CTRANSLATE2,
+    HUGGINGFACE,
+)
+
+#: Name of an export -> its format.
+FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}
+#: The runtimes of translators: Keras, and every format that can be loaded.
+RUNTIMES = ("keras", *(name for name, format in FORMATS.items() if format.load))

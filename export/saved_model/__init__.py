@@ -1,0 +1,1 @@
+"""Export to SavedModel, and its client."""

@@ -1,0 +1,94 @@
+"""SavedModel: strings in, strings out, with the tokenizers and the search inside."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_transformer.export.saved_model.warmup import write_warmup
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.lines import longest_line
+from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
+
+
+class _Server(tf.Module):
+    """The three signatures, and what clients need to know."""
+
+    def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
+        super().__init__()
+        self._weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
+        # Named, since a loaded SavedModel takes tokenizers of one name for one and the same.
+        self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model, name="source")
+        self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
+        self._search = model.search
+        self._strategy = strategy
+        self._max_source_length = longest_line(model.config.max_length)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def serving_default(self, text):
+        """The best translation of each line."""
+        texts, scores = self._translate_some(text, dataclasses.replace(self._strategy, n_best=1))
+        return {"translation": texts[:, 0], "score": scores[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def n_best(self, text):
+        """The best translations of each line, best first."""
+        texts, scores = self._translate_some(text, self._strategy)
+        return {"translations": texts, "scores": scores}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def tokens(self, source):
+        """The best translations of each row of ids, as ids; with the score of each token, if asked for."""
+        hypotheses = self._search(source, self._strategy)
+        token_scores = {"token_scores": hypotheses.token_scores} if self._strategy.token_scores else {}
+        return {"tokens": hypotheses.tokens, "scores": hypotheses.scores, **token_scores}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def source_lengths(self, text):
+        """Subwords of each line, and how many are translated at most; for clients, no signature."""
+        return self._source_tokenizer.tokenize(text).row_lengths(), self._max_source_length
+
+    @tf.function(input_signature=[])
+    def search_options(self):
+        """The exported search as JSON; for clients, no signature."""
+        return tf.constant(json.dumps(dataclasses.asdict(self._strategy)))
+
+    def _translate_some(self, text, strategy):
+        """`_translate`, for a batch that may be empty."""
+        nothing = (tf.constant([], tf.string), tf.constant([], tf.float32))
+        shape = [0, strategy.n_best]
+        return tf.cond(
+            tf.size(text) > 0,
+            lambda: self._translate(text, strategy),
+            lambda: tuple(tf.reshape(part, shape) for part in nothing),
+        )
+
+    def _translate(self, text, strategy):
+        ids = self._source_tokenizer.tokenize(text)[:, : self._max_source_length]
+        source = tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1).to_tensor(PAD_ID)
+        tokens, scores, _ = self._search(source, dataclasses.replace(strategy, token_scores=False))
+        has_text = (ids.row_lengths() > 0)[:, None]
+        is_text = (tokens != PAD_ID) & (tokens != EOS_ID) & has_text[..., None]
+        rows = tf.reshape(tokens, [-1, tf.shape(tokens)[2]])
+        lengths = tf.reshape(tf.reduce_sum(tf.cast(is_text, tf.int32), axis=-1), [-1])
+        texts = self._target_tokenizer.detokenize(tf.RaggedTensor.from_tensor(rows, lengths))
+        return tf.reshape(texts, tf.shape(scores)), tf.where(has_text, scores, 0.0)
+
+
+def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes the SavedModel, with requests that warm up TensorFlow Serving.
+
+    Args:
+        model: the `Transformer`.
+        directory: where it came from.
+        tokenizers: of the source and of the target.
+        strategy: `BeamSearch`.
+        path: the folder to make.
+    """
+    server = _Server(model, *tokenizers, strategy)
+    signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
+    tf.saved_model.save(server, str(path), signatures=signatures)
+    source = tokenizers[0]
+    write_warmup(path, *source.decode([range(FIRST_MERGED_ID, min(FIRST_MERGED_ID + 10, source.vocab_size))]))

@@ -1,0 +1,1 @@
+"""Comparison of an export with the Keras model."""

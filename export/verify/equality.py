@@ -1,0 +1,186 @@
+"""Equality of an exported program with its Keras model: the only place that says what that means."""
+
+import dataclasses
+import random
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch, length_penalty
+from keras_transformer.text.batching import pad
+from keras_transformer.text.tokenization import EOS_ID, PAD_ID
+from keras_transformer.text.translator import Translation
+
+#: Scores closer than this are a tie that rounding may decide either way.
+TIE = 1e-3
+#: Ties allowed, as a share of the sentences.
+MOST_TIES = 5 / 1000
+#: Allowed share of sentences with another hypothesis below the best: where two candidates for the last place in the
+#: beam are nearly equal, rounding decides which of them stays, and all that follows from it differs.
+MOST_OTHER_RANKS = 20 / 1000
+#: Batch sizes that the programs are compared at, with the number of batches of each.
+BATCHES = {1: 8, 7: 8, 32: 5}
+
+
+class VerificationError(Exception):
+    """An exported program that does not agree with its Keras model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How an exported program compares with the Keras model.
+
+    Attributes:
+        sentences: compared.
+        equal: of equal tokens.
+        ties: of other tokens whose teacher-forced score differs by less than `TIE`.
+        largest_score_difference: where the best tokens are equal, the largest error of any hypothesis's score. The
+            score of a hypothesis that the Keras search has not found is compared with its teacher-forced score.
+        other_ranks: sentences with equal best tokens that have another hypothesis below the best.
+        passed: whether the export may appear.
+    """
+
+    sentences: int
+    equal: int
+    ties: int
+    largest_score_difference: float
+    other_ranks: int = 0
+
+    def __str__(self):
+        others = f"{self.other_ranks} with another hypothesis below the best, " if self.other_ranks else ""
+        return (
+            f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, {others}"
+            f"scores differ by {self.largest_score_difference:.1e} at most"
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule holds."""
+        all_explained = self.equal + self.ties == self.sentences
+        few_differ = self.ties <= MOST_TIES * self.sentences and self.other_ranks <= MOST_OTHER_RANKS * self.sentences
+        return all_explained and few_differ and self.largest_score_difference < TIE
+
+
+def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Agreement:
+    """Compares hypotheses: the best by their tokens, all by their scores.
+
+    Args:
+        model: the Keras `Transformer`; or what has its `generate` and `token_log_probs`.
+        strategy: the search that was exported.
+        program: the exported program's client, with `search` as in `Translator.search`.
+        batches: int32 matrices of source ids.
+
+    Returns:
+        `Agreement`.
+    """
+    sentences = equal = ties = other_ranks = 0
+    largest = 0.0
+    for source in batches:
+        expected = _by_tokens(*model.generate(source, strategy)[:2])
+        found = _by_tokens(*program.search(source))
+        for row, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
+            sentences += 1
+            best, other = next(iter(ours)), next(iter(theirs))
+            if best == other:
+                unknown = [tokens for tokens in theirs if tokens not in ours]
+                known = {**ours, **dict(zip(unknown, _forced(model, source[row], unknown, strategy), strict=True))}
+                difference = max(abs(known[tokens] - score) for tokens, score in theirs.items())
+                largest = max(largest, difference if np.isfinite(difference) else np.inf)
+                equal += 1
+                other_ranks += bool(unknown)
+            else:
+                both = _forced(model, source[row], [best, other], strategy)
+                ties += abs(both[0] - both[1]) < TIE
+    return Agreement(sentences, equal, ties, largest, other_ranks)
+
+
+def _by_tokens(tokens, scores):
+    """For each sentence the hypotheses, best first: tokens -> score."""
+    return [
+        {tuple(np.trim_zeros(ids, "b").tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
+        for hypotheses in zip(tokens, scores, strict=True)
+    ]
+
+
+def _forced(model, source, hypotheses, strategy):
+    """The teacher-forced scores of hypotheses of one sentence."""
+    if not hypotheses:
+        return []
+    repeated = np.repeat(source[None], len(hypotheses), axis=0)
+    return teacher_forced_scores(model, repeated, pad(hypotheses), strategy).tolist()
+
+
+def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:
+    """The scores of given hypotheses, from one pass of the model over each.
+
+    Args:
+        model: the Keras `Transformer`.
+        source: int32 `(batch, source_length)`.
+        tokens: int32 `(batch, length)`, without start, with the end token, then padding.
+        strategy: whose length penalty counts.
+
+    Returns:
+        Float `(batch,)`: log p / length penalty.
+    """
+    lengths = (tokens != PAD_ID).sum(axis=1)
+    penalty = length_penalty(lengths, strategy.length_penalty, strategy.length_penalty_kind)
+    return model.token_log_probs(source, tokens).sum(axis=1) / np.array(penalty)
+
+
+def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:
+    """Compares translations of text, where a program tokenizes and detokenizes for itself.
+
+    Args:
+        expected: the Keras model's.
+        found: the exported program's.
+
+    Returns:
+        `Agreement`; a tie has another text and nearly the same score.
+    """
+    differences = [abs(a.score - b.score) for a, b in zip(expected, found, strict=True)]
+    is_equal = [a.text == b.text for a, b in zip(expected, found, strict=True)]
+    is_tie = [not equal and difference < TIE for equal, difference in zip(is_equal, differences, strict=True)]
+    largest = max((d for d, equal in zip(differences, is_equal, strict=True) if equal), default=0.0)
+    return Agreement(len(expected), sum(is_equal), sum(is_tie), largest)
+
+
+def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
+    """Compares the logits of classes.
+
+    Args:
+        model: the Keras `SentenceClassifier`.
+        classify: the exported program: int32 `(batch, source_length)` -> float32 `(batch, num_classes)`.
+        batches: int32 matrices of source ids.
+
+    Returns:
+        `Agreement`; equal is the class, a tie another one of nearly the same logit, and scores are logits.
+    """
+    equal = ties = 0
+    largest = 0.0
+    for source in batches:
+        expected, found = model.predict_on_batch(source), classify(source)
+        best, other = (np.argmax(logits, axis=1)[:, None] for logits in (expected, found))
+        gap = np.take_along_axis(expected, best, axis=1) - np.take_along_axis(expected, other, axis=1)
+        equal += int((best == other).sum())
+        ties += int(((best != other) & (gap < TIE)).sum())
+        difference = float(np.abs(expected - found).max())
+        largest = max(largest, difference if np.isfinite(difference) else np.inf)
+    return Agreement(sum(map(len, batches)), equal, ties, largest)
+
+
+def made_up_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
+    """Sources of random subwords, in batches of several sizes and lengths.
+
+    Args:
+        vocab_size: of the source.
+        longest: subwords of a sentence at most, the end not counted.
+        seed: of the draw.
+
+    Returns:
+        Int32 matrices, each row ending in the end id and then padding.
+    """
+    draw = random.Random(seed)
+
+    def sentence():
+        return [draw.randrange(EOS_ID + 1, vocab_size) for _ in range(draw.randint(1, longest))] + [EOS_ID]
+
+    return [pad([sentence() for _ in range(size)]) for size, count in BATCHES.items() for _ in range(count)]

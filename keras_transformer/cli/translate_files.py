@@ -1,0 +1,177 @@
+"""The commands `translate`, `evaluate` and `score`: from their options to what they write."""
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from keras_transformer.cli.resumable_file import ResumableFile
+from keras_transformer.cli.runtime_options import make_translator, search_options
+from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.progress import progress_bar
+from keras_transformer.text.files import TextLines, read_lines
+from keras_transformer.text.translator import Translation
+
+
+def translate(options) -> None:
+    """Translates a file or standard input to a file or standard output.
+
+    Args:
+        options: parsed, of the command `translate`.
+
+    Raises:
+        ValueError: if a file cannot be read or written, or no translator can be made of the options.
+    """
+    with TextLines(options.file, options.encoding) as lines, _output(options) as (write, done):
+        source = itertools.islice(lines, done, None)
+        sources, translator = collections.deque(), make_translator(options)
+
+        def taken():
+            for count, line in enumerate(source, done + 1):
+                bar.total = lines.share and max(count, round(count / lines.share))
+                sources.append(line)
+                yield line
+
+        to_text = _formatter(options)
+        interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
+        with _bar(initial=done, disable=interactive) as bar:
+            batching = options.batch_size, options.batch_tokens, _n_best(options), bar.update
+            chunks = ([line] for line in taken()) if interactive else [taken()]
+            number = done
+            for chunk in chunks:
+                for translation in translator.translate_stream(chunk, *batching, first_line=number + 1):
+                    number += 1
+                    write(to_text(number, sources.popleft(), translation))
+
+
+def evaluate(options) -> None:
+    """Translates a test set and prints its scores.
+
+    Args:
+        options: parsed, of the command `evaluate`.
+
+    Raises:
+        ValueError: if a file cannot be read, the files do not align, or no translator can be made of the options.
+    """
+    from keras_transformer.text.evaluation import check_test_set
+    from keras_transformer.text.evaluation import evaluate as run
+
+    source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
+    check_test_set(source, reference, options.bleu_tokenize)
+    translator = make_translator(options)
+    with _bar(total=len(source)) as bar:
+        batching = options.batch_size, options.batch_tokens
+        scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update)
+    print(scores)
+
+
+def score(options) -> None:
+    """Scores given translations and prints a line for each.
+
+    Args:
+        options: parsed, of the command `score`.
+
+    Raises:
+        ValueError: if a file cannot be read, the files do not align, or the model cannot be loaded.
+    """
+    from keras_transformer.text.batching import BatchLimits
+    from keras_transformer.text.scorer import Scorer
+    from keras_transformer.training.datasets import read_pairs
+
+    BatchLimits(options.batch_size, options.batch_tokens)  # Before the files are read and the model is loaded.
+    pairs = read_pairs(options.source, options.target, options.encoding)
+    scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
+    for pair in progress_bar(scores, unit="line"):
+        print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+
+
+def _n_best(options) -> int:
+    return search_options(options).get("n_best", 1)
+
+
+def _bar(**options):
+    return progress_bar(unit="line", **options)
+
+
+def _formatter(options) -> Callable[[int, str, Translation], str]:
+    """What is written of a line: its number from 1, the line, its translation."""
+    if options.json:
+        return _as_json
+    return _as_rows if _n_best(options) > 1 else _as_text
+
+
+def _as_text(number, source, translation):
+    return " ".join(translation.text.splitlines())
+
+
+def _as_rows(number, source, translation):
+    rows = [f"{number}\t{one.score:.4f}\t{_as_text(number, source, one)}" for one in translation.hypotheses]
+    return "\n".join(rows)
+
+
+def _as_json(number, source, translation):
+    translations = [{"text": one.text, "score": round(one.score, 4)} for one in translation.hypotheses]
+    return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
+    """What writes the text of a line, and how many lines have been written before."""
+    if options.output is None:
+        if options.resume:
+            raise ValueError("`--resume` goes with `--output`")
+        yield lambda text: print(text, flush=True), 0
+        return
+    path = Path(options.output).resolve()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"`--output` must name a file. Received: --output={options.output}")
+    with _file(path, options) as (file, done):
+
+        def write(text):
+            file.write(text.encode() + b"\n")
+            file.flush()
+
+        yield write, done
+
+
+@contextlib.contextmanager
+def _file(path, options):
+    """A file that appears when it is whole; a source that can be read twice can be gone on with."""
+    if options.file and Path(options.file).is_file():
+        rows = _n_best(options) if not options.json else 1
+        with ResumableFile(path, _record(options), rows).writing(options.resume) as (file, done):
+            yield file, done
+    elif options.resume:
+        raise ValueError(f"`--resume` needs a file to translate. Received: {options.file or 'standard input'}")
+    else:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            yield file, 0
+
+
+def _record(options) -> dict:
+    """What decides the lines of the output: the source, the model, and the options but for those of speed."""
+    with TextLines(options.file, options.encoding) as lines:
+        digest = hashlib.sha256()
+        for line in lines:
+            digest.update(line.encode() + b"\n")
+    return {
+        "source": digest.hexdigest(),
+        "model": _sha256_of_model(ModelDirectory(options.directory), options.runtime),
+        "runtime": options.runtime,
+        "search": search_options(options),
+        "json": options.json,
+    }
+
+
+def _sha256_of_model(directory, runtime):
+    digest = hashlib.sha256()
+    files = [directory.model_file, *directory.tokenizer_files]
+    for path in files if runtime == "keras" else sorted(directory.exported(runtime).rglob("*")):
+        if path.is_file():
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

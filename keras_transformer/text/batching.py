@@ -1,0 +1,94 @@
+"""Which lines go through the model together."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from keras_transformer.text.tokenization import PAD_ID
+
+#: Maximum sentences per batch.
+BATCH_SIZE = 32
+#: Maximum tokens per batch, including padding: 32 sentences of up to 128 subwords.
+BATCH_TOKENS = 4096
+#: Batches per chunk of a stream. Each chunk is sorted by length.
+_CHUNK_BATCHES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchLimits:
+    """How much goes through the model at a time.
+
+    Args:
+        batch_size: maximum sentences per batch.
+        batch_tokens: maximum tokens per batch, including padding: the number of sentences times the length of the
+            longest one. A longer sentence is a batch of its own.
+
+    Raises:
+        ValueError: if one of them is not positive.
+    """
+
+    batch_size: int = BATCH_SIZE
+    batch_tokens: int = BATCH_TOKENS
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Groups sentences of similar length, the shortest first.
+
+        Args:
+            lengths: tokens of each sentence. Sentences of length 0 are left out.
+
+        Yields:
+            Positions in `lengths`.
+
+        Example:
+
+        >>> list(BatchLimits(batch_size=3, batch_tokens=8).batches([2, 9, 0, 3, 2]))
+        [[0, 4], [3], [1]]
+        """
+        batch = []
+        for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: lengths[i]):
+            if batch and (len(batch) == self.batch_size or (len(batch) + 1) * lengths[i] > self.batch_tokens):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def chunks(self, items: Iterable) -> Iterator[list]:
+        """Splits a stream that need not fit in memory into chunks of 64 batches.
+
+        Args:
+            items: read one chunk at a time.
+
+        Yields:
+            Lists of `64 * batch_size` items. The last list may be shorter.
+
+        Example:
+
+        >>> [len(chunk) for chunk in BatchLimits(batch_size=1).chunks(range(130))]
+        [64, 64, 2]
+        """
+        items = iter(items)
+        while chunk := list(itertools.islice(items, _CHUNK_BATCHES * self.batch_size)):
+            yield chunk
+
+
+def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Pads rows of ids to a matrix.
+
+    Args:
+        sentences: rows of ids.
+
+    Returns:
+        Int32 `(rows, longest)`, padded with 0.
+    """
+    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
+    for row, ids in zip(matrix, sentences, strict=True):
+        row[: len(ids)] = ids
+    return matrix

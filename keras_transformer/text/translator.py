@@ -1,0 +1,234 @@
+"""Lines in, translations out: what the translators of all runtimes have in common."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
+from keras_transformer.text.lines import check_no_string, checked_lines, encode_lines, longest_line
+from keras_transformer.text.tokenization import PAD_ID, Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One line's translation.
+
+    Attributes:
+        text: the best hypothesis.
+        score: its log probability over the length penalty; 0 for an empty line.
+        tokens: its subword ids, the end counted.
+        alternatives: the next best hypotheses, best first: one less than the `n_best` that was asked for.
+    """
+
+    text: str
+    score: float
+    tokens: tuple[int, ...] = ()
+    alternatives: tuple["Translation", ...] = ()
+
+    @property
+    def hypotheses(self) -> tuple["Translation", ...]:
+        """The best hypothesis and its alternatives, best first."""
+        return (self, *self.alternatives)
+
+
+class Translator:
+    """Translates lines; subclasses say how a batch is prepared and translated.
+
+    Lines are sorted by length, batched, and returned in their own order. A line without text stays
+    an empty line.
+
+    Args:
+        parallel_batches: batches translated at a time; `_translate_batch` must then be safe to call from several
+            threads.
+    """
+
+    def __init__(self, parallel_batches: int = 1):
+        self.parallel_batches = parallel_batches
+
+    @property
+    def max_n_best(self) -> int:
+        """The largest number of hypotheses per line that the search can give."""
+        return 1
+
+    def _sentences(self, lines: list[str], first_line: int) -> tuple[Sequence, list[int]]:
+        """What `_translate_batch` takes for each line, and its tokens: 0 for a line without text."""
+        raise NotImplementedError
+
+    def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
+        """The translations of one batch of what `_sentences` gave."""
+        raise NotImplementedError
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+        n_best: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Translation]:
+        """Translates lines.
+
+        Args:
+            lines: text; an iterable of strings, not one string.
+            batch_size: sentences of a batch, at most.
+            batch_tokens: source tokens of a batch, at most, padding counted. A longer line is translated
+                alone.
+            n_best: hypotheses of each line: the best, and its `alternatives`.
+            progress: called with the number of lines that have been translated since the last call.
+
+        Returns:
+            One `Translation` a line, in the order of the lines.
+
+        Raises:
+            ValueError: if `lines` is a string or holds anything but strings, `batch_size` or `batch_tokens` is
+                not positive, or `n_best` is not in [1, `max_n_best`].
+
+        Warns:
+            UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
+        """
+        limits = BatchLimits(batch_size, batch_tokens)
+        self._check_n_best(n_best)
+        return self._translate(lines, limits, n_best, progress)
+
+    def _translate(self, lines, limits, n_best, progress, first_line=1):
+        progress = progress or (lambda count: None)
+        lines = checked_lines("lines", lines)
+        sentences, lengths = self._sentences(lines, first_line)
+        translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
+        batches = [*limits.batches(lengths)]
+        batches.reverse()  # The longest first: the last that are under way together are then short.
+        progress(len(lines) - sum(map(len, batches)))
+        found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
+        for batch, translated in zip(batches, found, strict=True):
+            for i, translation in zip(batch, translated, strict=True):
+                translations[i] = translation
+            progress(len(batch))
+        return translations
+
+    def translate_stream(
+        self,
+        lines: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+        n_best: int = 1,
+        progress: Callable[[int], object] | None = None,
+        first_line: int = 1,
+    ) -> Iterator[Translation]:
+        """Translates more lines than memory holds: in chunks of 64 batches, each of which is sorted by length.
+
+        Args:
+            lines: text; they are read one chunk at a time.
+            batch_size: see `translate`.
+            batch_tokens: see `translate`.
+            n_best: see `translate`.
+            progress: see `translate`.
+            first_line: number of the first line, for warnings.
+
+        Yields:
+            One `Translation` a line, in the order of the lines.
+
+        Raises:
+            ValueError: see `translate`.
+
+        Warns:
+            UserWarning: see `translate`.
+        """
+        limits = BatchLimits(batch_size, batch_tokens)
+        check_no_string("lines", lines)
+        self._check_n_best(n_best)
+        for chunk in limits.chunks(lines):
+            yield from self._translate(chunk, limits, n_best, progress, first_line)
+            first_line += len(chunk)
+
+    def _check_n_best(self, n_best):
+        if not 1 <= n_best <= self.max_n_best:
+            raise ValueError(
+                f"`n_best` must be in [1, {self.max_n_best}], what this search or export holds. "
+                f"Received: n_best={n_best}"
+            )
+
+    def _translate_batches(self, batches, n_best):
+        translate_batch = functools.partial(self._translate_batch, n_best=n_best)
+        if self.parallel_batches == 1:
+            yield from map(translate_batch, batches)
+        else:
+            with ThreadPoolExecutor(self.parallel_batches) as pool:
+                yield from pool.map(translate_batch, batches)
+
+
+class TokenTranslator(Translator):
+    """Translates token ids with a runtime's search; subclasses give `search`.
+
+    Args:
+        source_tokenizer: of the source.
+        target_tokenizer: of the target.
+        num_positions: the model's number of learned positions, or `None` if any length is supported.
+        parallel_batches: batches translated at a time; `search` must then be safe to call from several threads.
+    """
+
+    def __init__(
+        self,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        num_positions: int | None = None,
+        parallel_batches: int = 1,
+    ):
+        super().__init__(parallel_batches)
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.max_source_length = longest_line(num_positions)
+
+    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The hypotheses of one batch.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+            n_best: hypotheses of each row that are needed; an export gives as many as it was made with. Default:
+                those of the strategy or of the export.
+
+        Returns:
+            Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
+        """
+        raise NotImplementedError
+
+    def _sentences(self, lines, first_line):
+        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)
+        return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
+
+    def _translate_batch(self, sentences, n_best):
+        tokens, scores = self.search(pad(sentences), n_best)
+        return [
+            best_first(self._decoded(*hypotheses))
+            for hypotheses in zip(tokens[:, :n_best], scores[:, :n_best], strict=True)
+        ]
+
+    def _decoded(self, tokens, scores):
+        texts = self.target_tokenizer.decode(tokens)
+        return [
+            Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
+            for text, row, score in zip(texts, tokens, scores, strict=True)
+        ]
+
+
+def with_n_best(strategy, n_best: int | None):
+    """A beam search that gives another number of hypotheses; other searches give what they give.
+
+    Args:
+        strategy: the search.
+        n_best: how many. Default: as many as it gives.
+    """
+    return dataclasses.replace(strategy, n_best=n_best) if n_best and isinstance(strategy, BeamSearch) else strategy
+
+
+def best_first(hypotheses: Sequence[Translation]) -> Translation:
+    """The best hypothesis of a line, with the others as its alternatives.
+
+    Args:
+        hypotheses: at least one, best first.
+    """
+    best, *others = hypotheses
+    return dataclasses.replace(best, alternatives=tuple(others))

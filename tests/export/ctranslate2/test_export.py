@@ -1,0 +1,235 @@
+import dataclasses
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.ctranslate2.export import write_ctranslate2
+from keras_transformer.export.ctranslate2.translator import CTranslate2Translator
+from keras_transformer.export.verify.equality import teacher_forced_scores
+from keras_transformer.export.verify.search import check_search
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+
+GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)
+#: Every option that is exported, several in a model: what takes the time is to compile its search.
+CONFIGS = {
+    "post-norm": {},
+    "pre-norm, narrow heads, gelu": {"norm_first": True, "d_k": 3, "d_v": 3, "activation": "gelu"},
+    "post-norm with final norms, learned positions, silu": {
+        "final_norm": True,
+        "positions": "learned",
+        "max_length": 15,
+        "activation": "silu",
+    },
+    "pre-norm without final norms, no biases, tanh": {
+        "norm_first": True,
+        "final_norm": False,
+        "use_bias": False,
+        "activation": "tanh",
+    },
+    "separate vocabularies, sigmoid": {"share_embeddings": False, "source_vocab_size": 272, "activation": "sigmoid"},
+    "positions in halves, unscaled embeddings, biases of the logits": {
+        "position_layout": "halves",
+        "scale_embedding": False,
+        "logits_bias": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    """Of 272 and of 270 subwords."""
+    sizes = {"source": 272, "target": 270}
+    return {
+        side: Tokenizer(train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=size)))
+        for side, size in sizes.items()
+    }
+
+
+@pytest.fixture
+def export(tmp_path, tokenizers, randomize):
+    """Writes a model of random weights; returns it and the folder."""
+
+    def export(**options):
+        sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
+        model = randomize(Transformer(TransformerConfig(**{**sizes, **options})), scale=0.3)
+        unlikely = keras.ops.convert_to_numpy(model.logits.embedding.embeddings).copy()
+        unlikely[[0, 2]] = 0  # Our searches never choose padding and the start; CTranslate2 would.
+        model.logits.embedding.embeddings.assign(unlikely)
+        target = tokenizers["target"]
+        pair = (tokenizers["source"] if "source_vocab_size" in options else target, target)
+        directory = ModelDirectory(tmp_path / "model")
+        directory.path.mkdir()
+        directory.write_tokenizers(tuple(dict.fromkeys(tokenizer.model for tokenizer in pair)))
+        write_ctranslate2(model, directory, pair, GREEDY, tmp_path / "ctranslate2")
+        return model, tmp_path / "ctranslate2"
+
+    export.tokenizers = (tokenizers["target"], tokenizers["target"])
+    return export
+
+
+def sources(vocab_size, rows=24):
+    rng = np.random.default_rng(5)
+    batch = rng.integers(4, vocab_size, (rows, 9)).astype("int32")
+    batch[:, -1] = EOS_ID
+    return batch
+
+
+@pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+def test_greedy_is_equal(export, options):
+    model, path = export(**options)
+    source, translator = sources(model.config.source_vocabulary), CTranslate2Translator(path)
+    agreement = check_search(model, GREEDY, translator, [source])
+    assert agreement.passed and agreement.equal + agreement.at_limit == agreement.sentences
+    ours, theirs = model.generate(source, GREEDY).tokens, translator.search(source)[0]
+    np.testing.assert_array_equal(ours[:, 0, :-1], theirs[:, 0, :-1])  # At the limit only this package forces the end.
+
+
+def test_why_hypotheses_are_not_equal_is_said(export):
+    """Those of random weights do not end before the limit."""
+    model, path = export()
+    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
+    assert agreement.equal == 0 and agreement.at_limit == 24
+    assert str(agreement) == (
+        "24 of 24 hypotheses sound, 0 equal to this package's search, 24 others at the limit of length, "
+        "which is the batch's and forces no end token in CTranslate2"
+    )
+
+
+@pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])
+def test_other_weights_are_not_sound(export, search):
+    model, path = export()
+    model.set_weights([weight * 1.1 for weight in model.get_weights()])
+    agreement = check_search(model, search, CTranslate2Translator(path, search), [sources(270)])
+    assert agreement.sound < 24 and not agreement.passed
+
+
+def test_the_length_penalty_is_of_the_kind_length(export):
+    model, path = export(norm_first=True)
+    search = BeamSearch(length_penalty=1.0, length_penalty_kind="length", extra_length=12)
+    tokens, scores = CTranslate2Translator(path, search).search(sources(270))
+    np.testing.assert_allclose(
+        scores[:, 0], teacher_forced_scores(model, sources(270), tokens[:, 0], search), atol=1e-4
+    )
+
+
+OPTIONS = {
+    "least length": {"min_length": 15},
+    "no token twice": {"no_repeat_ngram_size": 1},
+    "both": {"min_length": 5, "no_repeat_ngram_size": 2},
+    "both, beam": {"min_length": 5, "no_repeat_ngram_size": 2, "beam_size": 4},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options_of_the_search_are_sound(likelier_end, options):
+    model, path = likelier_end
+    search, source = dataclasses.replace(GREEDY, **options), sources(270)
+    agreement = check_search(model, search, CTranslate2Translator(path, search), [source])
+    assert agreement.passed and agreement.equal > 8
+    without = dataclasses.replace(search, min_length=0, no_repeat_ngram_size=0)
+    assert not check_search(model, search, CTranslate2Translator(path, without), [source]).passed
+
+
+def test_no_hypothesis_is_longer_than_the_exported_positions(export):
+    _, path = export(norm_first=True)
+    (translation,) = CTranslate2Translator(path, BeamSearch(extra_length=2000)).translate(["abc"])
+    assert len(translation.tokens) <= 513 + 12
+
+
+def test_least_lengths_and_repeated_ngrams_are_the_runtimes(export):
+    model, path = export(norm_first=True)
+    source = sources(model.config.source_vocabulary)
+
+    def found(**options):
+        return CTranslate2Translator(path, BeamSearch(beam_size=1, extra_length=20, **options)).search(source)[0][:, 0]
+
+    lengths = (found(min_length=25) != 0).sum(axis=1)
+    assert lengths.min() >= 25
+    assert found(min_length=1000).shape[1] == 29  # The limit wins.
+    rows = found(no_repeat_ngram_size=1, min_length=10)
+    assert all(len({*row.tolist()} - {0}) == (row != 0).sum() for row in rows)
+
+
+@pytest.fixture
+def likelier_end(export):
+    """A model whose hypotheses end before the limit, and the folder."""
+    model, path = export(norm_first=True)
+    model.decoder.norm.beta.assign_add(4.0 * model.logits.embedding.embeddings[EOS_ID])
+    shutil.rmtree(path)
+    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    return model, path
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_are_log_probabilities(likelier_end, beam_size):
+    model, path = likelier_end
+    search = BeamSearch(beam_size=beam_size, n_best=beam_size, length_penalty=0.0, extra_length=12)
+    source = sources(270)
+    tokens, scores = CTranslate2Translator(path, search).search(source)
+    assert tokens.shape[:2] == scores.shape == (24, beam_size)
+    has_ended = (tokens == EOS_ID).any(axis=2)
+    assert 0.3 < has_ended.mean()
+    agreement = check_search(model, search, CTranslate2Translator(path, search), [source])
+    assert agreement.passed and agreement.equal > 12
+    for rank in range(beam_size):
+        forced = teacher_forced_scores(model, source, tokens[:, rank], search)
+        np.testing.assert_allclose(scores[:, rank], forced, atol=1e-3)
+
+
+def test_text(export, tokenizers):
+    _, path = export(share_embeddings=False, source_vocab_size=272)
+    lines = ["abc", "", "abd xyw \N{GRINNING FACE}"]
+    translator = CTranslate2Translator(path)
+    translations = translator.translate(lines)
+    assert [t.text for t in translations] == tokenizers["target"].decode([t.tokens for t in translations])
+    assert translations[1].text == ""
+    (alone,) = translator.translate(lines[:1])  # Its limit is then its own, not the batch's.
+    assert 3 < len(alone.tokens) < len(translations[0].tokens)
+    assert translations[0].tokens[: len(alone.tokens)] == alone.tokens
+
+
+def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
+    with pytest.raises(ValueError) as error:
+        export(d_k=4, d_v=8, activation="mish")
+    assert "`d_k` and `d_v` must be equal. Received: d_k=4, d_v=8" in str(error.value)
+    assert "`activation` must be one of" in str(error.value)
+    assert not (tmp_path / "ctranslate2").exists()
+
+
+def test_a_broken_export(export):
+    _, path = export()
+    whole = (path / "model.bin").read_bytes()
+    (path / "model.bin").write_bytes(whole[:500])
+    with pytest.raises(ModelDirectoryError, match=f"Not a whole CTranslate2 model: {path}"):
+        CTranslate2Translator(path)
+    (path / "model.bin").write_bytes(whole)
+    other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
+    ModelDirectory(path).write_tokenizers((other,))
+    with pytest.raises(ModelDirectoryError, match="is not the one of its model"):
+        CTranslate2Translator(path)
+
+
+def test_without_the_library(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(
+        ValueError, match=r"^CTranslate2 is not installed: pip install 'keras-transformer-kit\[ctranslate2\]'"
+    ):
+        CTranslate2Translator(tmp_path)
+
+
+def test_the_client_needs_neither_tensorflow_nor_keras(export, run_python):
+    _, path = export()
+    program = """
+import sys
+from keras_transformer.export import CTranslate2Translator
+print(CTranslate2Translator(sys.argv[1]).translate(["abc"])[0].score)
+assert not {"keras", "tensorflow"} & set(sys.modules)
+"""
+    assert float(run_python(program, path)) < 0

@@ -1,0 +1,321 @@
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import import_marian
+from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.marian.importer import read_marian
+from keras_transformer.export.marian.vocabulary import parse
+from keras_transformer.export.pipeline import export
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_finished
+from keras_transformer.text.keras_translator import KerasTranslator
+from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Pieces of source.spm become <unk>:UserWarning"),
+]
+to_numpy = keras.ops.convert_to_numpy
+
+
+@pytest.fixture
+def imported(marian, tmp_path):
+    return import_marian(marian.folder, tmp_path / "run")
+
+
+def rewrite(file, **changes):
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({name: x for name, x in {**content, **changes}.items() if x is not None}))
+
+
+def test_the_command_makes_a_finished_directory(marian, tmp_path):
+    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 0
+    model, tokenizers = load_finished(ModelDirectory(tmp_path / "run"))
+    config = model.config
+    assert (config.vocab_size, config.d_model, config.num_heads) == (len(marian.vocab) + 3, 12, 3)
+    assert (config.activation, config.position_layout, config.logits_bias) == ("silu", "halves", True)
+    assert tokenizers[0].pieces == tokenizers[1].pieces
+    assert tuple(tokenizers[0].pieces[:4]) == SPECIAL_PIECES
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {
+        *("config.yaml", "model.keras", "source_tokenizer.model", "target_tokenizer.model")
+    }
+
+
+def test_the_ids_are_those_of_the_pieces(imported, marian):
+    """The row of each piece's id is that of its id in vocab.json, or that of the piece it is taken for."""
+    import safetensors.numpy
+
+    model, (source, target) = load_finished(imported)
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    rows, biases = tensors["model.shared.weight"], tensors["final_logits_bias"][0]
+    table, bias = to_numpy(model.target_embedding.embeddings), to_numpy(model.logits.bias)
+    of_start = marian.vocab["<pad>"]
+    for i, piece in enumerate(source.pieces):
+        name = piece.removeprefix("\N{LOWER ONE EIGHTH BLOCK}") if ">>" in piece else piece
+        theirs = of_start if piece == "<s>" else marian.vocab.get(name, marian.vocab["<unk>"])
+        np.testing.assert_array_equal(table[i], rows[theirs])
+        is_copy = piece == "<s>" or name not in marian.vocab
+        assert bias[i] == (-100 if is_copy else biases[theirs])
+
+
+def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
+    _, (source, target) = load_finished(imported)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=(marian.folder / "source.spm").read_bytes())
+    unlike = 0
+    for line, ids in zip(marian.lines, source.encode(marian.lines), strict=True):
+        cut = theirs.encode(line, out_type=str)
+        assert [source.pieces[i] for i in ids] == [*cut, "</s>"]
+        unlike += any(piece not in marian.vocab for piece in cut)
+    assert unlike > 0
+    # A run of characters that only the target has is one unknown piece.
+    assert "o" in marian.vocab and "u" in marian.vocab
+    for line in ("ou ba", "boooba"):
+        cut = [piece if piece in marian.vocab else "<unk>" for piece in theirs.encode(line, out_type=str)]
+        assert "<unk>" in cut and [source.pieces[i] for i in source.encode([line])[0]] == [*cut, "</s>"]
+    assert [source.pieces[i] for i in source.encode([">>fra<< ba"])[0]][0] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
+    assert source.decode(source.encode(marian.lines)) == marian.lines
+    assert target.decode([range(4, target.vocab_size)])[0].count("fra") == 1
+
+
+def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
+    """As in the files of OPUS-MT, whose padding has no row of its own."""
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["model.shared.weight"][-1] = tensors["final_logits_bias"][0, -1] = 0
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    model, _ = read_marian(marian.folder)
+    inputs = {"source": np.array([[5, 6, 3]]), "target": np.array([[2, 7, 8]])}
+    assert to_numpy(model(inputs)[..., 0]) == pytest.approx(-100)
+
+
+def test_pieces_that_become_unknown_are_told(marian):
+    with pytest.warns(UserWarning, match="vocab.json lacks 2 of 127 pieces, such as '.*', '.*'") as caught:
+        read_marian(marian.folder)
+    assert len(caught) == 1
+
+
+def test_a_code_that_the_sentencepiece_model_knows_is_one_piece(marian):
+    model = parse((marian.folder / "source.spm").read_bytes())
+    model.pieces.add(piece=">>fra<<", score=0.0, type=model.SentencePiece.USER_DEFINED)
+    (marian.folder / "source.spm").write_bytes(model.SerializeToString())
+    _, tokenizers = read_marian(marian.folder)
+    tokenizer = Tokenizer(tokenizers[0])
+    assert [piece for piece in tokenizer.pieces if "fra" in piece] == ["\N{LOWER ONE EIGHTH BLOCK}>>fra<<"]
+    assert tokenizer.pieces[tokenizer.encode([">>fra<< ba"])[0][0]] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
+
+
+def test_what_is_never_made(imported):
+    model, _ = load_finished(imported)
+    source = np.random.default_rng(0).integers(4, model.config.vocab_size, (5, 7)).astype("int32")
+    tokens = model.generate(source, GreedySearch(extra_length=5)).tokens
+    assert not np.isin(tokens, [2, *range(model.config.vocab_size - 2, model.config.vocab_size)]).any()
+
+
+def test_an_export_read_back_is_equal(imported, tmp_path):
+    export(str(imported.path), ExportConfig(format="huggingface", extra_length=5))
+    model, _ = load_finished(imported)
+    again, tokenizers = read_marian(imported.export / "huggingface")
+    assert again.config == model.config
+    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
+    assert tokenizers == imported.tokenizer_models()
+    assert ">>fra<<" in json.loads((imported.export / "huggingface" / "vocab.json").read_text())
+    entries = json.loads(imported.verification_file.read_text())
+    assert entries["huggingface"]["equal"] == 224
+    assert entries["huggingface"]["search"] == {"beam_size": 4, "min_length": 0, "no_repeat_ngram_size": 0}
+
+
+def test_no_format_is_written_where_one_cannot_express_the_model(tmp_path):
+    model = Transformer(
+        TransformerConfig(vocab_size=270, num_layers=1, d_model=12, num_heads=3, d_ff=17, norm_first=True)
+    )
+    directory = ModelDirectory(tmp_path)
+    directory.write_tokenizers((train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=270)),))
+    model.save(directory.model_file)
+    directory.write_record({}, finished=True)
+    with pytest.raises(ValueError, match="No MarianMTModel is like this model"):
+        export(str(tmp_path), ExportConfig(format="saved_model,huggingface"))
+    assert not directory.export.exists()
+
+
+@pytest.mark.slow
+def test_an_import_translates_and_exports_like_any_other(imported, marian):
+    export(str(imported.path), ExportConfig(format="saved_model,onnx,ctranslate2", extra_length=3, beam_size=2))
+    found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
+    assert all(translation.tokens[-1] == 3 for translation in found)
+    entries = json.loads(imported.verification_file.read_text())
+    programs = {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
+    assert {*programs, "ctranslate2 greedy", "ctranslate2 beam"} == set(entries)
+
+
+@pytest.mark.slow
+def test_an_import_is_trained_further(imported, marian, tmp_path):
+    for name, lines in (("source", marian.lines), ("target", marian.target_lines)):
+        (tmp_path / name).write_text("\n".join(lines))
+    options = {
+        "output": tmp_path / "further",
+        "init_from": imported.path,
+        "source": tmp_path / "source",
+        "target": tmp_path / "target",
+        "max_length": 60,
+        "tokens_per_batch": 600,
+        "recipe.max_steps": 8,
+        "recipe.peak_learning_rate": 0.001,
+        "recipe.warmup_steps": 2,
+        "recipe.xla": "false",
+    }
+    assert main(["train", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    before, _ = load_finished(imported)
+    after, tokenizers = load_finished(ModelDirectory(tmp_path / "further"))
+    assert after.config == before.config
+    assert [tokenizer.model for tokenizer in tokenizers] == [*imported.tokenizer_models()]
+    changes = [np.abs(to_numpy(a) - to_numpy(b)).max() for a, b in zip(after.weights, before.weights, strict=True)]
+    assert 0 < max(changes) < 0.1
+
+
+def test_a_start_of_its_own_is_no_copy(marian):
+    rewrite(marian.folder / "config.json", decoder_start_token_id=marian.vocab[">>fra<<"])
+    model, tokenizers = read_marian(marian.folder)
+    assert model.config.vocab_size == len(marian.vocab) + 2
+    assert to_numpy(model.logits.bias)[2] > -10
+    assert Tokenizer(tokenizers[0]).pieces[2] == "<s>"
+
+
+def test_a_start_that_text_is_cut_into_stays_a_piece(marian):
+    start = next(i for piece, i in marian.vocab.items() if piece in marian.lines[0].split()[0] and i > 1)
+    rewrite(marian.folder / "config.json", decoder_start_token_id=start)
+    model, tokenizers = read_marian(marian.folder)
+    pieces, names = Tokenizer(tokenizers[0]).pieces, [*marian.vocab]
+    table, bias = to_numpy(model.target_embedding.embeddings), to_numpy(model.logits.bias)
+    np.testing.assert_array_equal(table[2], table[pieces.index(names[start])])
+    assert bias[2] == -100 and bias[pieces.index(names[start])] > -10
+
+
+def test_half_precision_and_other_names_of_the_embedding(marian):
+    import safetensors.numpy
+
+    expected, _ = read_marian(marian.folder)
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
+    tensors = {name: tensor.astype("float16") for name, tensor in tensors.items()}
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    model, _ = read_marian(marian.folder)
+    assert model.target_embedding.embeddings.dtype == "float32"
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), atol=0.1)
+
+
+def refused(marian, tmp_path, capsys):
+    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
+    return capsys.readouterr().err
+
+
+def test_all_faults_at_once(marian, tmp_path, capsys):
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
+    tensors["model.encoder.layers.1.fc1.weight"] = np.zeros((5, 12), "float32")
+    tensors["model.shared.weight"] = tensors["model.shared.weight"][1:]
+    tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
+    tensors["model.encoder.layer_norm.weight"] = np.ones(12, "float32")
+    del tensors["model.decoder.layers.0.self_attn.k_proj.bias"]
+    safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
+    size = len(marian.vocab)
+    rewrite(marian.folder / "vocab.json", **{"</s>": 3, "<unk>": None})
+    rewrite(marian.folder / "config.json", add_final_layer_norm=True, pad_token_id=-1)
+    (marian.folder / "target.spm").unlink()
+    (marian.folder / "source.spm").write_bytes(b"no model")
+    message = refused(marian, tmp_path, capsys)
+    for fault in (
+        "target.spm is missing",
+        "source.spm cannot be read: not a SentencePiece model",
+        f"vocab.json must give each id in [0, {size}) to one piece",
+        "vocab.json must hold <unk>",
+        "`add_final_layer_norm` must be False. Received: True: an unknown architecture",
+        f"`pad_token_id` must be in [0, {size}). Received: -1",
+        f"`pad_token_id` must be the id of <pad> in vocab.json, {size - 1}. Received: -1",
+        "`eos_token_id` must be the id of </s> in vocab.json, 3. Received: 0",
+        "model.encoder.layers.1.fc1.weight must have shape (17, 12). Received: (5, 12)",
+        f"model.shared.weight must have shape ({size}, 12). Received: ({size - 1}, 12)",
+        "lm_head.weight must equal model.shared.weight",
+        "model.safetensors lacks model.decoder.layers.0.self_attn.k_proj.bias",
+        "model.safetensors holds what such a model lacks: model.encoder.layer_norm.weight",
+    ):
+        assert fault in message
+    assert message.count("\n- ") == 13
+
+
+@pytest.mark.parametrize(
+    ("changes", "faults"),
+    [
+        ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` must be 'marian'", "`architectures`"]),
+        ({"normalize_before": True}, ["`normalize_before` must be False. Received: True: an unknown architecture"]),
+        ({"decoder_layers": 3, "d_model": None}, ["`decoder_layers` must equal", "`d_model` must be int"]),
+        ({"activation_function": "mish"}, ["`activation_function` must be one of swish"]),
+        ({"activation_function": ["relu"], "model_type": None}, ["Received: ['relu']", "must say `model_type`"]),
+        ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` must be in [0, "]),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["\n- `d_model` must be a multiple"]),
+        ({"vocab_size": "many"}, ["`vocab_size` must be int. Received: 'many'"]),
+        ({"vocab_size": 10**15}, ["must give each id in [0, 1000000000000000) to one", "shape (1000000000000000, 12)"]),
+    ],
+)
+def test_an_unknown_architecture(marian, tmp_path, capsys, changes, faults):
+    rewrite(marian.folder / "config.json", **changes)
+    message = refused(marian, tmp_path, capsys)
+    assert [fault for fault in faults if fault not in message] == []
+
+
+def test_a_pickle_alone(marian, tmp_path, capsys):
+    (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
+    message = refused(marian, tmp_path, capsys)
+    assert "pytorch_model.bin is a pickle, which could run any program and is never read. Convert it" in message
+    assert f"MarianMTModel.from_pretrained('{marian.folder}').save_pretrained" in message
+    shutil.rmtree(marian.folder)
+    assert refused(marian, tmp_path, capsys).count(" is missing") == 5
+
+
+def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
+    names = [name if name.startswith("<") else f"{name}x" for name in marian.vocab]
+    (marian.folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    message = refused(marian, tmp_path, capsys)
+    assert "vocab.json does not match source.spm: it lacks 127 of 127 pieces" in message
+    assert "vocab.json does not match target.spm" in message
+
+
+def test_broken_files(marian, tmp_path, capsys):
+    weights = (marian.folder / "model.safetensors").read_bytes()
+    (marian.folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    (marian.folder / "vocab.json").write_text("[1, 2]")
+    (marian.folder / "config.json").write_text("{")
+    message = refused(marian, tmp_path, capsys)
+    assert "model.safetensors cannot be read: model.safetensors is no whole safetensors file" in message
+    assert "vocab.json cannot be read: not a JSON object" in message and "config.json cannot be read" in message
+
+
+def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
+    arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
+    assert main(arguments) == 2
+    assert "holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    imported.write_record({"recipe": {}}, finished=False)
+    imported.tokens.mkdir()
+    assert main([*arguments, "--overwrite"]) == 0
+    assert imported.require_finished()["imported_from"] == "marian"
+    assert not imported.tokens.exists()
+
+
+def test_another_backend_exports_nothing(imported, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    with pytest.raises(ValueError, match=message):
+        export(str(imported.path), ExportConfig())
+    assert not [*imported.path.rglob("*.onnx"), *imported.path.rglob("saved_model.pb")]

@@ -1,0 +1,143 @@
+import dataclasses
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from keras_transformer import LanguageModel, SentenceClassifier, Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.export import export_model
+from keras_transformer.export.verify.equality import VerificationError, compare_classes
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+CONFIG = TransformerConfig(vocab_size=29, num_layers=2, d_model=12, num_heads=3, d_ff=17)
+IDS = np.array([[5, 6, 7, 8], [9, 0, 0, 0], [10, 11, 0, 0]], "int32")
+
+
+def run_both(path, name):
+    """What the two programs give, by the names of their outputs."""
+    serve = tf.saved_model.load(str(path / "saved_model")).signatures["serving_default"]
+    session = onnxruntime.InferenceSession(path / "onnx" / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    yield {output: value.numpy() for output, value in serve(**{name: tf.constant(IDS)}).items()}
+    yield dict(zip(names, session.run(names, {name: IDS}), strict=True))
+
+
+def metadata(path):
+    found = onnxruntime.InferenceSession(path / "onnx" / "model.onnx").get_modelmeta().custom_metadata_map
+    return {name: json.loads(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation", "dtype"),
+    [("mean", "relu", "float32"), ("first", "gelu", "float32"), ("first", "silu", "mixed_float16")],
+)
+def test_a_classifier(tmp_path, randomize, pooling, activation, dtype):
+    config = dataclasses.replace(CONFIG, activation=activation)
+    model = randomize(SentenceClassifier(config, 5, pooling, dtype=dtype), scale=0.3)
+    export_model(model, tmp_path / "export")
+    if dtype != "float32":
+        weights, model = model.get_weights(), SentenceClassifier(config, 5, pooling)
+        model.set_weights(weights)
+    assert metadata(tmp_path / "export") == {
+        "config": dataclasses.asdict(config),
+        "num_classes": 5,
+        "pooling": pooling,
+    }
+    for found in run_both(tmp_path / "export", "source"):
+        np.testing.assert_allclose(found["logits"], model.predict_on_batch(IDS), atol=1e-4)
+    entries = json.loads((tmp_path / "export" / "verification.json").read_text())
+    assert [entry["equal"] for entry in entries.values()] == [224, 224]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(None, id="greedy"),
+        pytest.param(BeamSearch(beam_size=3, n_best=2, extra_length=5), id="beam", marks=pytest.mark.slow),
+    ],
+)
+def test_a_language_model(tmp_path, randomize, strategy):
+    model = randomize(LanguageModel(CONFIG), scale=0.3)
+    found = export_model(model, tmp_path / "export", strategy)
+    assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
+    tokens, scores, _ = model.generate(IDS, strategy)
+    for found in run_both(tmp_path / "export", "prompt"):
+        unused = found["tokens"].shape[2] - tokens.shape[2]  # `generate` cuts what is padding alone.
+        np.testing.assert_array_equal(found["tokens"], np.pad(tokens, ((0, 0), (0, 0), (0, unused))))
+        np.testing.assert_allclose(found["scores"], scores, atol=1e-3)
+    entries = json.loads((tmp_path / "export" / "verification.json").read_text())
+    assert [entry["equal"] + entry["ties"] for entry in entries.values()] == [224, 224]
+    search = dataclasses.asdict(strategy or GreedySearch())
+    assert [entry["search"] for entry in entries.values()] == [search, search]
+    assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(CONFIG), "search": search}
+
+
+def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkeypatch):
+    model = randomize(SentenceClassifier(CONFIG, 5), scale=0.3)
+    right = model.predict_on_batch
+    monkeypatch.setattr(model, "predict_on_batch", lambda source: 1.1 * right(source))
+    with pytest.raises(VerificationError, match="The saved_model export does not agree with the Keras model"):
+        export_model(model, tmp_path / "export")
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_equal_classes_are():
+    logits = np.array([[1.0, 2.0, 0.0], [3.0, 2.9995, 0.0]], "float32")
+    other = np.array([[1.0, 2.0, 0.0], [2.9995, 3.0, 0.0]], "float32")
+
+    class Model:
+        def predict_on_batch(self, source):
+            return logits
+
+    found = compare_classes(Model(), lambda source: other, [np.zeros((2, 3), "int32")])
+    assert (found.sentences, found.equal, found.ties) == (2, 1, 1)
+    assert found.largest_score_difference == pytest.approx(5e-4, rel=0.01)
+    assert compare_classes(Model(), lambda source: logits, [np.zeros((2, 3), "int32")]).passed
+    assert not compare_classes(Model(), lambda source: logits + 0.01, [np.zeros((2, 3), "int32")]).passed
+    assert not compare_classes(Model(), lambda source: logits * np.nan, [np.zeros((2, 3), "int32")]).passed
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Transformer(CONFIG), "`model` must be a SentenceClassifier or a LanguageModel. Received: Transformer"),
+        (
+            lambda: LanguageModel(
+                TransformerConfig(vocab_size=29, d_model=12, num_heads=3, d_ff=17, pad_id=1, bos_id=0)
+            ),
+            "The ids of pad, bos and eos must be 0, 2 and 3. Received: 1, 0 and 3",
+        ),
+    ],
+)
+def test_another_model(tmp_path, make, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(make(), tmp_path / "export")
+
+
+@pytest.mark.parametrize(
+    ("make", "strategy", "message"),
+    [
+        (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` must be a BeamSearch or a GreedySearch. Received: "),
+        (lambda: SentenceClassifier(CONFIG, 5), GreedySearch(), "`strategy` is of a LanguageModel alone. Received: "),
+    ],
+)
+def test_another_strategy(tmp_path, make, strategy, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(make(), tmp_path / "export", strategy)
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_backend(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    with pytest.raises(ValueError, match=message):
+        export_model(None, tmp_path / "export")
+    assert not any(tmp_path.iterdir())
+
+
+def test_nothing_is_replaced(tmp_path):
+    with pytest.raises(ValueError, match=f"The folder must be a new one. Received: {tmp_path}"):
+        export_model(SentenceClassifier(CONFIG, 5), tmp_path)

@@ -1,0 +1,161 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.verify.equality import Agreement, compare, made_up_batches, teacher_forced_scores
+
+SEARCH = BeamSearch(beam_size=2, extra_length=3, n_best=2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Weights large enough for hypotheses that differ from one source to another."""
+    keras.utils.set_random_seed(5)
+    model = Transformer(TransformerConfig(vocab_size=31, num_layers=1, d_model=8, num_heads=2, d_ff=12))
+    rng = np.random.default_rng(5)
+    model.set_weights([weight + rng.normal(scale=0.4, size=weight.shape) for weight in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return made_up_batches(31, longest=5)[:10]
+
+
+class Program:
+    """Answers as the model does, but for what `change(tokens, scores)` does to them."""
+
+    def __init__(self, model, change):
+        self.model = model
+        self.change = change
+
+    def search(self, source):
+        tokens, scores = (part.copy() for part in self.model.generate(source, SEARCH)[:2])
+        return self.change(tokens, scores)
+
+
+def test_teacher_forced_scores_are_the_searches(model, batches):
+    for source in batches:
+        tokens, scores, _ = model.generate(source, SEARCH)
+        for best in range(2):
+            forced = teacher_forced_scores(model, source, tokens[:, best], SEARCH)
+            np.testing.assert_allclose(forced, scores[:, best], atol=1e-4)
+
+
+def test_the_same_program_agrees(model, batches):
+    agreement = compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores)), batches)
+    sentences = sum(map(len, batches))
+    assert agreement == Agreement(sentences, sentences, 0, 0.0) and agreement.passed
+
+
+def test_padding_makes_no_difference(model, batches):
+    program = Program(model, lambda tokens, scores: (np.pad(tokens, [(0, 0), (0, 0), (0, 3)]), scores))
+    assert compare(model, SEARCH, program, batches).passed
+
+
+def test_other_scores_fail(model, batches):
+    agreement = compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores + 2e-3)), batches)
+    assert agreement.equal == agreement.sentences and not agreement.passed
+    assert agreement.largest_score_difference == pytest.approx(2e-3, rel=1e-3)
+
+
+def with_another_second(model, score_error):
+    """A program whose second hypothesis in the first batch is the first one with another token before the end."""
+
+    def search(source):
+        tokens, scores = (part.copy() for part in model.generate(source, SEARCH)[:2])
+        if len(source) == 1 and not done:
+            done.append(True)
+            end = int((tokens[0, 0] != 0).sum()) - 1
+            tokens[0, 1] = tokens[0, 0]
+            tokens[0, 1, end - 1] = next(i for i in range(4, 31) if i not in tokens[0, :, end - 1])
+            scores[0, 1] = teacher_forced_scores(model, source, tokens[:, 1], SEARCH)[0] + score_error
+        return tokens, scores
+
+    done, program = [], Program(model, None)
+    program.search = search
+    return program
+
+
+def test_another_hypothesis_below_the_best_must_have_its_score(model, batches):
+    sound = compare(model, SEARCH, with_another_second(model, 0.0), batches)
+    assert (sound.equal, sound.ties, sound.other_ranks) == (sound.sentences, 0, 1)
+    assert sound.largest_score_difference < 1e-4 and "1 with another hypothesis below the best" in str(sound)
+    unsound = compare(model, SEARCH, with_another_second(model, 2e-3), batches)
+    assert unsound.other_ranks == 1 and unsound.largest_score_difference == pytest.approx(2e-3, rel=0.1)
+
+
+def test_a_score_that_is_no_number_fails(model, batches):
+    assert not compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores * np.nan)), batches).passed
+
+
+def test_one_other_token_fails(model, batches):
+    def change(tokens, scores):
+        tokens[0, 0, 0] = 4 if tokens[0, 0, 0] != 4 else 5
+        return tokens, scores
+
+    agreement = compare(model, SEARCH, Program(model, change), batches[:1])
+    assert (agreement.sentences, agreement.equal) == (1, 0) and not agreement.passed
+
+
+def test_perturbed_weights_fail(model, batches):
+    weights = model.get_weights()
+    model.set_weights([weight * 1.3 for weight in weights])
+    answers = iter([model.generate(source, SEARCH)[:2] for source in batches])
+    model.set_weights(weights)
+    program = Program(None, None)
+    program.search = lambda source: next(answers)
+    assert not compare(model, SEARCH, program, batches).passed
+
+
+def test_other_tokens_of_the_same_score_are_a_tie(model):
+    """A model of zeros finds every token as likely as any other; only the length counts."""
+    blank = Transformer(model.config)
+    blank.set_weights([np.zeros_like(weight) for weight in blank.get_weights()])
+
+    class Script:
+        generate = staticmethod(lambda source, strategy: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
+        token_log_probs = staticmethod(blank.token_log_probs)
+
+    for answer, ties in (([7, 8, 3], 1), ([7, 3, 0], 0)):
+        program = Program(None, None)
+        program.search = lambda source, answer=answer: (np.array([[answer]]), np.array([[-1.0]]))
+        agreement = compare(Script(), SEARCH, program, [np.array([[9, 3]], "int32")])
+        assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
+        assert not agreement.passed  # One in one is more than five in a thousand.
+
+
+def test_few_sentences_may_have_other_lower_ranks():
+    assert Agreement(1000, 1000, 0, 0.0, other_ranks=20).passed
+    assert not Agreement(1000, 1000, 0, 0.0, other_ranks=21).passed
+
+
+@pytest.mark.parametrize(
+    ("sentences", "equal", "ties", "difference", "passed"),
+    [
+        (1000, 1000, 0, 9e-4, True),
+        (1000, 1000, 0, 1e-3, False),
+        (1000, 995, 5, 0.0, True),
+        (1000, 994, 6, 0.0, False),
+        (1000, 999, 0, 0.0, False),
+        (224, 223, 1, 0.0, True),
+        (224, 222, 2, 0.0, False),
+    ],
+)
+def test_the_rule(sentences, equal, ties, difference, passed):
+    assert Agreement(sentences, equal, ties, difference).passed is passed
+
+
+def test_made_up_batches():
+    batches = made_up_batches(50)
+    assert [len(batch) for batch in batches] == [1] * 8 + [7] * 8 + [32] * 5
+    assert len({batch.shape[1] for batch in batches}) > 5
+    for batch in batches:
+        assert batch.dtype == np.int32 and (batch != 0).any(axis=0).all()
+        for row in batch:
+            ids = np.trim_zeros(row, "b")
+            assert 2 <= len(ids) <= 31 and ids[-1] == 3 and (ids[:-1] > 3).all() and (ids < 50).all()
+    for one, other in zip(batches, made_up_batches(50), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.verify.equality import made_up_batches
+from keras_transformer.export.verify.quality import compare_bleu, judge
+from keras_transformer.text.translator import Translation
+
+SEARCH = BeamSearch(beam_size=2, extra_length=6)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Transformer(TransformerConfig(vocab_size=60, num_layers=1, d_model=12, num_heads=2, d_ff=20))
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return made_up_batches(60, longest=7)[7:10]
+
+
+class Program:
+    """The model itself, with what it answers changed."""
+
+    def __init__(self, model, change=lambda tokens, scores: (tokens, scores)):
+        self.model, self.change = model, change
+
+    def search(self, source):
+        return self.change(*self.model.generate(source, SEARCH)[:2])
+
+
+def test_the_model_itself_passes(model, batches):
+    verdict = judge(model, SEARCH, Program(model), batches)
+    assert verdict.passed and verdict.equal == verdict.sentences == sum(map(len, batches))
+    assert verdict.loss < 1e-5 and verdict.score_error < 1e-4
+    assert "sentences equal, 0.0000 nats a token less likely" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tokens, scores: (np.full((len(tokens), 1, 1), 3), scores),
+        lambda tokens, scores: (np.where(tokens > 3, 4 + (tokens + 17) % 56, tokens), scores),
+        lambda tokens, scores: (tokens, 0.5 * scores),
+        lambda tokens, scores: (tokens, np.nan * scores),
+    ],
+    ids=["always the end", "other tokens", "wrong scores", "no scores"],
+)
+def test_what_is_not_as_good_fails(model, batches, change):
+    assert not judge(model, SEARCH, Program(model, change), batches).passed
+
+
+def translations(*texts):
+    return [Translation(text, 0.0) for text in texts]
+
+
+def test_bleu_may_fall_a_little():
+    reference = [f"the {word} dog runs over a green field {i}" for i, word in enumerate(["big", "old", "red"] * 40)]
+    worse = [line if i else "a cat" for i, line in enumerate(reference)]
+    much_worse = [line if i > 9 else "a cat" for i, line in enumerate(reference)]
+    expected = translations(*reference)
+    assert compare_bleu(expected, translations(*reference), reference).passed
+    assert compare_bleu(translations(*worse), expected, reference).passed  # Better is no fault.
+    failed = compare_bleu(expected, translations(*much_worse), reference)
+    assert not failed.passed and failed.keras_bleu == pytest.approx(100) and failed.bleu < 99.7
+    assert f"BLEU {failed.bleu:.2f} on 120 sentences, Keras 100.00" in str(failed)
+
+
+def test_bleu_needs_as_many_lines():
+    with pytest.raises(ValueError, match="As many lines .* are needed. Received: 1 and 2"):
+        compare_bleu(translations("a"), translations("a"), ["a", "b"])

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.cli import main
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.saving import load_finished
+from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
+
+pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, randomize):
+    """A model directory of random weights, with a tokenizer of each side."""
+    directory = ModelDirectory(tmp_path_factory.mktemp("run"))
+    sides = ["one two three", "eins zwei drei"]
+    directory.write_tokenizers(tuple(train_sentencepiece([s], TokenizerConfig(vocab_size=270)) for s in sides))
+    config = TransformerConfig(vocab_size=270, num_layers=2, d_model=8, num_heads=2, d_ff=12)
+    randomize(Transformer(config), scale=0.3).save(directory.model_file)
+    directory.write_record({}, finished=True)
+    return directory.path
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What is drawn."""
+    drawn = []
+    monkeypatch.setattr(
+        "keras_transformer.cli.attention_plot.plot_attention", lambda *arguments: drawn.append(arguments)
+    )
+    return drawn
+
+
+def expected_scores(path, target):
+    model, (of_source, of_target) = load_finished(ModelDirectory(path))
+    return model.attention_scores(of_source.encode(["one two"]), of_target.encode([target]))
+
+
+@pytest.mark.parametrize(("option", "at"), [([], -1), (["--layer=1"], 0)])
+def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
+    arguments = ["attend", str(path), "one two", "--output", str(tmp_path / "picture.png"), "--target=zwei drei"]
+    assert main([*arguments, *option]) == 0
+    assert capsys.readouterr().out == "zwei drei\n"
+    ((scores, source, target, output),) = drawn
+    assert "".join(source) == "\N{LOWER ONE EIGHTH BLOCK}one\N{LOWER ONE EIGHTH BLOCK}two</s>"
+    assert "".join(target) == "\N{LOWER ONE EIGHTH BLOCK}zwei\N{LOWER ONE EIGHTH BLOCK}drei</s>"
+    np.testing.assert_allclose(scores, expected_scores(path, "zwei drei")[at][0], atol=1e-6)
+    assert scores.shape == (2, len(target), len(source)) and output == str(tmp_path / "picture.png")
+
+
+def test_the_models_own_translation(path, tmp_path, capsys):
+    assert main(["attend", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["one", "--layer=3"], "`layer` must be in [1, 2]. Received: layer=3"),
+        (["one", "--layer=0"], "`layer` must be in [1, 2]. Received: layer=0"),
+        ([" "], "The sentence must have text. Received: ' '"),
+        (["one", "--output=picture.txt"], "must end in one of"),
+    ],
+)
+def test_what_cannot_be_drawn(path, tmp_path, capsys, arguments, message):
+    assert main(["attend", str(path), "--output", str(tmp_path / "picture.png"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,248 @@
+import dataclasses
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import keras_transformer
+from keras_transformer.cli import COMMANDS, main
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.training.config import ModelConfig, TrainConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets and of NumPy 2.
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with `a` and `b` of 120 lines, `short` of 119, `empty`, and nothing called `none`."""
+    for name, count in (("a", 120), ("b", 120), ("short", 119), ("empty", 0)):
+        (tmp_path / name).write_text("".join(f"line number {i}\n" for i in range(count)))
+    return tmp_path
+
+
+def refused(capsys, *arguments):
+    """The message with which the command line refuses these arguments, and its exit status 2."""
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err
+    return captured.err
+
+
+FILES = ["--source={files}/a", "--target={files}/b"]
+BAD_TRAINING = {
+    "files of different length": (
+        ["--source={files}/a", "--target={files}/short"],
+        "Files do not align: {files}/a has 120 lines, {files}/short has 119",
+    ),
+    "empty file": (["--source={files}/empty", "--target={files}/empty"], "{files}/empty is empty"),
+    "missing file": (["--source={files}/a", "--target={files}/none"], "Cannot read {files}/none: No such file"),
+    "one side only": (["--source={files}/a"], "`source` and `target` must name as many files. Received: 1 and 0"),
+    "unknown dataset": (
+        ["--dataset=no_such_dataset", "--data_dir={files}/tfds"],
+        "Unknown TensorFlow dataset. Received: dataset='no_such_dataset'",
+    ),
+    "vocabulary too large": ([*FILES, "--tokenizer.vocab_size=8000"], "for this text. Received: vocab_size=8000"),
+    "nothing left of the data": (
+        [*FILES, "--tokenizer.vocab_size=290", "--max_length=2"],
+        "No pairs of the train text are left to use: 0 of 119 pairs used; left out: 0 with an empty side, 119 too long",
+    ),
+    "odd d_model": (
+        [*FILES, "--model.d_model=63", "--model.num_heads=3"],
+        "`d_model` must be even. Received: d_model=63",
+    ),
+    "several faults at once": ([*FILES, "--model.d_ff=0", "--model.dropout=1"], "`dropout` must be in [0, 1)"),
+    "unknown preset": ([*FILES, "--model.preset=huge"], "Received: preset='huge'"),
+    "unknown option": ([*FILES, "--modle.d_ff=3"], "--modle.d_ff=3. Did you mean --model.d_ff?"),
+    "abbreviated option": ([*FILES, "--recipe.epoch=3"], "--recipe.epoch=3. Did you mean --recipe.epochs?"),
+    "no number": ([*FILES, "--recipe.epochs=many"], "`--recipe.epochs` must be an integer. Received: many"),
+    "neither a number nor null": ([*FILES, "--model.dropout=yes"], "`--model.dropout` must be a number. Received: yes"),
+    "unknown precision": (
+        [*FILES, "--recipe.precision=int8"],
+        "`--recipe.precision` must be one of 'float32', 'mixed_float16', 'mixed_bfloat16'. Received: int8",
+    ),
+    "no such device": ([*FILES, "--devices=GPU:9"], "Received: GPU:9"),
+    "init_from is no model": (["--init_from={files}", *FILES], "Not a model directory: {files}"),
+    "config file is missing": (["--config={files}/none.yaml"], "none.yaml"),
+    "nested output in a file": ([*FILES, "--tokenizer.vocab_size=290", "--output={files}/a/run"], "{files}/a"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_TRAINING.values(), ids=BAD_TRAINING)
+def test_bad_training(files, capsys, arguments, message):
+    before = sorted(files.iterdir())
+    arguments = [argument.format(files=files) for argument in arguments]
+    assert message.format(files=files) in refused(capsys, "train", "--output", files / "run", *arguments)
+    assert sorted(files.iterdir()) == before
+
+
+def test_no_network(files, capsys, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    def download_and_prepare(self, **kwargs):
+        raise ConnectionError("Failed to resolve 'data.statmt.org'")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download_and_prepare)
+    arguments = ["--dataset=wmt14_translate/de-en", "--data_dir", files / "tfds", "--output", files / "run"]
+    message = "The data of 'wmt14_translate/de-en' cannot be had: Failed to resolve 'data.statmt.org'"
+    assert message in refused(capsys, "train", *arguments)
+    assert not (files / "run").exists()
+
+
+def test_an_output_that_is_something_else(files, capsys):
+    (files / "run").mkdir()
+    (files / "run" / "thesis.tex").touch()
+    message = refused(capsys, "train", "--output", files / "run", "--overwrite")
+    assert f"{files}/run is not empty and is no model directory" in message
+    assert [file.name for file in (files / "run").iterdir()] == ["thesis.tex"]
+
+
+def test_output_is_required(capsys):
+    assert refused(capsys, "train") == "keras-transformer train: error: required and missing: --output\n"
+
+
+def test_an_unknown_key_of_a_config_file(files, capsys):
+    (files / "run.yaml").write_text("recipe:\n  epoch: 3\n")
+    message = "unknown option: recipe.epoch. Did you mean --recipe.epochs?"
+    assert message in refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
+
+
+def test_an_error_of_the_file_system(capsys, monkeypatch):
+    def fail(arguments):
+        raise PermissionError(13, "Permission denied", "runs/x")
+
+    monkeypatch.setitem(COMMANDS, "train", fail)
+    assert refused(capsys, "train") == "keras-transformer train: error: Cannot write runs/x: permission denied\n"
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
+def test_no_model_directory(command, files, capsys):
+    others = {"evaluate": "--reference", "score": "--target"}
+    options = ["--source", files / "a", others[command], files / "b"] if command in others else []
+    assert f"Not a model directory: {files} (no config.yaml)" in refused(capsys, command, files, *options)
+
+
+@pytest.mark.parametrize("command", ["translate", "export"])
+def test_a_truncated_weight_file(command, files, capsys):
+    from keras_transformer import Transformer, TransformerConfig
+    from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
+
+    directory = ModelDirectory(files / "run")
+    directory.write_record({}, finished=True)
+    directory.write_tokenizers((train_sentencepiece(["some text"], TokenizerConfig(vocab_size=268)),))
+    Transformer(TransformerConfig(vocab_size=268, num_layers=1, d_model=8, num_heads=1)).save(directory.model_file)
+    directory.model_file.write_bytes(directory.model_file.read_bytes()[:3000])
+    assert f"Not a whole Keras model: {directory.model_file}" in refused(capsys, command, directory.path)
+    assert not directory.export.exists()
+
+
+BAD_OPTIONS = {
+    "unknown format": (["export", "--format=tflite"], "`format` must be among saved_model, onnx"),
+    "beam of nothing": (["export", "--beam_size=0"], "`beam_size` must be at least 1. Received: beam_size=0"),
+    "unknown runtime": (["translate", "--runtime=tf"], "runtime"),
+    "no references": (["evaluate", "--source=text"], "reference"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_bad_options(arguments, message, files, capsys):
+    command, *options = arguments
+    assert message in refused(capsys, command, files, *options)
+
+
+def test_unknown_command(capsys):
+    assert refused(capsys, "trian").startswith(
+        "unknown command: trian. Did you mean train?\n\nusage: keras-transformer COMMAND"
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
+def test_help(capsys, arguments):
+    assert main(arguments) == 0
+    usage = capsys.readouterr().out
+    assert all(f"  {name} " in usage for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert COMMANDS[command].__doc__ in " ".join(capsys.readouterr().out.split())
+
+
+HELP = {
+    "--help": ({"--output", "--source", "--model.preset", "--recipe.epochs"}, {"--model.d_ff", "--recipe.seed"}),
+    "--help=model": ({"--model.preset", "--model.d_ff"}, {"--source", "--recipe.epochs"}),
+    "--help=all": ({"--output", "--model.d_ff", "--recipe.seed", "--num_buckets"}, set()),
+}
+
+
+@pytest.mark.parametrize("option", HELP)
+def test_help_in_groups(option, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", option])
+    shown = set(capsys.readouterr().out.replace("]", " ").replace("[", " ").split())
+    wanted, hidden = HELP[option]
+    assert wanted <= shown and not hidden & shown
+
+
+def test_every_option_of_the_model_has_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help=model"])
+    text = " ".join(capsys.readouterr().out.partition("the model:")[2].split())
+    assert "width of the residual stream." in text and "`tiny` (2 layers" in text
+    helps = re.split(r"--model\.\w+ [A-Z_]+|--model\.\w+ \{[\w,]+\}", text)[1:]
+    assert len(helps) == len(dataclasses.fields(ModelConfig))
+    assert not [help for help in helps if help.strip().startswith("(type")]
+
+
+def test_help_names_a_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["help", "average"])
+    assert capsys.readouterr().out.startswith("usage: keras-transformer average")
+
+
+def test_version(capsys, run_python):
+    for option in ("--version", "-V"):
+        assert main([option]) == 0
+        assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"
+    program = "import runpy, sys; sys.argv[1:] = ['-V']; runpy.run_module('keras_transformer', run_name='__main__')"
+    assert run_python(program) == f"keras-transformer {keras_transformer.__version__}\n"
+
+
+def test_an_interruption_is_no_traceback(monkeypatch):
+    def interrupt(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "train", interrupt)
+    assert main(["train"]) == 130
+
+
+def test_a_printed_config_gives_the_same_run(files, capsys, monkeypatch):
+    options = ["--source", files / "a", "--target", files / "b", "--model.d_ff=77", "--recipe.epochs=3"]
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--output=run", *map(str, options), "--print_config"])
+    assert caught.value.code in (0, None)
+    text = capsys.readouterr().out
+    printed = yaml.safe_load(text)
+    assert (printed["model"]["d_ff"], printed["recipe"]["epochs"], printed["max_length"]) == (77, 3, 256)
+    (files / "run.yaml").write_text(text)
+
+    def run(config):
+        configs.append(config)
+        return ModelDirectory(config.output)
+
+    configs = []
+    monkeypatch.setattr("keras_transformer.training.start.train", run)
+    assert main(["train", "--config", str(files / "run.yaml"), "--recipe.epochs=4"]) == 0
+    assert main(["train", "--output=run", *map(str, options), "--recipe.epochs=4"]) == 0
+    assert isinstance(configs[0], TrainConfig)
+    assert configs[0] == configs[1] and configs[0].recipe.epochs == 4
+
+
+def test_parsing_imports_no_tensorflow():
+    program = "import sys; from keras_transformer import cli; cli.main([]); print('tensorflow' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "False"

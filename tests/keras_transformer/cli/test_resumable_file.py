@@ -1,0 +1,90 @@
+import pytest
+
+from keras_transformer.cli.resumable_file import ResumableFile
+
+RECORD = {"source": "a hash", "n_best": 2, "search": {"beam_size": 4}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "out"
+
+
+def interrupt(path, text, record=RECORD, error=KeyboardInterrupt):
+    """Leaves what a process would that is interrupted behind this text."""
+    with pytest.raises(error), ResumableFile(path, record).writing(resume=False) as (file, done):
+        assert done == 0
+        file.write(text)
+        raise error
+
+
+def test_a_file_appears_when_it_is_whole(path):
+    with ResumableFile(path, RECORD).writing(resume=False) as (file, done):
+        file.write(b"one\n")
+        assert done == 0 and not path.exists()
+    assert path.read_bytes() == b"one\n" and [*path.parent.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    ("left", "rows", "kept", "done"),
+    [
+        (b"one\ntwo\n", 1, b"one\ntwo\n", 2),
+        (b"one\ntwo\nthr", 1, b"one\ntwo\n", 2),
+        (b"thr", 1, b"", 0),
+        (b"1\n1\n2\n", 2, b"1\n1\n", 1),
+        (b"1\n1\n2\n2", 2, b"1\n1\n", 1),
+        (b"a\rb\xe2\x80\xa8\n\n", 1, b"a\rb\xe2\x80\xa8\n\n", 2),
+    ],
+)
+def test_what_is_whole_is_kept(path, capsys, left, rows, kept, done):
+    interrupt(path, left)
+    assert f"{path}.partial; --resume goes on with it" in capsys.readouterr().err
+    with ResumableFile(path, RECORD, rows).writing(resume=True) as (file, found):
+        assert found == done
+        file.write(b"new\n")
+    assert path.read_bytes() == kept + b"new\n" and [*path.parent.iterdir()] == [path]
+
+
+def test_the_old_file_stays_until_then(path):
+    path.write_bytes(b"old\n")
+    interrupt(path, b"new\n")
+    assert path.read_bytes() == b"old\n"
+    with ResumableFile(path, RECORD).writing(resume=True):
+        pass
+    assert path.read_bytes() == b"new\n"
+
+
+def test_nothing_stays_of_an_interruption_before_the_first_line(path):
+    interrupt(path, b"")
+    assert not [*path.parent.iterdir()]
+
+
+def test_nothing_to_go_on_with(path):
+    with ResumableFile(path, RECORD).writing(resume=True) as (file, done):
+        assert done == 0
+    assert path.read_bytes() == b""
+
+
+def refuse(path, message, record=RECORD, resume=True):
+    with pytest.raises(ValueError, match=message), ResumableFile(path, record).writing(resume):
+        pytest.fail("this was to be refused")
+
+
+def test_what_is_left_is_neither_lost_nor_mixed(path):
+    interrupt(path, b"one\n")
+    refuse(path, f"{path}.partial holds an interrupted translation; --resume goes on", resume=False)
+    other = {**RECORD, "source": "another", "search": {}}
+    refuse(path, f"{path}.partial holds another translation, differing in: source, search", other)
+    with ResumableFile(path, RECORD).writing(resume=True) as (_, done):
+        assert done == 1
+        refuse(path, f"{path}.partial is in use by another process")
+    assert path.read_bytes() == b"one\n"
+
+
+def test_a_folder_of_something_else_is_refused(path):
+    folder = path.with_name("out.partial")
+    folder.mkdir()
+    (folder / "lines").write_bytes(b"my own\n")
+    for resume in (False, True):
+        refuse(path, f"{folder} is in the way", resume=resume)
+    assert (folder / "lines").read_bytes() == b"my own\n"

@@ -1,0 +1,117 @@
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+from jsonargparse import ArgumentError, ArgumentParser
+
+from keras_transformer.cli.runtime_options import add_optional_file, add_runtime, make_translator, search_options
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.threads import num_cores
+
+
+@pytest.fixture
+def parsed(tmp_path):
+    """Parses arguments, abbreviations too, of a command with an optional file and a YAML file of options."""
+    (tmp_path / "options.yaml").write_text("min_length: 30\n")
+
+    def parsed(*arguments):
+        parser = ArgumentParser(exit_on_error=False, allow_abbrev=True)
+        parser.add_argument("directory")
+        add_optional_file(parser, "text")
+        parser.add_argument("--config", action="config")
+        add_runtime(parser)
+        return parser.parse_args([argument.format(tmp_path) for argument in arguments])
+
+    return parsed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("DIR", "FILE", "--runtime", "onnx", "--beam_size=3"),
+        ("DIR", "--runtime", "onnx", "FILE", "--beam_size", "3"),
+        ("--runtime", "onnx", "DIR", "--beam_size=3", "FILE"),
+        ("--runtime=onnx", "--beam_size=3", "DIR", "FILE"),
+        ("DIR", "--runtime", "onnx", "--beam_size=3", "FILE"),
+    ],
+)
+def test_files_and_options_in_any_order(parsed, arguments):
+    options = parsed(*arguments)
+    assert (options.directory, options.file, options.runtime, options.beam_size) == ("DIR", "FILE", "onnx", 3)
+
+
+def test_the_file_can_be_left_out(parsed):
+    assert parsed("DIR").file is parsed("--runtime=onnx", "DIR").file is None
+    with pytest.raises(ArgumentError, match="unrecognized arguments: OTHER"):
+        parsed("DIR", "FILE", "--runtime=onnx", "OTHER")
+    with pytest.raises(ArgumentError, match="required: directory"):
+        parsed("--runtime=onnx")
+
+
+#: Options -> what they give of the search.
+GIVEN = [
+    ((), {}),
+    (("--batch_size=3",), {}),
+    (("--min_length=30",), {"min_length": 30}),
+    (("--min_length", "30"), {"min_length": 30}),
+    (("--min_l", "30"), {"min_length": 30}),
+    (("--config={}/options.yaml",), {"min_length": 30}),
+    (("--beam_size=4", "--n_best=2"), {"beam_size": 4, "n_best": 2}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "search"), GIVEN)
+def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments, search):
+    exported = dataclasses.asdict(BeamSearch(beam_size=5, n_best=5))
+    clients = {
+        "onnx": SimpleNamespace(exported_search=exported),
+        "ctranslate2": SimpleNamespace(strategy=BeamSearch(beam_size=5, n_best=5)),
+    }
+    made = []
+
+    def load(directory, runtime="keras", **options):
+        made.append(options)
+        return clients.get(runtime)
+
+    monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
+    assert search_options(parsed("DIR", *arguments)) == search
+    make_translator(parsed("DIR", *arguments))
+    assert made[0]["strategy"] == BeamSearch(**search)
+    assert make_translator(parsed("DIR", "--runtime=ctranslate2", *arguments)).strategy == BeamSearch(
+        **{"beam_size": 5, "n_best": 1, **search}
+    )
+    if search:
+        with pytest.raises(ValueError, match="The search of the onnx export is fixed: .* Received: "):
+            make_translator(parsed("DIR", "--runtime=onnx", *arguments))
+    else:
+        assert make_translator(parsed("DIR", "--runtime=onnx", *arguments)) is clients["onnx"]
+
+
+def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
+    client = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
+    monkeypatch.setattr("keras_transformer.export.load.load_translator", lambda *_, **__: client)
+    assert make_translator(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")) is client
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {"num_threads": 0, "parallel_batches": num_cores()}),
+        (("--num_threads=2", "--parallel_batches=3"), {"num_threads": 2, "parallel_batches": 3}),
+    ],
+)
+def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, arguments, options):
+    client, received = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch())), {}
+
+    def load(directory, runtime, **options):
+        received.update(options)
+        return client
+
+    monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
+    make_translator(parsed("DIR", "--runtime=onnx", *arguments))
+    assert received == options
+
+
+def test_keras_translates_one_batch_at_a_time(parsed):
+    with pytest.raises(ValueError, match="`--parallel_batches` must be 1 with the keras runtime. Received: 2"):
+        make_translator(parsed("DIR", "--parallel_batches=2"))

@@ -1,0 +1,56 @@
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.text.translator import Translation, Translator
+
+
+class Shouting(Translator):
+    """Translates to capital letters."""
+
+    def _sentences(self, lines, first_line):
+        return lines, [len(line) for line in lines]
+
+    def _translate_batch(self, sentences, n_best):
+        return [Translation(line.upper(), -1.0) for line in sentences]
+
+
+@pytest.fixture
+def translate(monkeypatch, capsys):
+    """Translates typed lines; gives what had been printed at each reading of a line, and at the end."""
+
+    def translate(*options, terminal=False):
+        printed, lines = [], iter([b"one\n", b"two\n", b"three\n"])
+
+        class Typed(io.RawIOBase):
+            def readable(self):
+                return True
+
+            def readinto(self, buffer):
+                printed.append(capsys.readouterr().out)
+                line = next(lines, b"")
+                buffer[: len(line)] = line
+                return len(line)
+
+        stdin = SimpleNamespace(buffer=io.BufferedReader(Typed()), isatty=lambda: terminal)
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("keras_transformer.cli.translate_files.make_translator", lambda options: Shouting())
+        assert main(["translate", "DIR", *options]) == 0
+        return [*printed, capsys.readouterr().out]
+
+    return translate
+
+
+@pytest.mark.parametrize(("options", "terminal"), [(["--line_by_line"], False), ([], True)])
+def test_each_line_is_answered_before_the_next_is_read(translate, options, terminal):
+    assert translate(*options, terminal=terminal) == ["", "ONE\n", "TWO\n", "THREE\n", ""]
+
+
+def test_lines_of_a_pipe_are_translated_together(translate):
+    assert translate() == ["", "", "", "", "ONE\nTWO\nTHREE\n"]
+
+
+def test_lines_keep_their_numbers(translate, capsys):
+    assert '"source": "two", "translations": [{"text": "TWO"' in translate("--line_by_line", "--json")[2]

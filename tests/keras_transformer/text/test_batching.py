@@ -1,0 +1,38 @@
+import random
+
+import numpy as np
+import pytest
+
+from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
+
+
+@pytest.mark.parametrize(("batch_size", "batch_tokens"), [(1, 10_000), (7, 10_000), (10_000, 97), (5, 60), (3, 1)])
+def test_limits_and_order(batch_size, batch_tokens):
+    draw = random.Random(3)
+    lengths = [draw.randrange(40) for _ in range(200)]
+    batches = list(BatchLimits(batch_size, batch_tokens).batches(lengths))
+    in_order = [i for batch in batches for i in batch]
+    assert sorted(in_order) == [i for i, length in enumerate(lengths) if length]
+    assert [lengths[i] for i in in_order] == sorted(length for length in lengths if length)
+    for batch, following in zip(batches, batches[1:], strict=False):
+        assert len(batch) <= batch_size
+        assert len(batch) == 1 or len(batch) * lengths[batch[-1]] <= batch_tokens
+        is_full = len(batch) == batch_size or (len(batch) + 1) * lengths[following[0]] > batch_tokens
+        assert is_full
+
+
+def test_nothing_to_batch():
+    assert list(BatchLimits().batches([])) == list(BatchLimits().batches([0, 0])) == []
+
+
+def test_the_defaults_leave_sentences_of_128_subwords_alone():
+    assert [len(batch) for batch in BatchLimits().batches([128] * 64)] == [BATCH_SIZE] * 2
+    assert [len(batch) for batch in BatchLimits().batches([129] * 32)] == [31, 1]
+    assert BATCH_TOKENS == 32 * 128
+
+
+def test_pad():
+    matrix = pad([[5, 3], [], [6, 7, 3]])
+    np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
+    assert matrix.dtype == np.int32
+    assert pad([]).shape == (0, 0)

@@ -1,0 +1,45 @@
+import pytest
+
+from keras_transformer.text.lines import MAX_LENGTH, checked_lines, encode_lines, longest_line
+
+
+class Letters:
+    """A tokenizer of one subword a letter."""
+
+    def encode(self, lines):
+        return [[*map(ord, line), 3] for line in lines]
+
+
+@pytest.mark.parametrize(("num_positions", "longest"), [(None, 512), (513, 512), (9000, 512), (512, 511), (30, 29)])
+def test_the_end_needs_a_position_too(num_positions, longest):
+    assert longest_line(num_positions) == longest <= MAX_LENGTH
+
+
+def test_lines_that_fit_are_whole():
+    assert encode_lines(Letters(), ["ab", "", "abc"], 3) == [[97, 98, 3], [3], [97, 98, 99, 3]]
+
+
+def test_longer_ones_keep_their_end_and_are_named():
+    with pytest.warns(UserWarning) as caught:
+        assert encode_lines(Letters(), ["ab", "a" * 70, "abc"], 2) == [[97, 98, 3], [97, 97, 3], [97, 98, 3]]
+    assert [str(warning.message) for warning in caught] == [
+        f"line 2 has 70 subwords and is cut to its first 2: {'a' * 60}…",
+        "line 3 has 3 subwords and is cut to its first 2: abc…",
+    ]
+
+
+def test_any_iterable_of_strings_is_lines():
+    assert checked_lines("lines", (line for line in ["one", "\ud800 two"])) == ["one", "? two"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("one", "`target` must be a list of strings. Received: 'one'"),
+        (b"one", "`target` must be a list of strings. Received: b'one'"),
+        (["one", 3], "`target` must hold strings. Received: 3"),
+    ],
+)
+def test_what_is_no_lines(lines, message):
+    with pytest.raises(ValueError, match=message):
+        checked_lines("target", lines)

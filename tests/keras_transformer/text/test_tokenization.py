@@ -1,0 +1,107 @@
+import pytest
+
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+
+TEXT = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=290)))
+
+
+def test_special_ids_and_size(tokenizer):
+    assert tokenizer.vocab_size == 290
+    assert [tokenizer._processor.id_to_piece(i) for i in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+def test_lines_end_with_the_end_id_and_come_back(tokenizer):
+    rows = tokenizer.encode([*TEXT, ""])
+    assert all(row[-1] == 3 and not {0, 1, 2, 3} & set(row[:-1]) for row in rows)
+    assert rows[-1] == [3]
+    assert tokenizer.decode(rows) == [*TEXT, ""]
+
+
+@pytest.mark.parametrize("line", ["\N{GRINNING FACE}", "zwei \N{FAMILY} drei", "\N{CJK UNIFIED IDEOGRAPH-6F22}é"])
+def test_unseen_characters_are_bytes_and_come_back(tokenizer, line):
+    (row,) = tokenizer.encode([line])
+    assert 1 not in row
+    assert tokenizer.decode([row]) == [line]
+
+
+@pytest.mark.parametrize("end", [3, 0])
+def test_decoding_stops_at_end_or_padding(tokenizer, end):
+    (row,) = tokenizer.encode(["drei"])
+    assert tokenizer.decode([[*row[:-1], end, *row[:-1]]]) == ["drei"]
+
+
+def test_normalization_is_an_option():
+    for rule, expected in (("nmt_nfkc", "fi"), ("identity", "\N{LATIN SMALL LIGATURE FI}")):
+        tokenizer = Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=290, normalization=rule)))
+        assert tokenizer.decode(tokenizer.encode(["\N{LATIN SMALL LIGATURE FI}"])) == [expected]
+
+
+def test_hash_tells_models_apart(tokenizer):
+    other = Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=291)))
+    assert tokenizer.sha256 == Tokenizer(tokenizer.model).sha256 != other.sha256
+
+
+def test_vocabulary_larger_than_the_text_allows():
+    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` must be at most (\d+) for this text") as caught:
+        train_sentencepiece(TEXT, TokenizerConfig(vocab_size=5000))
+    assert "Received: vocab_size=5000" in str(caught.value)
+    limit = int(str(caught.value).split("at most ")[1].split()[0])
+    assert Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=limit))).vocab_size == limit
+    with pytest.raises(ValueError, match=f"at most {limit} "):
+        train_sentencepiece(TEXT, TokenizerConfig(vocab_size=limit + 1))
+
+
+def test_vocabulary_smaller_than_the_characters():
+    text = ["".join(chr(0x4E00 + i) for i in range(40))]
+    with pytest.raises(ValueError, match="`tokenizer.vocab_size` is too small for this text's characters.*270"):
+        train_sentencepiece(text, TokenizerConfig(vocab_size=270))
+
+
+@pytest.mark.parametrize("text", [[], ["", ""]])
+def test_no_text(text):
+    with pytest.raises(ValueError, match="No subwords can be learnt|must be at most"):
+        train_sentencepiece(text, TokenizerConfig(vocab_size=300))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": 260}, "`tokenizer.vocab_size` must be at least 261.*vocab_size=260"),
+        ({"character_coverage": 0.5}, r"must be in \[0.9, 1\].*character_coverage=0.5"),
+    ],
+)
+def test_config_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenizerConfig(**options)
+
+
+def test_no_sentencepiece_model(tmp_path):
+    file = tmp_path / "tokenizer.model"
+    file.write_bytes(b"no model")
+    with pytest.raises(ValueError, match=f"Not a SentencePiece model: {file}"):
+        Tokenizer(file)
+
+
+def test_truncated_model(tmp_path, tokenizer):
+    file = tmp_path / "tokenizer.model"
+    file.write_bytes(tokenizer.model[: len(tokenizer.model) // 2])
+    with pytest.raises(ValueError, match=f"Not a SentencePiece model: {file}"):
+        Tokenizer(file)
+
+
+def test_foreign_special_ids(tmp_path):
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_writer=model, vocab_size=275, byte_fallback=True, minloglevel=2
+    )
+    with pytest.raises(ValueError, match=r"must be 0, 1, 2 and 3. Received: \(-1, 0, 1, 2\)"):
+        Tokenizer(model.getvalue())

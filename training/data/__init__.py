@@ -1,0 +1,1 @@
+"""Text to batches: tokens in files, rows, packing, buckets."""

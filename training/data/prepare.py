@@ -1,0 +1,150 @@
+"""Text to tokens: learns the subwords from a sample and writes the corpus as ids, chunk by chunk."""
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.progress import progress_bar
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.training.data.filtering import Statistics, usable
+from keras_transformer.training.data.rows import TokenSide
+from keras_transformer.training.data.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines
+from keras_transformer.training.data.tokenizer import train_tokenizers
+from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
+from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
+
+#: Pairs that are tokenised at a time.
+_CHUNK = 20_000
+
+
+def prepare(config: PrepareConfig) -> TokenDirectory:
+    """Makes a folder of tokens that any number of runs can train on.
+
+    Args:
+        config: what is prepared, and where.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: if the data, the folder or the options cannot be used; nothing is left behind.
+    """
+    directory = TokenDirectory(config.output)
+    directory.require_free(config.overwrite)
+    corpus = load_corpus(config)
+    with ModelDirectory(directory.path).locked(), directory.replacing() as temporary:
+        models = finished_tokenizers(config.init_from) if config.init_from else None
+        models = models or train_tokenizers(corpus.train, config.tokenizer)
+        write_tokens(temporary, corpus, models, config)
+        for split in SPLITS:
+            print(f"{split}: {temporary.statistics(split)}", file=sys.stderr)
+    return directory
+
+
+def finished_tokenizers(path: str) -> tuple[bytes, ...]:
+    """The tokenizers of a finished model directory.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        ValueError: if it holds no finished model.
+    """
+    directory = ModelDirectory(path)
+    directory.require_finished()
+    return directory.tokenizer_models()
+
+
+def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes, ...], config: DataConfig) -> None:
+    """Writes a corpus as ids, without the pairs that cannot be learnt from.
+
+    Args:
+        directory: an empty folder.
+        corpus: the text.
+        models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
+        config: the options; all of a `DataConfig` are recorded.
+
+    Raises:
+        ValueError: if no pair can be used, or a model is no SentencePiece model.
+    """
+    tokenizers = [Tokenizer(model) for model in models]
+    directory.write_tokenizers(models)
+    with contextlib.ExitStack() as stack:
+        texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES]
+        validation = _noted(_chunks(corpus.validation), texts)
+        statistics = {
+            "train": _write_split(directory, "train", _chunks(corpus.train), tokenizers, config),
+            "validation": _write_split(directory, "validation", validation, tokenizers, config),
+        }
+    directory.write_record(
+        {
+            "data": data_options(config),
+            "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
+            "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
+            "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},
+        }
+    )
+
+
+def data_options(config: DataConfig) -> dict:
+    """The options that decide which pairs there are, as plain data.
+
+    Args:
+        config: a `DataConfig`, or what has its fields.
+    """
+    return recorded({field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)})
+
+
+def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
+    with progress_bar(total=pairs.count, desc="tokenising", unit=" pairs") as bar:
+        iterator = iter(pairs)
+        while chunk := list(itertools.islice(iterator, _CHUNK)):
+            yield chunk
+            bar.update(len(chunk))
+
+
+def _noted(chunks, files):
+    """The same chunks, whose lines are written to a file each side."""
+    for chunk in chunks:
+        for file, lines in zip(files, zip(*chunk, strict=True), strict=True):
+            write_lines(file, lines)
+        yield chunk
+
+
+def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Statistics:
+    found = Statistics()
+    with contextlib.ExitStack() as stack:
+        files = [
+            (
+                stack.enter_context(ArrayFile(directory.ids_file(split, side), _id_type(tokenizer))),
+                stack.enter_context(ArrayFile(directory.lengths_file(split, side), "int32")),
+            )
+            for side, tokenizer in zip(SIDES, (tokenizers[0], tokenizers[-1]), strict=True)
+        ]
+        for chunk in chunks:
+            lines = zip(*chunk, strict=True)
+            sides = [_encoded(t, side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
+            is_used, statistics = usable(*sides, config)
+            found += statistics
+            for side, (ids, lengths) in zip(sides, files, strict=True):
+                ids.append(side.ids[np.repeat(is_used, side.lengths)])
+                lengths.append(side.lengths[is_used])
+    if not found.kept:
+        raise ValueError(f"No pairs of the {split} text are left to use: {found}")
+    return found
+
+
+def _id_type(tokenizer):
+    return "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
+
+
+def _encoded(tokenizer, lines) -> TokenSide:
+    sentences = tokenizer.encode(lines)
+    lengths = np.fromiter(map(len, sentences), "int32", len(sentences))
+    ids = np.fromiter(itertools.chain.from_iterable(sentences), "int32", lengths.sum())
+    return TokenSide(ids, lengths)

@@ -1,0 +1,43 @@
+"""Subword models learnt from a corpus."""
+
+import itertools
+import random
+import sys
+from collections.abc import Iterable
+
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+
+
+def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[bytes, ...]:
+    """Learns subwords from the training pairs.
+
+    Args:
+        pairs: text of `(source, target)`.
+        config: the options.
+
+    Returns:
+        Serialised SentencePiece models: `(shared,)` or `(source, target)`.
+
+    Raises:
+        ValueError: if the text does not hold enough different pieces for the vocabulary.
+    """
+    sample = _sample(pairs, config.sample_size)
+    print(f"learning subwords from {len(sample):,} pairs", file=sys.stderr)
+    if config.shared:
+        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
+    else:
+        models = tuple(train_sentencepiece((pair[side] for pair in sample), config) for side in (0, 1))
+    sizes = [f"{Tokenizer(model).vocab_size:,}" for model in models]
+    print(f"vocabulary: {' and '.join(sizes)} subwords", file=sys.stderr)
+    return models
+
+
+def _sample(pairs, size):
+    """At most `size` pairs of text, each as likely as any other (reservoir sampling)."""
+    generator = random.Random(0)
+    sample = []
+    for i, pair in enumerate(pairs):
+        place = i if i < size else generator.randrange(i + 1)
+        if place < size:
+            sample[place : place + 1] = [pair]
+    return sample
