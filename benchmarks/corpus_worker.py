@@ -56,7 +56,7 @@ def train(folder, steps):
     from keras_transformer.cli import main
 
     started = time.perf_counter()
-    arguments = ["train", f"--tokens={folder / 'tokens'}", f"--output={folder / 'run'}", *TINY]
+    arguments = ["train", f"--prepared={folder / 'tokens'}", f"--output={folder / 'run'}", *TINY]
     if main([*arguments, f"--recipe.max_steps={max(steps // 10, 1)}"]):
         sys.exit(1)
     return {"seconds": time.perf_counter() - started}

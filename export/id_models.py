@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.onnx.export import convert, of_dtype, search_program
@@ -19,10 +19,10 @@ from keras_transformer.export.verify.equality import (
     VerificationError,
     compare,
     compare_classes,
-    made_up_batches,
+    random_source_batches,
 )
 from keras_transformer.models import LanguageModel, SentenceClassifier
-from keras_transformer.text.lines import longest_line
+from keras_transformer.text.lines import max_tokens
 from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -66,7 +66,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
     program = make(model, strategy)
     search = {} if strategy is None else {"search": dataclasses.asdict(strategy)}
     metadata = {name: json.dumps(value) for name, value in {**_described(model), **search}.items()}
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         (temporary / "onnx").mkdir(parents=True)
         runs = {
             "saved_model": _saved_model(model, *program, temporary / "saved_model"),
@@ -132,7 +132,7 @@ def _prove_continuations(model, run, strategy):
 
 
 def _batches(model, vocab_size):
-    return made_up_batches(vocab_size, min(30, longest_line(model.config.max_length) - 1))
+    return random_source_batches(vocab_size, min(30, max_tokens(model.config.max_length) - 1))
 
 
 def _saved_model(model, function, signature, inputs, outputs, path):

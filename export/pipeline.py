@@ -6,18 +6,18 @@ import json
 import sys
 import time
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.origin import fingerprint_of, write_origin
 from keras_transformer.export.registry import FORMATS
-from keras_transformer.export.verify.equality import VerificationError, compare_texts, made_up_batches
+from keras_transformer.export.verify.equality import VerificationError, compare_texts, random_source_batches
 from keras_transformer.export.verify.quality import compare_bleu
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_finished
 from keras_transformer.text.files import read_lines
 from keras_transformer.text.keras_translator import ModelTranslator
-from keras_transformer.text.lines import longest_line
+from keras_transformer.text.lines import max_tokens
 
 
 def export(path: str, config: ExportConfig) -> None:
@@ -44,7 +44,7 @@ def _export(directory, config):
     texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
     model, tokenizers = load_finished(directory)
     require_tensorflow()
-    batches = made_up_batches(model.config.source_vocabulary, min(30, longest_line(model.config.max_length)))
+    batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(
             f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"
@@ -73,7 +73,7 @@ def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
     place = directory.exported(name)
     fingerprint = fingerprint_of(directory.model_file)
     _say(f"{name}: converting to {place}")
-    with replacing(place) as temporary:
+    with atomic_write(place) as temporary:
         started = time.monotonic()
         FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
         write_origin(temporary, fingerprint)
@@ -105,7 +105,7 @@ def _record(directory, name, new_entries):
     file = directory.verification_file
     entries = json.loads(file.read_text()) if file.exists() else {}
     entries = {program: entry for program, entry in entries.items() if not f"{program} ".startswith(f"{name} ")}
-    with replacing(file) as temporary:
+    with atomic_write(file) as temporary:
         temporary.write_text(json.dumps({**entries, **new_entries}, indent=2) + "\n")
 
 

@@ -16,7 +16,7 @@ _ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends without an error.
 
     Args:

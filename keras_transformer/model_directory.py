@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.atomic_files import TEMPORARY, delete_matching, replacing
-from keras_transformer.run_records import differences, refusal, with_defaults
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete_matching
+from keras_transformer.run_records import differences, migrate, refusal, with_defaults
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: In an export's folder: which model it was made from.
 ORIGIN = "origin.json"
@@ -101,7 +101,7 @@ class ModelDirectory:
             path.unlink(missing_ok=True)
         names = _TOKENIZERS[:1] if len(models) == 1 else _TOKENIZERS[1:]
         for name, model in zip(names, models, strict=True):
-            with replacing(self.path / name) as temporary:
+            with atomic_write(self.path / name) as temporary:
                 temporary.write_bytes(model)
 
     def record(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class ModelDirectory:
             raise ModelDirectoryError(
                 f"{self.path} has format {version}; this version reads formats up to {FORMAT_VERSION}"
             )
-        return record
+        return migrate(record)
 
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
         """Writes `config.yaml`.
@@ -137,7 +137,7 @@ class ModelDirectory:
         """
         import yaml
 
-        with replacing(self.config_file) as temporary:
+        with atomic_write(self.config_file) as temporary:
             state = {"format": FORMAT_VERSION, "finished": finished}
             temporary.write_text(yaml.safe_dump({**state, **record, **state}, sort_keys=False), encoding="utf-8")
 
@@ -157,7 +157,7 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} holds no finished model ({detail})")
         return record
 
-    def is_begun(
+    def check_resumable(
         self,
         record: dict[str, Any],
         overwrite: bool = False,

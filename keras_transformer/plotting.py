@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 
 __all__ = ["plot_attention"]
 
@@ -76,7 +76,7 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     figure.supylabel("target", fontsize=9)
     bar = figure.colorbar(image, ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=8)
-    with replacing(Path(path)) as temporary:
+    with atomic_write(Path(path)) as temporary:
         figure.savefig(temporary, dpi=150)
 
 

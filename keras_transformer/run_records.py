@@ -1,8 +1,34 @@
-"""Comparison of a run's record with the options of the run that would go on from it."""
+"""Records of runs: migration of old ones, and comparison with the options of a run that would resume."""
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+
+#: Old names of what format 2 has renamed; options of the recipe with a dot.
+_RENAMED_IN_2 = {"tokens": "prepared", "recipe.keep": "recipe.keep_checkpoints", "model_as_built": "model_config"}
+
+
+def migrate(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of any earlier format with the names of the current one.
+
+    Args:
+        record: the contents of `config.yaml`, with its `format`.
+
+    Example:
+
+    >>> migrate({"format": 1, "tokens": None, "recipe": {"keep": 5, "seed": 1}})
+    {'format': 1, 'prepared': None, 'recipe': {'keep_checkpoints': 5, 'seed': 1}}
+    """
+    return _renamed(record, _RENAMED_IN_2) if record["format"] < 2 else record
+
+
+def _renamed(record, names, prefix=""):
+    result = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            value = _renamed(value, names, f"{prefix}{name}.")
+        result[names.get(f"{prefix}{name}", f"{prefix}{name}").removeprefix(prefix)] = value
+    return result
 
 
 def with_defaults(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

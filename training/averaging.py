@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
@@ -56,14 +56,14 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
         files.require_own()
         if not files.steps():
             raise ValueError(f"{directory.path} has no checkpoints to average")
-        steps = files.steps()[-record["recipe"]["keep"] :]
+        steps = files.steps()[-record["recipe"]["keep_checkpoints"] :]
         count = len(steps) if last is None else last
         if not 1 <= count <= len(steps):
             raise ValueError(f"`last` must be in [1, {len(steps)}], the checkpoints kept. Received: last={last}")
         steps = steps[-count:]
         for step in steps:
             files.read(step)
-        write_model(directory, TransformerConfig(**record["model_as_built"]), [files.path(step) for step in steps])
+        write_model(directory, TransformerConfig(**record["model_config"]), [files.path(step) for step in steps])
         directory.write_record({**record, "weights_of_steps": steps}, finished=True)
     return steps
 
@@ -86,5 +86,5 @@ def write_model(directory: ModelDirectory, built: TransformerConfig, checkpoints
         for total, weight in zip(sums, checkpoint.get_weights(), strict=True):
             total += weight
     model.set_weights([total / len(checkpoints) for total in sums])
-    with replacing(directory.model_file) as temporary:
+    with atomic_write(directory.model_file) as temporary:
         model.save(temporary)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.training.backends.devices import Devices
@@ -205,7 +205,7 @@ class Checkpoints(keras.callbacks.Callback):
             found["bleu"] = float(logs["val_bleu"])
         self.state.validations.append(found)
         if self.devices.is_chief:
-            with replacing(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
+            with atomic_write(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
                 temporary.write_text(json.dumps(self.state.validations, indent=1))
         self._save()
         self.model.stop_training = self.model.stop_training or self.should_stop
@@ -223,7 +223,7 @@ class Checkpoints(keras.callbacks.Callback):
         return self.request.number is not None
 
     def _save(self):
-        self.devices.reattach(self.model)
+        self.devices.sync_variables(self.model)
         self.divergence.require_finite_weights()
         self.state.seconds = time.monotonic() - self.begun
         if self.devices.is_chief:

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 
 #: The file within a checkpoint that says where the training stood.
 _STATE = "training_state.json"
@@ -115,7 +115,7 @@ class CheckpointFiles:
         """
         state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
         state.run = self.run
-        with replacing(self.path(state.step)) as temporary:
+        with atomic_write(self.path(state.step)) as temporary:
             model.save(temporary)
             with zipfile.ZipFile(temporary, "a") as archive:
                 archive.writestr(_STATE, json.dumps(dataclasses.asdict(state)))
@@ -143,28 +143,28 @@ class CheckpointFiles:
         except _ERRORS_OF_READING:
             return self.run
 
-    def last_whole(self) -> TrainingState:
+    def latest_valid(self) -> TrainingState:
         """The state of the newest checkpoint that is whole, the start's without any; says so when it passes one by.
 
         Raises:
             ValueError: if there are checkpoints and none is whole, or one is another run's.
         """
         self.require_own()
-        faults = []
+        problems = []
         for step in reversed(self.steps()):
             try:
                 state = self.read(step)
             except ValueError as error:
-                faults.append(error)
+                problems.append(error)
                 continue
-            for fault in faults:
-                print(f"{fault}; going on from that of step {step}", file=sys.stderr)
+            for problem in problems:
+                print(f"{problem}; resuming from the checkpoint of step {step}", file=sys.stderr)
             return state
-        if faults:
-            raise ValueError(f"{faults[0]}, and there is no other; --overwrite begins anew")
+        if problems:
+            raise ValueError(f"{problems[0]}, and there is no other; --overwrite begins anew")
         return TrainingState()
 
-    def whole(self, steps: Iterable[int]) -> Iterator[int]:
+    def valid(self, steps: Iterable[int]) -> Iterator[int]:
         """Those of the steps whose checkpoints are whole; says so of each that is passed by.
 
         Args:

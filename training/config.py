@@ -11,7 +11,7 @@ from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
 
 #: Recorded options that a resumed run may change. Options that are not recorded may change, too: see `record`.
-_CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep", "recipe.checkpoint_every")
+_CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
 #: Those that decide the number of steps. With a cosine schedule, which ends at the last step, they may not change.
 _STEPS = ("recipe.epochs", "recipe.max_steps")
 #: Fields of `TransformerConfig` that the tokenizer decides.
@@ -92,7 +92,7 @@ class RecipeConfig:
         precision: dtype policy of the training.
         validate_every: updates between validations. Default: an epoch.
         checkpoint_every: updates between checkpoints, besides one at each validation.
-        keep: checkpoints that are kept, the last ones, with the best besides. Each is three times the model.
+        keep_checkpoints: number of latest checkpoints to keep, besides the best. Each is three times the size of the model.
         patience: stop after so many validations without a better one. Default: never.
         best_by: what a better validation is, for `patience` and `weights`: a lower loss, or a higher BLEU.
         bleu_sentences: validation pairs, the first ones, that are translated at each validation, greedily, and
@@ -121,7 +121,7 @@ class RecipeConfig:
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     validate_every: int | None = None
     checkpoint_every: int = 1000
-    keep: int = 5
+    keep_checkpoints: int = 5
     patience: int | None = None
     best_by: Literal["loss", "bleu"] = "loss"
     bleu_sentences: int = 0
@@ -131,7 +131,7 @@ class RecipeConfig:
     xla: bool | None = None
     steps_per_execution: int = 1
 
-    def executions(self, steps: int) -> int:
+    def round_to_execution(self, steps: int) -> int:
         """Steps, rounded up to a multiple of `steps_per_execution`.
 
         Args:
@@ -148,7 +148,7 @@ class RecipeConfig:
         """
         least = _LEAST_STEPS_OF_FINE_TUNING if is_fine_tuning else _LEAST_STEPS
         epochs = self.epochs or min(max(_EPOCHS, -(-least // epoch)), _MOST_EPOCHS)
-        return self.executions(min(epochs * epoch, self.max_steps or sys.maxsize))
+        return self.round_to_execution(min(epochs * epoch, self.max_steps or sys.maxsize))
 
     @property
     def seconds(self) -> float:
@@ -157,7 +157,7 @@ class RecipeConfig:
 
     def __post_init__(self):
         at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        at_least(self, steps_per_execution=1, keep=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
         for name in ("max_time", "peak_learning_rate"):
@@ -179,8 +179,8 @@ class TrainConfig(BatchConfig, DataConfig):
     Args:
         output: the model directory to write.
         overwrite: replace the model or the other run that lies there.
-        tokens: a folder that `keras-transformer prepare` has made, instead of `dataset` or `source`; the options of the
-            data and the `tokenizer` are then that folder's, and not to be given.
+        prepared: folder written by `keras-transformer prepare`, instead of `dataset` or `source`. It fixes the options
+            of the data and the `tokenizer`.
         init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
             that directory's, and `model` and `tokenizer` are not to be given.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
@@ -197,7 +197,7 @@ class TrainConfig(BatchConfig, DataConfig):
 
     output: str
     overwrite: bool = False
-    tokens: str | None = None
+    prepared: str | None = None
     init_from: str | None = None
     devices: str | None = None
     tokens_per_device: int | None = None
@@ -208,7 +208,7 @@ class TrainConfig(BatchConfig, DataConfig):
     def __post_init__(self):
         DataConfig.__post_init__(self)
         BatchConfig.__post_init__(self)
-        if self.tokens:
+        if self.prepared:
             self._require_no_data()
         else:
             self.require_room(self.max_length)
@@ -223,7 +223,7 @@ class TrainConfig(BatchConfig, DataConfig):
             given.append("tokenizer")
         if given:
             names = ", ".join(f"`{name}`" for name in given)
-            raise ValueError(f"`tokens` bring their own data; leave {names} out. Received: tokens={self.tokens!r}")
+            raise ValueError(f"`prepared` brings its own data; leave {names} out. Received: prepared={self.prepared!r}")
 
     def require_room(self, longest: int) -> None:
         """Checks that the longest sentence has room in a batch, and on a device.
@@ -239,11 +239,11 @@ class TrainConfig(BatchConfig, DataConfig):
     def record(self) -> dict:
         """What identifies the run: everything but where it writes and on what it computes."""
         left_out = {"output", "overwrite", "devices", "tokens_per_device"}
-        if self.tokens:  # They know.
+        if self.prepared:  # They know.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
         return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
 
-    def is_begun(self, directory: ModelDirectory, overwrite: bool) -> bool:
+    def check_resumable(self, directory: ModelDirectory, overwrite: bool) -> bool:
         """Whether this run was begun in a directory, to be resumed.
 
         Args:
@@ -251,13 +251,13 @@ class TrainConfig(BatchConfig, DataConfig):
             overwrite: start over, whatever another run has left.
 
         Raises:
-            ModelDirectoryError: if it may not run there; see `ModelDirectory.is_begun`.
+            ModelDirectoryError: if it may not run there; see `ModelDirectory.check_resumable`.
         """
-        defaults = TrainConfig(output=self.output, tokens=self.tokens).record()
+        defaults = TrainConfig(output=self.output, prepared=self.prepared).record()
         changeable = _CHANGEABLE if self.recipe.schedule == "cosine" else _STEPS + _CHANGEABLE
-        return directory.is_begun(self.record(), overwrite, defaults, changeable)
+        return directory.check_resumable(self.record(), overwrite, defaults, changeable)
 
-    def parts(self, replicas: int) -> int:
+    def accumulation_steps(self, replicas: int) -> int:
         """Passes that a device makes over its share of a batch.
 
         Args:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 
 
 def write_curve(validations: Sequence[dict[str, float]], path: Path) -> None:
@@ -27,5 +27,5 @@ def write_curve(validations: Sequence[dict[str, float]], path: Path) -> None:
         scores.plot(steps, [validation["bleu"] for validation in validations], ".-")
         scores.set_ylabel("validation BLEU")
     figure.axes[-1].set_xlabel("updates")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120)

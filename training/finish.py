@@ -27,10 +27,10 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
     recipe = config.recipe
     kept = files.steps()
     if recipe.weights == "average":
-        steps = list(files.whole(kept[-recipe.keep :]))
+        steps = list(files.valid(kept[-recipe.keep_checkpoints :]))
     else:
         ranked = state.best_steps(recipe.best_by) if recipe.weights == "best" else []
-        steps = list(itertools.islice(files.whole(step for step in ranked if step in kept), 1))
+        steps = list(itertools.islice(files.valid(step for step in ranked if step in kept), 1))
     steps = steps or [state.step]
     write_model(
         directory, plan.model_config, [files.path(step) for step in steps], moving=recipe.moving_average is not None
@@ -38,7 +38,7 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
     record = {
         **directory.record(),
         **config.record(),
-        "model_as_built": dataclasses.asdict(plan.model_config),
+        "model_config": dataclasses.asdict(plan.model_config),
         "tokenizers_sha256": [plan.tokenizers[0].sha256, plan.tokenizers[-1].sha256],
         "weights_of_steps": steps,
     }
@@ -52,5 +52,5 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
             "No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')",
             file=sys.stderr,
         )
-    if not config.tokens:
+    if not config.prepared:
         directory.delete_tokens()

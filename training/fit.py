@@ -1,4 +1,4 @@
-"""The run of `fit`: compiled, in parts that end in validations, from where the last checkpoint stands."""
+"""The run of `fit`: compiled, in accumulation_steps that end in validations, from where the last checkpoint stands."""
 
 import contextlib
 import math
@@ -46,18 +46,18 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
     recipe = config.recipe
     files = CheckpointFiles(
         directory.checkpoints,
-        recipe.executions(recipe.checkpoint_every),
-        recipe.keep,
+        recipe.round_to_execution(recipe.checkpoint_every),
+        recipe.keep_checkpoints,
         recipe.best_by,
         run=directory.record().get("run"),
     )
-    state = files.last_whole()
+    state = files.latest_valid()
     with devices.scope():
         model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
-    devices.set_steps(model, plan.parts)
+    devices.set_steps(model, plan.accumulation_steps)
     model.jit_compile = devices.jit_compile(recipe.xla)
     restore_random(model, state.random or _first_draws(recipe.seed, len(seed_generators(model))))
-    devices.spread_draws(model)
+    devices.offset_replica_seeds(model)
     if not devices.all_equal(state.step):
         raise ValueError(
             f"All workers must see the same checkpoints: is {directory.path} on a disk that all share? "
@@ -65,7 +65,7 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         )
     if state.step and devices.is_chief:
         _say_resuming(model, plan, files.path(state.step), state.step)
-    every = recipe.executions(recipe.validate_every or plan.batches.steps)
+    every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
     divergence = Divergence(files, state, plan.batches.steps, _RUNAWAY * math.log(plan.model_config.vocab_size))
     with files.naming_last(), contextlib.ExitStack() as stack:
         request = stack.enter_context(StopRequest())
@@ -96,9 +96,9 @@ def _first_draws(seed, count):
 
 def _showing(stack, directory, plan, state, recipe, devices):
     """What shows how the training goes."""
-    progress = Progress(plan.total, state.step, plan.batches.steps, plan.work.tokens, recipe.seconds - state.seconds)
+    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, recipe.seconds - state.seconds)
     stack.enter_context(progress.bar)
-    return [progress, Scalars(directory.logs, state.step, _SCALARS_EVERY, plan.work, devices)]
+    return [progress, Scalars(directory.logs, state.step, _SCALARS_EVERY, plan.cost, devices)]
 
 
 def _fit_part(model, part, plan, devices, seed, callbacks):

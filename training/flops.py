@@ -22,7 +22,7 @@ _PEAKS = {
 }
 
 
-def operations_of_batch(config, shape: Shape) -> int:
+def flops_of_batch(config, shape: Shape) -> int:
     """Multiplications and additions of the products of a training step: forward, and twice as many backward.
 
     Args:
@@ -60,29 +60,29 @@ def peak_of(kind: str, precision: str) -> float | None:
     return 1e12 * _PEAKS[max(known, key=len)][precision != "float32"] if known else None
 
 
-class Work(NamedTuple):
+class StepCost(NamedTuple):
     """What a step is on average."""
 
     tokens: float  # real ones of the target
     padding: float  # share of the target's places
-    operations: float  # of floating-point numbers
+    flops: float  # of floating-point numbers
     peak: float | None  # operations a second of all devices, where they are known
 
     def __str__(self):
         """In words, with the operations a token."""
-        each = self.operations / self.tokens
+        each = self.flops / self.tokens
         return (
-            f"{self.tokens:,.0f} target tokens, {self.operations / 1e9:,.1f} billion operations, "
+            f"{self.tokens:,.0f} target tokens, {self.flops / 1e9:,.1f} billion operations, "
             f"{each / 1e6:,.1f} million a token"
         )
 
     def rates(self, steps: int, seconds: float) -> dict[str, float]:
         """What is told of so many steps in so many seconds."""
         rates = {"tokens_per_second": steps * self.tokens / seconds, "padding": self.padding}
-        return rates | ({"utilization": steps * self.operations / seconds / self.peak} if self.peak else {})
+        return rates | ({"mfu": steps * self.flops / seconds / self.peak} if self.peak else {})
 
 
-def work_of(batches, config, precision: str, devices) -> Work:
+def step_cost(batches, config, precision: str, devices) -> StepCost:
     """The work of a training.
 
     Args:
@@ -92,11 +92,11 @@ def work_of(batches, config, precision: str, devices) -> Work:
         devices: `Devices`.
     """
     each = zip(batches.steps_each, batches.shapes, strict=True)
-    operations = sum(steps * operations_of_batch(config, shape) for steps, shape in each)
+    flops = sum(steps * flops_of_batch(config, shape) for steps, shape in each)
     peak = peak_of(devices.kind, precision)
-    return Work(
+    return StepCost(
         batches.tokens / batches.steps,
         batches.padding,
-        operations / batches.steps,
+        flops / batches.steps,
         peak and peak * devices.count,
     )

@@ -7,7 +7,7 @@ import keras
 from keras_transformer.config import TransformerConfig
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.batches import Batches
-from keras_transformer.training.flops import Work
+from keras_transformer.training.flops import StepCost
 from keras_transformer.training.validation_bleu import ValidationBleu
 
 
@@ -23,15 +23,15 @@ class TrainingPlan(NamedTuple):
         total: steps of the whole training.
         learning_rate: schedule of the learning rate.
         bleu: computes BLEU in validations, or `None`.
-        parts: passes of a device over its share of a batch.
+        accumulation_steps: passes of a device over its share of a batch.
     """
 
     model_config: TransformerConfig
     tokenizers: tuple[Tokenizer, ...]
     batches: Batches
     validation: Batches
-    work: Work
+    cost: StepCost
     total: int
     learning_rate: keras.optimizers.schedules.LearningRateSchedule
     bleu: ValidationBleu | None
-    parts: int
+    accumulation_steps: int

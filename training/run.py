@@ -22,7 +22,7 @@ from keras_transformer.training.data.token_directory import SPLITS, TokenDirecto
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import fit
-from keras_transformer.training.flops import work_of
+from keras_transformer.training.flops import step_cost
 from keras_transformer.training.learning_rate import describe, learning_rate
 from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.validation_bleu import ValidationBleu
@@ -34,7 +34,7 @@ def run(config: TrainConfig) -> ModelDirectory:
     devices = make_devices(config.devices)
     devices.require_possible(config.recipe)
     keras.utils.set_random_seed(config.recipe.seed)
-    with devices.watching():
+    with devices.detect_worker_failure():
         if devices.is_chief:
             with directory.locked():
                 plan = _begin(config, directory, devices)
@@ -48,7 +48,7 @@ def run(config: TrainConfig) -> ModelDirectory:
 
 def _begin(config, directory, devices) -> TrainingPlan:
     """A new run, whose directory is made, or one that is resumed."""
-    resuming = config.is_begun(directory, config.overwrite)
+    resuming = config.check_resumable(directory, config.overwrite)
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, devices)
@@ -59,7 +59,7 @@ def _begin(config, directory, devices) -> TrainingPlan:
                 _require_more_steps(config, plan.total, directory)
         if not resuming:
             directory.clear()
-            if config.tokens and Path(config.tokens).resolve() != directory.tokens.resolve():
+            if config.prepared and Path(config.prepared).resolve() != directory.tokens.resolve():
                 directory.delete_tokens()  # Those of the run that is overwritten.
             directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
             state["run"] = uuid.uuid4().hex
@@ -70,7 +70,7 @@ def _begin(config, directory, devices) -> TrainingPlan:
 
 def _join(config, directory, devices) -> TrainingPlan:
     """The run that another worker, the chief, has begun."""
-    if not config.is_begun(directory, overwrite=False):
+    if not config.check_resumable(directory, overwrite=False):
         raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
     with _tokens(config, directory, resuming=True) as tokens:
         plan = _make_plan(config, tokens, devices)
@@ -101,7 +101,7 @@ def _require_more_steps(config, total, directory):
     found = directory.record()
     if not (found["finished"] or differences(config.record(), {name: found.get(name) for name in config.record()})):
         return
-    reached = CheckpointFiles(directory.checkpoints, run=found.get("run")).last_whole().step
+    reached = CheckpointFiles(directory.checkpoints, run=found.get("run")).latest_valid().step
     if found["finished"] and not reached:
         raise ModelDirectoryError(
             f"{directory.path} holds a finished model without checkpoints, so it cannot be continued; "
@@ -119,8 +119,8 @@ def _require_more_steps(config, total, directory):
 @contextlib.contextmanager
 def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
     """The tokens that are given, or lie there; or new ones, which take their place when the block ends well."""
-    if config.tokens:
-        tokens = TokenDirectory(config.tokens)
+    if config.prepared:
+        tokens = TokenDirectory(config.prepared)
         config.require_room(tokens.record()["data"]["max_length"])
         yield tokens
         return
@@ -134,7 +134,7 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         models = finished_tokenizers(config.init_from)
     if tokens.path.is_symlink():
         delete(tokens.path)
-    with tokens.replacing() as temporary:
+    with tokens.atomic_write() as temporary:
         write_tokens(temporary, corpus, models or train_tokenizers(corpus.train, config.tokenizer), config)
         yield temporary
 
@@ -152,8 +152,8 @@ def _are_whole(tokens, config):
 def _make_plan(config, tokens, devices) -> TrainingPlan:
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     model_config = _model_config(config, tokenizers, tokens.record()["data"]["max_length"])
-    parts = config.parts(devices.count)
-    batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * parts)
+    accumulation_steps = config.accumulation_steps(devices.count)
+    batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * accumulation_steps)
     sentences = config.recipe.bleu_sentences
     total = config.recipe.total_steps(batches.steps, is_fine_tuning=bool(config.init_from))
     return TrainingPlan(
@@ -161,11 +161,11 @@ def _make_plan(config, tokens, devices) -> TrainingPlan:
         tokenizers,
         batches,
         make_batches(*tokens.sides("validation"), config, multiple=devices.count),
-        work_of(batches, model_config, config.recipe.precision, devices),
+        step_cost(batches, model_config, config.recipe.precision, devices),
         total,
         learning_rate(config.recipe, model_config.d_model, total, is_fine_tuning=bool(config.init_from)),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
-        parts,
+        accumulation_steps,
     )
 
 
@@ -179,13 +179,17 @@ def _describe(tokens, plan, replicas):
         return ", ".join(size(batches, shape) for shape in batches.shapes)
 
     plural = "s" if replicas > 1 else ""
-    passes = f", each in {plan.parts} passes on {replicas} device{plural}" if plan.parts > 1 else ""
+    passes = (
+        f", each in {plan.accumulation_steps} passes on {replicas} device{plural}"
+        if plan.accumulation_steps > 1
+        else ""
+    )
     print(
         f"training: {tokens.statistics('train')}",
         f"validation: {tokens.statistics('validation')}",
         f"batches: {sizes(plan.batches)}{passes}; {plan.batches.padding:.0%} of the target is padding",
         f"batches of the validation: {sizes(plan.validation)}",
-        f"a step on average: {plan.work}",
+        f"a step on average: {plan.cost}",
         f"learning rate: {describe(plan.learning_rate)}; {plan.total:,} steps in all",
         sep="\n",
         file=sys.stderr,
@@ -209,7 +213,7 @@ def _from_directory(path, tokenizers) -> TransformerConfig:
     directory = ModelDirectory(path)
     if tuple(tokenizer.model for tokenizer in tokenizers) != directory.tokenizer_models():
         raise ValueError(f"The tokens of the run must be made with the tokenizer of `init_from`: {path}")
-    return TransformerConfig(**directory.record()["model_as_built"])
+    return TransformerConfig(**directory.record()["model_config"])
 
 
 def _from_tokenizers(model, tokenizers) -> TransformerConfig:

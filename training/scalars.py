@@ -13,7 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from keras_transformer.atomic_files import naming
 from keras_transformer.optimizers import adam_of
 from keras_transformer.training.backends.devices import Devices
-from keras_transformer.training.flops import Work
+from keras_transformer.training.flops import StepCost
 
 
 class Scalars(keras.callbacks.Callback):
@@ -30,12 +30,12 @@ class Scalars(keras.callbacks.Callback):
         devices: what the training runs on.
     """
 
-    def __init__(self, folder: Path, step: int, every: int, work: Work, devices: Devices):
+    def __init__(self, folder: Path, step: int, every: int, cost: StepCost, devices: Devices):
         super().__init__()
         self.training, self.validation = (EventFile(folder / name) for name in ("train", "validation"))
         self.step = step
         self.every = every
-        self.work = work
+        self.cost = cost
         self.devices = devices
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -53,11 +53,11 @@ class Scalars(keras.callbacks.Callback):
     def _write_training(self, logs):
         (step, begun), now = self.since, time.perf_counter()
         self.since = self.step, now
-        self.devices.reattach(self.model)
+        self.devices.sync_variables(self.model)
         adam = adam_of(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.step > step:
-            values |= self.work.rates(self.step - step, now - begun)
+            values |= self.cost.rates(self.step - step, now - begun)
         self.training.write(self.step, values)
 
 

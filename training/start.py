@@ -22,11 +22,11 @@ def check_run(config: TrainConfig) -> None:
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
-    resuming = config.is_begun(directory, config.overwrite)
+    resuming = config.check_resumable(directory, config.overwrite)
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
-    if config.tokens:
-        TokenDirectory(config.tokens).record()
+    if config.prepared:
+        TokenDirectory(config.prepared).record()
     for path in (*config.source, *config.target, *config.validation_source, *config.validation_target):
         with readable(path):
             pass

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_transformer.export.ctranslate2.translator import library
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.lines import longest_line
+from keras_transformer.text.lines import max_tokens
 
 #: Keras's name of an activation -> CTranslate2's.
 _ACTIVATIONS = {
@@ -38,7 +38,7 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     """
     specs = library().specs
     require_supported(model.config, tokenizers)
-    longest = longest_line(model.config.max_length) + 1
+    longest = max_tokens(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
     _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
     longest = model.config.max_length or longest + strategy.extra_length
@@ -72,13 +72,15 @@ def require_supported(config, tokenizers) -> None:
         ValueError: naming all that it cannot run.
     """
     d_k, d_v = config.head_dims
-    faults = []
+    problems = []
     if d_k != d_v:
-        faults.append(f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}")
+        problems.append(f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}")
     if config.activation not in _ACTIVATIONS:
-        faults.append(f"`activation` must be one of {sorted(_ACTIVATIONS)}. Received: activation={config.activation!r}")
-    if faults:
-        raise ValueError("CTranslate2 cannot run this model:\n" + "\n".join(f"- {fault}" for fault in faults))
+        problems.append(
+            f"`activation` must be one of {sorted(_ACTIVATIONS)}. Received: activation={config.activation!r}"
+        )
+    if problems:
+        raise ValueError("CTranslate2 cannot run this model:\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 def _stack(model, kind):

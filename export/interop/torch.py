@@ -10,10 +10,10 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
     Naming,
-    fill,
+    assign_weights,
     read_tensors,
     stack_weights,
-    weight_faults,
+    weight_problems,
 )
 from keras_transformer.models import Transformer
 
@@ -86,14 +86,18 @@ def import_torch_transformer(
     unused = dict.fromkeys(_in_file(name) for name in sorted({*tensors} - {w.name for w in weights} - {*copies}))
     known = {f"{generator}.bias", *(name for name, _ in tables)}
     left_over = [name for name in unused if name in known or name.startswith(_stacks(prefix))]
-    faults = weight_faults(weights, tensors, path.name, _in_file) + _copy_faults(copies, target_embedding, tensors)
+    problems = weight_problems(weights, tensors, path.name, _in_file) + _copy_problems(
+        copies, target_embedding, tensors
+    )
     if left_over:
-        faults.append(f"{path.name} holds what such a model lacks: {', '.join(left_over)}")
-    if faults:
-        raise ValueError(f"{path} does not fit the configuration:\n" + "\n".join(f"- {fault}" for fault in faults))
+        problems.append(f"{path.name} holds what such a model lacks: {', '.join(left_over)}")
+    if problems:
+        raise ValueError(
+            f"{path} does not fit the configuration:\n" + "\n".join(f"- {problem}" for problem in problems)
+        )
     if unused:
         warnings.warn(f"Not used of {path.name}: {', '.join(unused)}", stacklevel=2)
-    fill(model, weights, tensors)
+    assign_weights(model, weights, tensors)
     return model
 
 
@@ -126,7 +130,7 @@ def _bias(model, generator):
         yield ForeignWeight(f"{generator}.bias", model.logits.bias, False, None)
 
 
-def _copy_faults(copies, embedding, tensors):
+def _copy_problems(copies, embedding, tensors):
     return [
         f"{name} must equal {embedding} where embeddings are shared"
         for name in copies

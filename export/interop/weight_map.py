@@ -81,7 +81,7 @@ def _norm(norm, name):
     yield ForeignWeight(f"{name}.bias", norm.beta, False, 0)
 
 
-def weight_faults(
+def weight_problems(
     weights: list[ForeignWeight],
     tensors: Mapping[str, np.ndarray],
     file: str,
@@ -99,16 +99,18 @@ def weight_faults(
         One sentence a fault.
     """
     missing = dict.fromkeys(in_file(weight.name) for weight in weights if weight.name not in tensors)
-    faults = [f"{file} lacks {', '.join(missing)}"] if missing else []
+    problems = [f"{file} lacks {', '.join(missing)}"] if missing else []
     for weight in weights:
         expected = tuple(weight.variable.shape)[:: -1 if weight.is_transposed else 1]
         if weight.name in tensors and tensors[weight.name].shape != expected:
-            faults.append(f"{weight.name} must have shape {expected}. Received: {tensors[weight.name].shape} in {file}")
-    return faults
+            problems.append(
+                f"{weight.name} must have shape {expected}. Received: {tensors[weight.name].shape} in {file}"
+            )
+    return problems
 
 
-def fill(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
-    """Gives a model's variables the values of the foreign tensors, of which `weight_faults` has found none.
+def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
+    """Gives a model's variables the values of the foreign tensors, of which `weight_problems` has found none.
 
     Args:
         model: whose every trainable variable must be among them.

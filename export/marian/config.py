@@ -43,14 +43,14 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
     Returns:
         The fields, or `None` where they cannot be told, and what is wrong.
     """
-    faults = [
+    problems = [
         f"`{name}` must be {value!r}. Received: {config[name]!r}: an unknown architecture"
         for name, value in _REQUIRED.items()
         if config.get(name, value) not in (value, None)
     ]
     sizes = _size_faults(config)
     if sizes or config["model_type"] != _REQUIRED["model_type"]:
-        return None, faults + sizes
+        return None, problems + sizes
     fields = {
         **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
         **{name: config.get(name, default) for name, default in _DROPOUTS.items()},
@@ -63,28 +63,28 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
     }
     size = config["vocab_size"]
     outside = [name for name in _IDS if not 0 <= config[name] < size]
-    faults += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
+    problems += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
     try:
         TransformerConfig(vocab_size=size, **fields)
     except ValueError as error:
-        return None, faults + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
-    return fields, faults
+        return None, problems + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
+    return fields, problems
 
 
 def _size_faults(config):
     """What keeps the sizes of the weights, and what they compute, from being known."""
-    faults = [] if "model_type" in config else ["config.json must say `model_type`"]
+    problems = [] if "model_type" in config else ["config.json must say `model_type`"]
     numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
     wrong = [name for name in numbers if type(config.get(name)) is not int]
-    faults += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
+    problems += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
     for size in _SIZES.values():
         ours, theirs = f"encoder_{size}", f"decoder_{size}"
         if config.get(ours) != config.get(theirs):
-            faults.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
+            problems.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
     activation = config.get("activation_function", "gelu")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        faults.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
-    return faults
+        problems.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
+    return problems
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:
@@ -96,16 +96,16 @@ def inexpressible(config: TransformerConfig) -> list[str]:
     Returns:
         One sentence a fault.
     """
-    faults = [
+    problems = [
         f"`{name}` must be {value!r}. Received: {name}={getattr(config, name)!r}"
         for name, value in _FIXED.items()
         if getattr(config, name) not in (value, None)  # A final norm of `None` is the value of `norm_first`.
     ]
     if any(config.num_heads * width != config.d_model for width in config.head_dims):
-        faults.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
+        problems.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
     if config.activation not in _ACTIVATIONS:
-        faults.append(f"`activation` must be one of {', '.join(_ACTIVATIONS)}. Received: {config.activation!r}")
-    return faults
+        problems.append(f"`activation` must be one of {', '.join(_ACTIVATIONS)}. Received: {config.activation!r}")
+    return problems
 
 
 def write_config(config: TransformerConfig) -> dict:

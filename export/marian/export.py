@@ -77,11 +77,11 @@ def require_expressible(config, tokenizers) -> None:
     Raises:
         ValueError: naming all that no `MarianMTModel` has.
     """
-    faults = inexpressible(config)
-    if not faults and tokenizers[0].pieces != tokenizers[1].pieces:
-        faults.append("source and target must have the same pieces")
-    if faults:
-        raise ValueError("No MarianMTModel is like this model:\n" + "\n".join(f"- {fault}" for fault in faults))
+    problems = inexpressible(config)
+    if not problems and tokenizers[0].pieces != tokenizers[1].pieces:
+        problems.append("source and target must have the same pieces")
+    if problems:
+        raise ValueError("No MarianMTModel is like this model:\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 def _tensors(model):

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 
 import keras_transformer as kt
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
     Naming,
-    fill,
+    assign_weights,
     read_tensors,
     stack_weights,
-    weight_faults,
+    weight_problems,
 )
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
@@ -63,17 +63,17 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     """
     result = ModelDirectory(output)
     record = {"imported_from": "marian"}
-    result.is_begun(record, overwrite)
+    result.check_resumable(record, overwrite)
     model, tokenizers = read_marian(directory)
     with result.locked():
-        result.is_begun(record, overwrite)
+        result.check_resumable(record, overwrite)
         result.clear()
         result.delete_tokens()
         result.write_record(record, finished=False)
         result.write_tokenizers(tokenizers)
-        with replacing(result.model_file) as temporary:
+        with atomic_write(result.model_file) as temporary:
             model.save(temporary)
-        record["model_as_built"] = dataclasses.asdict(model.config)
+        record["model_config"] = dataclasses.asdict(model.config)
         record["tokenizers_sha256"] = [tokenizer.sha256 for tokenizer in load_tokenizers(result)]
         result.write_record(record, finished=True)
     return result
@@ -100,15 +100,15 @@ def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, by
     fields = None if config is None else reader.gather(*read_config(config))
     parsed = {name: model for name, model in models.items() if model is not None}
     if vocab is not None:
-        reader.faults += vocabulary_faults(vocab, config or {}, parsed)
+        reader.problems += vocabulary_faults(vocab, config or {}, parsed)
     if fields is not None and tensors is not None:
         tensors = _completed(tensors, config["vocab_size"])
-        reader.faults += _tensor_faults(tensors, fields, config["vocab_size"])
-    reader.raise_faults()
+        reader.problems += _tensor_faults(tensors, fields, config["vocab_size"])
+    reader.raise_problems()
     warn_of_lacking(vocab, models)
     layout = lay_out(vocab, config, [*models.values()])
     model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
-    fill(model, weights_of(model), _in_our_order(tensors, layout))
+    assign_weights(model, weights_of(model), _in_our_order(tensors, layout))
     return model, tuple(rewritten(spm, layout.pieces) for spm in models.values())
 
 
@@ -127,17 +127,17 @@ class _Reader:
     """Reads files and gathers what is wrong with them."""
 
     def __init__(self, folder):
-        self.folder, self.faults = folder, []
+        self.folder, self.problems = folder, []
 
     def read(self, name, function):
         path = self.folder / name
         if not path.is_file():
-            self.faults.append(self._missing(name))
+            self.problems.append(self._missing(name))
             return None
         try:
             return function(path)
         except (ValueError, OSError) as error:
-            self.faults.append(f"{name} cannot be read: {error}")
+            self.problems.append(f"{name} cannot be read: {error}")
             return None
 
     def _missing(self, name):
@@ -150,13 +150,13 @@ class _Reader:
             f"MarianMTModel.from_pretrained('{self.folder}').save_pretrained('{self.folder}', safe_serialization=True)"
         )
 
-    def gather(self, result, faults):
-        self.faults += faults
+    def gather(self, result, problems):
+        self.problems += problems
         return result
 
-    def raise_faults(self):
-        if self.faults:
-            lines = "\n".join(f"- {fault}" for fault in self.faults)
+    def raise_problems(self):
+        if self.problems:
+            lines = "\n".join(f"- {problem}" for problem in self.problems)
             raise ValueError(f"{self.folder} cannot be imported as a MarianMTModel:\n{lines}")
 
 
@@ -186,7 +186,7 @@ def _completed(tensors: Mapping, vocab_size: int) -> dict:
 
 def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[str]:
     file = "model.safetensors"
-    faults = [
+    problems = [
         f"{name} must equal {EMBEDDING}: embeddings that are not shared are not supported"
         for name in _COPIES
         if name in tensors and not np.array_equal(tensors[name], tensors[EMBEDDING])
@@ -194,16 +194,16 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
     expected = {EMBEDDING: (vocab_size, fields["d_model"]), LOGITS_BIAS: (1, vocab_size)}
     for name, shape in expected.items():
         if name in tensors and tensors[name].shape != shape:
-            faults.append(f"{name} must have shape {shape}. Received: {tensors[name].shape} in {file}")
+            problems.append(f"{name} must have shape {shape}. Received: {tensors[name].shape} in {file}")
     weights = weights_of(kt.Transformer(TransformerConfig(**{**fields, "vocab_size": 4})))
     others = [weight for weight in weights if weight.name not in expected]
     if EMBEDDING not in tensors:
-        faults.append(f"{file} lacks {EMBEDDING}")
-    faults += weight_faults(others, tensors, file)
+        problems.append(f"{file} lacks {EMBEDDING}")
+    problems += weight_problems(others, tensors, file)
     unknown = sorted(set(tensors) - {weight.name for weight in weights} - {*_COPIES, *_COMPUTED})
     if unknown:
-        faults.append(f"{file} holds what such a model lacks: {', '.join(unknown)}")
-    return faults
+        problems.append(f"{file} holds what such a model lacks: {', '.join(unknown)}")
+    return problems
 
 
 def _in_our_order(tensors, layout):

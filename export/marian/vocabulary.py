@@ -60,23 +60,25 @@ def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping
     Returns:
         One sentence a fault.
     """
-    faults, size = [], config.get("vocab_size")
+    problems, size = [], config.get("vocab_size")
     size = size if type(size) is int else len(vocab)
     odd = sorted(set(range(len(vocab))) ^ set(vocab.values()))
     if odd or len(vocab) != size:
-        faults.append(
+        problems.append(
             f"vocab.json must give each id in [0, {size}) to one piece, `vocab_size` being {size}. "
             f"Received: {len(vocab)} pieces; of their numbers missing or outside: {odd[:5]}"
         )
     for piece, name in (("<unk>", None), ("<pad>", "pad_token_id"), ("</s>", "eos_token_id")):
         if piece not in vocab:
-            faults.append(f"vocab.json must hold {piece}")
+            problems.append(f"vocab.json must hold {piece}")
         elif vocab[piece] != config.get(name, vocab[piece]):
-            faults.append(f"`{name}` must be the id of {piece} in vocab.json, {vocab[piece]}. Received: {config[name]}")
+            problems.append(
+                f"`{name}` must be the id of {piece} in vocab.json, {vocab[piece]}. Received: {config[name]}"
+            )
     for name, model in models.items():
         if len(_lacking(vocab, model)) > _MOST_LACKING * len(_made_pieces(model)):
-            faults.append(f"vocab.json does not match {name}: it {_of_lacking(vocab, model)}")
-    return faults
+            problems.append(f"vocab.json does not match {name}: it {_of_lacking(vocab, model)}")
+    return problems
 
 
 def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> None:

@@ -16,9 +16,9 @@ def _programs(path, strategy, name, is_approximate):
     from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
     from keras_transformer.export.onnx.translator import OnnxTranslator
     from keras_transformer.export.verify.equality import compare
-    from keras_transformer.export.verify.quality import judge
+    from keras_transformer.export.verify.quality import compare_likelihood
 
-    verify = judge if is_approximate else compare
+    verify = compare_likelihood if is_approximate else compare
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     return {
         name: Program(OnnxTranslator(path), strategy, verify),

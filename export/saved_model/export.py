@@ -9,7 +9,7 @@ import tensorflow_text as tf_text
 
 from keras_transformer.export.saved_model.warmup import write_warmup
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.lines import longest_line
+from keras_transformer.text.lines import max_tokens
 from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
 
 
@@ -24,7 +24,7 @@ class _Server(tf.Module):
         self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
         self._search = model.search
         self._strategy = strategy
-        self._max_source_length = longest_line(model.config.max_length)
+        self._max_source_length = max_tokens(model.config.max_length)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def serving_default(self, text):

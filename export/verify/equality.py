@@ -167,7 +167,7 @@ def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
     return Agreement(sum(map(len, batches)), equal, ties, largest)
 
 
-def made_up_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
+def random_source_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
     """Sources of random subwords, in batches of several sizes and lengths.
 
     Args:

@@ -19,7 +19,7 @@ MOST_BLEU_LOSS = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
-class Likelihood:
+class LikelihoodReport:
     """What the Keras model thinks of an exported program's translations.
 
     Attributes:
@@ -73,7 +73,7 @@ class BleuLoss:
         return self.bleu >= self.keras_bleu - MOST_BLEU_LOSS
 
 
-def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Likelihood:
+def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
     """Lets the Keras model judge translations.
 
     Args:
@@ -83,7 +83,7 @@ def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Li
         batches: int32 matrices of source ids.
 
     Returns:
-        `Likelihood`.
+        `LikelihoodReport`.
     """
     plain = dataclasses.replace(strategy, length_penalty=1.0, length_penalty_kind="length")  # A token's share.
     losses, errors, sizes, equal = [], [], [], 0
@@ -97,7 +97,7 @@ def judge(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Li
         scores = teacher_forced_scores(model, source, pad(found), strategy)
         errors += [*np.abs(scores - found_scores[:, 0])]
         sizes += [*np.abs(scores)]
-    return Likelihood(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
+    return LikelihoodReport(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
 
 
 def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], reference: Sequence[str]) -> BleuLoss:

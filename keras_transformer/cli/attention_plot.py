@@ -4,10 +4,10 @@ from pathlib import Path
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.plotting import check_picture, plot_attention
-from keras_transformer.text.lines import checked_lines, encode_lines, longest_line
+from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 
 
-def attend(
+def draw_attention(
     directory: str | Path, sentence: str, output: str | Path, target: str | None = None, layer: int | None = None
 ) -> str:
     """Draws the attention to the source of all heads of a decoder layer.
@@ -31,7 +31,7 @@ def attend(
 
     Example:
 
-        attend("runs/en-de", "Two men are outside.", "picture.png")
+        draw_attention("runs/en-de", "Two men are outside.", "picture.png")
     """
     check_picture(output)
     directory = ModelDirectory(directory)
@@ -44,7 +44,7 @@ def attend(
     layer = num_layers if layer is None else layer
     if not 1 <= layer <= num_layers:
         raise ValueError(f"`layer` must be in [1, {num_layers}]. Received: layer={layer}")
-    longest = longest_line(model.config.max_length)
+    longest = max_tokens(model.config.max_length)
     source_ids = encode_lines(of_source, checked_lines("sentence", [sentence]), longest)
     if len(source_ids[0]) == 1:
         raise ValueError(f"The sentence must have text. Received: {sentence!r}")

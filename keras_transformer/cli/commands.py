@@ -33,7 +33,7 @@ def train(arguments: list[str]) -> int:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Make a corpus into tokens once, for runs of `train --tokens`."""
+    """Make a corpus into tokens once, for runs of `train --prepared`."""
     from keras_transformer.training.data_config import PrepareConfig
 
     config = make_config(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
@@ -122,9 +122,9 @@ def score(arguments: list[str]) -> int:
     return 0
 
 
-def attend(arguments: list[str]) -> int:
+def plot_attention(arguments: list[str]) -> int:
     """Draw where each head of a layer looks as a sentence is translated."""
-    parser = make_parser(attend)
+    parser = make_parser(plot_attention)
     parser.add_argument("directory", help="a finished model directory")
     parser.add_argument("sentence", help="text")
     parser.add_argument("--output", required=True, help="the picture; .png, .pdf, .svg")
@@ -132,7 +132,7 @@ def attend(arguments: list[str]) -> int:
     parser.add_argument("--layer", type=int, help="of the decoder, 1 the first; default: the last")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.cli.attention_plot import attend as run
+    from keras_transformer.cli.attention_plot import draw_attention as run
 
     print(run(options.directory, options.sentence, options.output, options.target, options.layer))
     return 0
@@ -188,7 +188,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "translate": translate,
     "evaluate": evaluate,
     "score": score,
-    "attend": attend,
+    "plot-attention": plot_attention,
     "export": export,
     "import-marian": import_marian,
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.model_directory import replacing
+from keras_transformer.model_directory import atomic_write
 
 
 class ResumableFile:
@@ -57,7 +57,7 @@ class ResumableFile:
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(self.folder.iterdir()):
                 raise ValueError(f"{self.folder} is in the way: it holds no interrupted translation")
-            with replacing(self._record_file) as temporary:
+            with atomic_write(self._record_file) as temporary:
                 temporary.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
         elif not resume:
             raise ValueError(f"{self.folder} holds an interrupted translation; --resume goes on with it, or delete it")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from keras_transformer.cli.resumable_file import ResumableFile
 from keras_transformer.cli.runtime_options import make_translator, search_options
-from keras_transformer.model_directory import ModelDirectory, replacing
+from keras_transformer.model_directory import ModelDirectory, atomic_write
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.translator import Translation
@@ -148,7 +148,7 @@ def _file(path, options):
     elif options.resume:
         raise ValueError(f"`--resume` needs a file to translate. Received: {options.file or 'standard input'}")
     else:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
+        with atomic_write(path) as temporary, open(temporary, "wb") as file:
             yield file, 0
 
 

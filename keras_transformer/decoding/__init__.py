@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "length_penalty": ["length_penalty"],
-        "search": ["Hypotheses", "Sentences", "SpecialIds", "run_search"],
+        "search": ["Hypotheses", "SearchInputs", "SpecialIds", "run_search"],
         "strategies": ["BeamSearch", "GreedySearch", "Sampling"],
     },
 )

@@ -14,7 +14,7 @@ class Beams(Candidates):
 
     Args:
         strategy: `BeamSearch`.
-        sentences: `Sentences`.
+        sentences: `SearchInputs`.
         ids: `SpecialIds`.
     """
 
@@ -32,9 +32,9 @@ class Beams(Candidates):
         parents = s._replace(history=history, suffixes=suffixes)
         return parents.append(made, values, kv_cache.reorder(cache, rows))
 
-    def is_unsettled(self, s):
+    def is_active(self, s):
         """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""
-        is_live = ops.logical_and(ops.logical_not(s.has_ended(self.ids)), is_possible(s.values))
+        is_live = ops.logical_and(ops.logical_not(s.is_finished(self.ids)), is_possible(s.values))
         reachable = ops.where(is_live, s.values / self._penalty(self.limits), NEG_INF)
         settled, _ = ops.top_k(self._final_scores(s), self.n_best)
         return ops.max(self._by_sentence(reachable), axis=-1) > settled[:, -1]
@@ -53,23 +53,23 @@ class Beams(Candidates):
     def _select(self, s, tokens, log_probs):
         """The `beam_size` best of each sentence's candidates: parent row, token (and its log p, if asked), value."""
         width = tokens.shape[-1]
-        has_ended = ops.expand_dims(s.has_ended(self.ids), 1)
+        is_finished = ops.expand_dims(s.is_finished(self.ids), 1)
         value = ops.expand_dims(s.values, 1)
-        tokens = ops.where(has_ended, self.ids.pad, tokens)
+        tokens = ops.where(is_finished, self.ids.pad, tokens)
         # What has ended competes unchanged, as its own first candidate.
-        values = value + ops.where(has_ended, only_first(width), log_probs)
-        scores = ops.where(has_ended, values, values / self._penalty(s.step + 1))
+        values = value + ops.where(is_finished, only_first(width), log_probs)
+        scores = ops.where(is_finished, values, values / self._penalty(s.step + 1))
         scores = ops.where(is_possible(values), scores, NEG_INF)
         best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
         chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
-        made = (tokens, ops.where(has_ended, 0.0, log_probs)) if self.token_scores else (tokens,)
+        made = (tokens, ops.where(is_finished, 0.0, log_probs)) if self.token_scores else (tokens,)
         token, *log_prob, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (*made, values))
         is_end = ops.logical_or(token == self.ids.eos, token == self.ids.pad)
         return chosen // width, (token, *log_prob), ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
 
     def _final_scores(self, s):
         """The scores of what has ended, `(batch, beam_size)`."""
-        return self._by_sentence(ops.where(s.has_ended(self.ids), s.values, NEG_INF))
+        return self._by_sentence(ops.where(s.is_finished(self.ids), s.values, NEG_INF))
 
     def _penalty(self, lengths):
         return length_penalty(lengths, self.alpha, self.kind)

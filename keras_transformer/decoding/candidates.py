@@ -15,7 +15,7 @@ class Candidates:
 
     Args:
         strategy: one of `strategies.py`.
-        sentences: `Sentences`.
+        sentences: `SearchInputs`.
         ids: `SpecialIds`.
     """
 

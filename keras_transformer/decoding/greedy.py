@@ -12,7 +12,7 @@ class Greedy(Candidates):
 
     Args:
         strategy: `GreedySearch`, or `BeamSearch` with a beam of one, whose penalty counts in the score.
-        sentences: `Sentences`.
+        sentences: `SearchInputs`.
         ids: `SpecialIds`.
     """
 
@@ -23,9 +23,9 @@ class Greedy(Candidates):
     def advance(self, s, logits, cache):
         """The state after one more token in every row."""
         token, log_prob = self.choose(s, logits)
-        has_ended = s.has_ended(self.ids)
-        token = ops.where(has_ended, self.ids.pad, token)
-        log_prob = ops.where(has_ended, 0.0, log_prob)
+        is_finished = s.is_finished(self.ids)
+        token = ops.where(is_finished, self.ids.pad, token)
+        log_prob = ops.where(is_finished, 0.0, log_prob)
         made = (token, log_prob) if self.token_scores else (token,)
         return s.append(made, s.values + log_prob, cache)
 
@@ -37,9 +37,9 @@ class Greedy(Candidates):
         # A sum, since `take_along_axis` is fifteen operators in ONNX.
         return ops.sum(ops.where(is_best, tokens, 0), axis=-1), best_log_prob[:, 0]
 
-    def is_unsettled(self, s):
+    def is_active(self, s):
         """Boolean `(batch,)`: which sentences are under way."""
-        return ops.logical_not(s.has_ended(self.ids))
+        return ops.logical_not(s.is_finished(self.ids))
 
     def best(self, s):
         """`Hypotheses`, one a sentence."""
@@ -56,7 +56,7 @@ class Sampler(Greedy):
 
     Args:
         strategy: `Sampling`.
-        sentences: `Sentences`, with noise.
+        sentences: `SearchInputs`, with noise.
         ids: `SpecialIds`.
     """
 
@@ -77,9 +77,9 @@ class Sampler(Greedy):
         drawn = ops.argmax(rank, axis=-1, keepdims=True)  # The first of equals, which `top_k` does not promise.
         return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
 
-    def is_unsettled(self, s):
+    def is_active(self, s):
         """Boolean `(batch,)`: of which sentences a sample is under way."""
-        return ops.any(ops.reshape(super().is_unsettled(s), (-1, self.beam_size)), axis=-1)
+        return ops.any(ops.reshape(super().is_active(s), (-1, self.beam_size)), axis=-1)
 
     def best(self, s):
         """`Hypotheses`, `n_samples` a sentence."""

@@ -36,7 +36,7 @@ class SpecialIds(NamedTuple):
     eos: int = 3
 
 
-class Sentences(NamedTuple):
+class SearchInputs(NamedTuple):
     """What a search is told of its sentences: tensors of a row a sentence."""
 
     limits: Any  # int32 (batch,): most tokens of each hypothesis, the end counted; at least 1
@@ -54,7 +54,7 @@ class State(NamedTuple):
     values: Any  # float32 (rows,): log p of what is under way, score of what has ended
     cache: Any  # of `next_logits`
 
-    def has_ended(self, ids):
+    def is_finished(self, ids):
         """Boolean `(rows,)`."""
         return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
 
@@ -69,11 +69,11 @@ class State(NamedTuple):
         return State(self.step + 1, made[0], history, suffixes, values, cache)
 
 
-class _Round(NamedTuple):
+class ActiveBatch(NamedTuple):
     """What is under way, and what is settled."""
 
     active: Any  # int32 (active,): which of the batch are under way
-    sentences: Sentences  # of `active` rows
+    sentences: SearchInputs  # of `active` rows
     memory: Any  # tensors of `active` rows
     state: State
     found: Hypotheses  # of the batch
@@ -87,7 +87,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         next_logits: see the module.
         cache: of `batch * beam_size` rows, to begin with; a sentence's rows are consecutive.
         memory: tensors of `batch` rows, in any structure.
-        sentences: `Sentences`.
+        sentences: `SearchInputs`.
         max_length: no less than the largest limit; static on JAX.
         ids: the special ids.
 
@@ -101,18 +101,18 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         return searching.best(_advance(searching, next_logits, memory, start, max_length))
 
     def is_under_way(*current):
-        return ops.shape(_Round(*current).active)[0] > 0
+        return ops.shape(ActiveBatch(*current).active)[0] > 0
 
     def next_round(*current):
-        r = _Round(*current)
+        r = ActiveBatch(*current)
         searching = make(r.sentences, ids)
         end = _advance(searching, next_logits, r.memory, r.state, max_length)
         at, new = ops.expand_dims(r.active, 1), searching.best(end)
         found = keras.tree.map_structure(lambda old, new: ops.scatter_update(old, at, new), r.found, new)
-        return _keep(r._replace(state=end, found=found), searching.is_unsettled(end), searching.beam_size)
+        return _keep(r._replace(state=end, found=found), searching.is_active(end), searching.beam_size)
 
     shape = (batch_size, searching.n_best)
-    first = _Round(
+    first = ActiveBatch(
         active=ops.arange(batch_size, dtype="int32"),
         sentences=sentences,
         memory=memory,
@@ -120,7 +120,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, NEG_INF, "float32")),
     )
     first = _keep(first, sentences.limits > 0, searching.beam_size)  # All; the number of rows is dynamic from here on.
-    last = _Round(*ops.while_loop(is_under_way, next_round, first))
+    last = ActiveBatch(*ops.while_loop(is_under_way, next_round, first))
     tokens, scores, token_scores = last.found
     history = (tokens, token_scores) if searching.token_scores else (tokens,)
     return _hypotheses([x[:, :, : last.state.step] for x in history], scores)
@@ -185,7 +185,7 @@ def _advance(searching, next_logits, memory, state, max_length):
         return searching.advance(s, logits, cache)
 
     def go_on(*state):
-        unsettled = searching.is_unsettled(State(*state))
+        unsettled = searching.is_active(State(*state))
         if not kv_cache.GROWS:
             return ops.any(unsettled)
         return 4 * ops.sum(ops.cast(unsettled, "int32")) > 3 * ops.shape(unsettled)[0]

@@ -11,7 +11,7 @@ from keras_transformer.decoding import (
     GreedySearch,
     Hypotheses,
     Sampling,
-    Sentences,
+    SearchInputs,
     SpecialIds,
     run_search,
 )
@@ -108,7 +108,7 @@ class LanguageModel(ConfiguredModel):
         cache = self.decoder.empty_cache(prompt, batch_size * strategy.beam_size, max_length)
         # One more column, so that there is one: prompts may be empty.
         prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
-        sentences = Sentences(limits, prefix, () if noise is None else noise)
+        sentences = SearchInputs(limits, prefix, () if noise is None else noise)
         matrix = self.logits.embedding.output_matrix()
 
         def next_logits(tokens, cache, memory, offset):

@@ -11,7 +11,7 @@ from keras_transformer.decoding import (
     GreedySearch,
     Hypotheses,
     Sampling,
-    Sentences,
+    SearchInputs,
     SpecialIds,
     run_search,
 )
@@ -159,7 +159,7 @@ class Transformer(ConfiguredModel):
             max_length = max_length + ops.shape(prefix)[1]
         limits = ops.clip(limits, 1, self.config.max_length or max_length)
         cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
-        sentences = Sentences(limits, *(() if x is None else x for x in (prefix, noise)))
+        sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
         matrix = self.logits.embedding.output_matrix()
 
         def next_logits(tokens, cache, memory, offset):

@@ -10,7 +10,7 @@ from keras_transformer.text.tokenization import Tokenizer
 MAX_LENGTH = 512
 
 
-def longest_line(num_positions: int | None) -> int:
+def max_tokens(num_positions: int | None) -> int:
     """Subwords of a line that a model is given, the end not counted.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
-from keras_transformer.text.lines import checked_lines, encode_lines, longest_line
+from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Scorer:
         from keras_transformer.saving import load_finished
 
         self.model, self.tokenizers = load_finished(directory)
-        self.longest = longest_line(self.model.config.max_length)
+        self.longest = max_tokens(self.model.config.max_length)
 
     def score(
         self,

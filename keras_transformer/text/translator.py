@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
-from keras_transformer.text.lines import check_no_string, checked_lines, encode_lines, longest_line
+from keras_transformer.text.lines import check_no_string, checked_lines, encode_lines, max_tokens
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 
 
@@ -180,7 +180,7 @@ class TokenTranslator(Translator):
         super().__init__(parallel_batches)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.max_source_length = longest_line(num_positions)
+        self.max_source_length = max_tokens(num_positions)
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses of one batch.

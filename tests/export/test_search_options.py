@@ -13,7 +13,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.onnx.export import write_onnx
 from keras_transformer.export.saved_model.export import write_saved_model
-from keras_transformer.export.verify.equality import made_up_batches
+from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -67,7 +67,7 @@ def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, 
     write(model, directory, (tokenizer, tokenizer), strategy, tmp_path / "export")
     program, options = load(tmp_path / "export")
     assert BeamSearch(**options) == strategy
-    for source in made_up_batches(270, longest=9, seed=1)[7:10]:
+    for source in random_source_batches(270, longest=9, seed=1)[7:10]:
         expected, found = model.generate(source, strategy), program(source)
         assert set(found) == set(expected._fields)
         length = expected.tokens.shape[2]

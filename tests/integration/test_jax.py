@@ -76,7 +76,7 @@ def on_jax(run_python):
 @pytest.fixture
 def on_tokens(arguments, tokens):
     def on_tokens(output, **changes):
-        return list(map(str, arguments(output, **{**dict.fromkeys(DATA), "tokens": tokens, **OPTIONS, **changes})))
+        return list(map(str, arguments(output, **{**dict.fromkeys(DATA), "prepared": tokens, **OPTIONS, **changes})))
 
     return on_tokens
 
@@ -128,7 +128,7 @@ def initial(tokens, tmp_path):
     config = kt.TransformerConfig(vocab_size=300, **sizes)
     directory.write_tokenizers((Tokenizer(tokens / "tokenizer.model").model,))
     kt.Transformer(config).save(directory.model_file)
-    directory.write_record({"model_as_built": {"vocab_size": 300, **sizes}}, finished=True)
+    directory.write_record({"model_config": {"vocab_size": 300, **sizes}}, finished=True)
     return directory.path
 
 

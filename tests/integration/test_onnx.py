@@ -10,7 +10,7 @@ import pytest
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator, load_translator
-from keras_transformer.export.verify.equality import made_up_batches
+from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.export.verify.quality import MOST_SCORE_ERROR
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
@@ -109,7 +109,7 @@ def test_quantised_clients_translate(exported, lines, quantize, most_error):
 def test_a_sentence_does_not_depend_on_its_neighbours(exported, quantize):
     """Neither on which they are, nor on how many and how long."""
     translator = OnnxTranslator(exported, quantize=quantize)
-    source = made_up_batches(300, longest=12, seed=3)[-1]
+    source = random_source_batches(300, longest=12, seed=3)[-1]
     together, scores = translator.search(source)
     for row, sentence in enumerate(source):
         alone, score = translator.search(np.trim_zeros(sentence, "b")[None])
@@ -184,7 +184,7 @@ def test_metadata(proto, exported):
 def test_tokens_equal_those_of_keras(folder, model):
     search = BeamSearch(extra_length=5, n_best=4)
     session = onnxruntime.InferenceSession(folder / "model.onnx")
-    for source in made_up_batches(300, longest=12, seed=9)[4:12]:
+    for source in random_source_batches(300, longest=12, seed=9)[4:12]:
         tokens, scores = session.run(["tokens", "scores"], {"source": source})
         expected = model.generate(source, search)
         width = max(tokens.shape[2], expected.tokens.shape[2])
@@ -196,7 +196,7 @@ def test_tokens_equal_those_of_keras(folder, model):
 def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model):
     """Greedy search by hand, written from the interfaces alone."""
     encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))
-    source = made_up_batches(300, longest=9, seed=2)[9]
+    source = random_source_batches(300, longest=9, seed=2)[9]
     names = ["memory_key", "memory_value", "memory_mask"]
     memory = dict(zip(names, encoder.run(names, {"source": source}), strict=True))
     cache = [np.zeros((1, 7, 2, 0, 8), "float32")] * 2

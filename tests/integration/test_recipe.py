@@ -38,7 +38,12 @@ def validations_of(path):
 
 
 def test_average_of_checkpoints(arguments, tmp_path, capsys):
-    options = {"recipe.weights": "average", "recipe.keep": 3, "recipe.schedule": "cosine", "recipe.warmup_steps": 2}
+    options = {
+        "recipe.weights": "average",
+        "recipe.keep_checkpoints": 3,
+        "recipe.schedule": "cosine",
+        "recipe.warmup_steps": 2,
+    }
     assert main(arguments(tmp_path / "run", **BRIEF, **options)) == 0
     assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 4, 6, 8))
 
@@ -162,5 +167,5 @@ def test_no_space_for_a_checkpoint(arguments, tmp_path):
     files = CheckpointFiles(directory.checkpoints, run=directory.record()["run"])
     told = f"Cannot write {files.path(6)}: file too large. The last good checkpoint is {files.path(4)}"
     assert told in done.stderr and "Traceback" not in done.stderr
-    assert files.steps() == [2, 4] and files.last_whole().step == 4
+    assert files.steps() == [2, 4] and files.latest_valid().step == 4
     assert not list((tmp_path / "run").rglob(".tmp-*"))

@@ -132,13 +132,15 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     """The training is taken to have gone on from step 16 and to have ended at once."""
     shutil.copytree(model_directory, tmp_path / "run")
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
-    state, built = files.read(24), TransformerConfig(**directory.record()["model_as_built"])
+    state, built = files.read(24), TransformerConfig(**directory.record()["model_config"])
     assert state.best_steps() == [24, 20, 10]
     state.step = 16
     for step in broken:
         cut(files.path(step))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
+    config = SimpleNamespace(
+        recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="of others"
+    )
     finish(config, directory, built, files, state)
     said = capsys.readouterr().err
     assert {step for step in broken if f"Not a whole checkpoint: {files.path(step)} (" in said} == told
@@ -235,7 +237,7 @@ def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypat
         patch.setattr("pathlib.Path.unlink", refuse)
         assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
     assert f"Cannot delete {first}: permission denied" in capsys.readouterr().err
-    assert not ModelDirectory(killed).is_begun({})
+    assert not ModelDirectory(killed).check_resumable({})
 
 
 def test_a_checkpoint_of_another_run_is_refused(killed, arguments, capsys):
@@ -291,9 +293,9 @@ def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     assert contents(run) == before
     assert main(arguments(run, **{"recipe.max_steps": 20})) == 0
     assert f"Resuming from step 14 of 20: {run / 'checkpoints' / 'step-00000014.keras'}" in capsys.readouterr().err
-    assert main(arguments(run, **{"recipe.keep": 6, "recipe.max_steps": 20})) == 2
+    assert main(arguments(run, **{"recipe.keep_checkpoints": 6, "recipe.max_steps": 20})) == 2
     assert f"must allow more than the 20 steps that {run} has reached" in capsys.readouterr().err
-    assert ModelDirectory(run).require_finished()["recipe"]["keep"] == 5
+    assert ModelDirectory(run).require_finished()["recipe"]["keep_checkpoints"] == 5
     assert main(arguments(run)) == 0
     assert steps == list(range(15, 25))
     assert_equal_ends(run, model_directory)

@@ -26,7 +26,7 @@ def on_tokens(arguments, tokens):
     """The command line's arguments of a tiny run on the tokens."""
 
     def on_tokens(output, **changes):
-        return arguments(output, **{**dict.fromkeys(DATA), "tokens": tokens, **BRIEF, **changes})
+        return arguments(output, **{**dict.fromkeys(DATA), "prepared": tokens, **BRIEF, **changes})
 
     return on_tokens
 
@@ -100,9 +100,9 @@ def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, mon
             with monkeypatch.context() as patch:
                 patch.setattr("keras_transformer.training.fit.Progress", killer(4))
                 with pytest.raises(RuntimeError, match="killed"):
-                    main(on_tokens(tmp_path / "run", tokens=own))
+                    main(on_tokens(tmp_path / "run", prepared=own))
     before = contents(tmp_path / "run")
-    assert main(on_tokens(tmp_path / "run", tokens=own)) == 2
+    assert main(on_tokens(tmp_path / "run", prepared=own)) == 2
     assert "holds a run that was begun with other tokens" in capsys.readouterr().err
     assert main(on_tokens(tmp_path / "run")) == 2
     assert f"tokens: '{own}' there, " in capsys.readouterr().err
@@ -117,7 +117,7 @@ def refused(capsys, arguments):
 
 
 def test_both_text_and_tokens(arguments, tokens, tmp_path, capsys):
-    message = refused(capsys, arguments(tmp_path / "run", tokens=tokens, max_length=256))
+    message = refused(capsys, arguments(tmp_path / "run", prepared=tokens, max_length=256))
     assert "`tokens` bring their own data; leave `source`, `target`, `tokenizer` out" in message
     assert not (tmp_path / "run").exists()
 
@@ -144,9 +144,9 @@ def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path,
     assert (own / "tokenizer.model").read_bytes() == model
     without = dict.fromkeys(("model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"))
     options = {**without, "init_from": model_directory, "recipe.max_steps": 1}
-    assert main(on_tokens(tmp_path / "run", tokens=own, **options)) == 0
+    assert main(on_tokens(tmp_path / "run", prepared=own, **options)) == 0
     assert main(prepared(arguments(own, **{"tokenizer.vocab_size": 290}), "--overwrite")) == 0
-    message = refused(capsys, on_tokens(tmp_path / "other", tokens=own, **options))
+    message = refused(capsys, on_tokens(tmp_path / "other", prepared=own, **options))
     assert "must be made with the tokenizer of `init_from`: " in message
 
 

@@ -39,7 +39,7 @@ def test_the_record(model_directory):
     found = record(model_directory)
     assert (found["format"], found["finished"]) == (1, True)
     assert found["recipe"]["max_steps"] == 24 and found["model"]["d_model"] == 16
-    built = TransformerConfig(**found["model_as_built"])
+    built = TransformerConfig(**found["model_config"])
     assert (built.vocab_size, built.num_layers, built.d_ff, built.share_embeddings) == (300, 1, 32, True)
     assert load_model(model_directory / "model.keras").config == built
 
@@ -78,7 +78,7 @@ def test_fine_tuning_without_progress_in_mixed_precision(model_directory, argume
     for ours, theirs in zip(tuned.get_weights(), first.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)
     assert (path / "tokenizer.model").read_bytes() == (model_directory / "tokenizer.model").read_bytes()
-    assert record(path)["model_as_built"] == record(model_directory)["model_as_built"]
+    assert record(path)["model_config"] == record(model_directory)["model_config"]
     assert [entry["step"] for entry in validations_of(path)] == [1, 2, 3]
     last = load_model(path / "checkpoints" / "step-00000003.keras")
     assert (last.dtype_policy.name, tuned.dtype_policy.name) == ("mixed_bfloat16", "float32")

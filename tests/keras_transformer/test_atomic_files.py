@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from keras_transformer.atomic_files import delete, delete_matching, replacing
+from keras_transformer.atomic_files import atomic_write, delete, delete_matching
 
 
 def contents(folder):
@@ -12,7 +12,7 @@ def contents(folder):
 def test_replacing_an_old_file(tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         assert temporary.parent != path.parent and temporary.suffix == ".keras"
         temporary.write_text("new")
         assert path.read_text() == "old"
@@ -23,7 +23,7 @@ def test_replacing_an_old_file(tmp_path):
 def test_replacing_a_folder_as_a_whole(tmp_path):
     path = tmp_path / "new" / "saved_model"
     for name in ("one", "two"):
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.mkdir()
             (temporary / name).touch()
     assert contents(tmp_path) == ["new", "new/saved_model", "new/saved_model/two"]
@@ -33,7 +33,7 @@ def test_replacing_a_folder_as_a_whole(tmp_path):
 def test_an_error_leaves_the_old_file_alone(tmp_path, error):
     path = tmp_path / "model.keras"
     path.write_text("old")
-    with pytest.raises(error), replacing(path) as temporary:
+    with pytest.raises(error), atomic_write(path) as temporary:
         temporary.write_text("half")
         raise error
     assert path.read_text() == "old"
@@ -42,17 +42,17 @@ def test_an_error_leaves_the_old_file_alone(tmp_path, error):
 
 def test_a_full_disk_names_the_file(tmp_path):
     path, other = tmp_path / "model.keras", tmp_path / "corpus"
-    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), replacing(path):
+    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), atomic_write(path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(FileNotFoundError, match="corpus"), replacing(path):
+    with pytest.raises(FileNotFoundError, match="corpus"), atomic_write(path):
         other.read_bytes()
-    with pytest.raises(OSError, match="^Not a gzipped file$"), replacing(path):
+    with pytest.raises(OSError, match="^Not a gzipped file$"), atomic_write(path):
         raise OSError("Not a gzipped file")
     assert contents(tmp_path) == []
 
 
 def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
-    with pytest.raises(RuntimeError), replacing(tmp_path / "export") as temporary:
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / "export") as temporary:
         temporary.mkdir()
         (temporary / "half").touch()
         raise RuntimeError
@@ -65,9 +65,9 @@ def test_a_link_is_replaced_and_what_it_points_to_is_not(tmp_path):
         (tmp_path / "disk" / name).write_text("theirs")
     for name in ("file", "folder"):
         (tmp_path / name).symlink_to(tmp_path / "disk" / name)
-    with replacing(tmp_path / "file") as temporary:
+    with atomic_write(tmp_path / "file") as temporary:
         temporary.write_text("ours")
-    with replacing(tmp_path / "folder") as temporary:
+    with atomic_write(tmp_path / "folder") as temporary:
         temporary.mkdir()
     assert (tmp_path / "file").read_text() == "ours" and contents(tmp_path / "folder") == []
     assert {(tmp_path / "disk" / name).read_text() for name in ("file", "folder/file")} == {"theirs"}
@@ -75,7 +75,7 @@ def test_a_link_is_replaced_and_what_it_points_to_is_not(tmp_path):
 
 def test_a_file_does_not_replace_a_folder(tmp_path):
     (tmp_path / "model.keras" / "theirs").mkdir(parents=True)
-    with pytest.raises(IsADirectoryError, match="model.keras"), replacing(tmp_path / "model.keras") as temporary:
+    with pytest.raises(IsADirectoryError, match="model.keras"), atomic_write(tmp_path / "model.keras") as temporary:
         temporary.write_text("ours")
     assert contents(tmp_path) == ["model.keras", "model.keras/theirs"]
 

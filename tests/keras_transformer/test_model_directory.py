@@ -60,7 +60,11 @@ def test_no_record(directory):
 def test_newer_format(directory):
     directory.path.mkdir()
     directory.config_file.write_text(f"format: {FORMAT_VERSION + 6}\nfinished: true\n")
-    for ask in (directory.record, directory.require_finished, lambda: directory.is_begun(RECORD, overwrite=True)):
+    for ask in (
+        directory.record,
+        directory.require_finished,
+        lambda: directory.check_resumable(RECORD, overwrite=True),
+    ):
         with pytest.raises(ModelDirectoryError, match=f"has format {FORMAT_VERSION + 6}; .* up to {FORMAT_VERSION}$"):
             ask()
 
@@ -99,65 +103,65 @@ def test_a_file_is_missing(directory, name):
 
 
 def test_nothing_is_begun(directory):
-    assert not directory.is_begun(RECORD)
+    assert not directory.check_resumable(RECORD)
     directory.path.mkdir()
-    assert not directory.is_begun(RECORD)
+    assert not directory.check_resumable(RECORD)
 
 
 def test_an_unfinished_run_of_the_same_configuration_is_begun(directory):
     directory.write_record(RECORD, finished=False)
-    assert directory.is_begun(RECORD)
-    assert not directory.is_begun(RECORD, overwrite=True)
+    assert directory.check_resumable(RECORD)
+    assert not directory.check_resumable(RECORD, overwrite=True)
 
 
 def test_an_unfinished_run_of_another_configuration_names_what_differs(directory):
     directory.write_record(RECORD, finished=False)
     other = {"dataset": "d", "recipe": {"seed": 2, "epochs": 3}, "reverse": True}
     with pytest.raises(ModelDirectoryError, match="another configuration, differing in: ") as caught:
-        directory.is_begun(other)
+        directory.check_resumable(other)
     differences = str(caught.value).split("differing in: ")[1]
     assert differences == "recipe.seed: 1 there, 2 asked for; reverse: None there, True asked for"
-    assert not directory.is_begun(other, overwrite=True)
+    assert not directory.check_resumable(other, overwrite=True)
 
 
 def test_a_finished_run_is_refused(directory):
     finish(directory)
     with pytest.raises(ModelDirectoryError, match="holds a finished model; --overwrite replaces it"):
-        directory.is_begun(RECORD)
-    assert not directory.is_begun(RECORD, overwrite=True)
+        directory.check_resumable(RECORD)
+    assert not directory.check_resumable(RECORD, overwrite=True)
 
 
 def test_options_that_a_resumed_run_may_change(directory):
     record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
     directory.write_record(RECORD, finished=False)
     with pytest.raises(ModelDirectoryError, match="differing in: recipe.epochs: 3 there, 5 asked for$"):
-        directory.is_begun(record)
-    assert directory.is_begun(record, changeable=("recipe.epochs",))
+        directory.check_resumable(record)
+    assert directory.check_resumable(record, changeable=("recipe.epochs",))
     record["recipe"]["seed"] = 2
     message = "differing in: recipe.seed: 1 there, 2 asked for. A resumed run may change only: recipe.epochs$"
     with pytest.raises(ModelDirectoryError, match=message):
-        directory.is_begun(record, changeable=("recipe.epochs",))
+        directory.check_resumable(record, changeable=("recipe.epochs",))
 
 
 def test_a_finished_run_goes_on_with_other_options_alone(directory):
     finish(directory)
     record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
-    assert directory.is_begun(record, changeable=("recipe.epochs",))
+    assert directory.check_resumable(record, changeable=("recipe.epochs",))
     message = "--overwrite replaces it, --init_from .*run with another --output .*, other values of recipe.epochs"
     for refused, more in (
         (RECORD, ""),
         ({**record, "dataset": "e"}, ".* It differs in: dataset: 'd' there, 'e' asked"),
     ):
         with pytest.raises(ModelDirectoryError, match=message + more):
-            directory.is_begun(refused, changeable=("recipe.epochs",))
+            directory.check_resumable(refused, changeable=("recipe.epochs",))
 
 
 def test_an_option_that_a_record_lacks_has_its_default(directory):
     directory.write_record({"dataset": "d", "recipe": {"seed": 1}}, finished=False)
     defaults = {"dataset": "x", "recipe": {"seed": 0, "epochs": 3}, "encoding": "utf-8"}
-    assert directory.is_begun({**RECORD, "encoding": "utf-8"}, defaults=defaults)
+    assert directory.check_resumable({**RECORD, "encoding": "utf-8"}, defaults=defaults)
     with pytest.raises(ModelDirectoryError, match="differing in: encoding: 'utf-8' there, 'latin-1' asked for$"):
-        directory.is_begun({**RECORD, "encoding": "latin-1"}, defaults=defaults)
+        directory.check_resumable({**RECORD, "encoding": "latin-1"}, defaults=defaults)
 
 
 FOREIGN = (
@@ -175,26 +179,26 @@ def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
     (directory.path / name).parent.mkdir(parents=True)
     (directory.path / name).touch()
     with pytest.raises(ModelDirectoryError, match="is not empty and is no model directory"):
-        directory.is_begun(RECORD, overwrite)
+        directory.check_resumable(RECORD, overwrite)
 
 
 def test_a_mark_stays_only_beside_other_files(directory):
     for files in ([], ["tokenizer.model"]):
         with pytest.raises(RuntimeError), directory.locked(), directory.marked():
-            assert not directory.is_begun(RECORD)
+            assert not directory.check_resumable(RECORD)
             for name in files:
                 (directory.path / name).touch()
             raise RuntimeError
         assert directory.path.exists() == bool(files)
-    assert not directory.is_begun(RECORD)  # A new run may take the directory, whatever its configuration.
+    assert not directory.check_resumable(RECORD)  # A new run may take the directory, whatever its configuration.
     with directory.marked():
         directory.write_record(RECORD, finished=False)
-    assert directory.is_begun(RECORD)
+    assert directory.check_resumable(RECORD)
 
 
 def test_what_a_process_that_was_killed_before_its_mark_has_left(directory):
     (directory.path / f"{TEMPORARY}abc").mkdir(parents=True)
-    assert not directory.is_begun(RECORD)
+    assert not directory.check_resumable(RECORD)
     with directory.locked():
         assert contents(directory.path) == []
 
@@ -212,7 +216,7 @@ def test_clear_leaves_other_files_and_the_mark(directory):
     directory.delete_tokens()
     files = [name for name in contents(directory.path) if (directory.path / name).is_file()]
     assert files == sorted([*FOREIGN[2:], "export/mine/model.onnx", "notes.txt", "config.yaml"])
-    assert not directory.is_begun(RECORD)
+    assert not directory.check_resumable(RECORD)
 
 
 def test_clear_follows_no_links(directory, tmp_path, capsys):
@@ -286,4 +290,4 @@ def test_a_directory_that_stays_empty_is_removed(directory):
 def test_a_directory_that_is_a_file(directory):
     directory.path.write_text("text")
     with pytest.raises((ModelDirectoryError, OSError), match=str(directory.path)):
-        directory.is_begun(RECORD)
+        directory.check_resumable(RECORD)

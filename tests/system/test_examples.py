@@ -80,5 +80,5 @@ def test_the_settings_of_the_paper(name, dropout, updates, averaged):
     built = ModelConfig(**given["model"]).transformer(vocab_size=given["tokenizer"]["vocab_size"])
     assert built == TransformerConfig.preset(name, vocab_size=37_000) and built.dropout == dropout
     recipe = RecipeConfig(**given["recipe"])
-    assert (recipe.max_steps, recipe.keep, recipe.weights) == (updates, averaged, "average")
+    assert (recipe.max_steps, recipe.keep_checkpoints, recipe.weights) == (updates, averaged, "average")
     assert (recipe.warmup_steps, recipe.label_smoothing, recipe.peak_learning_rate) == (4000, 0.1, None)

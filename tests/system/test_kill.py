@@ -18,7 +18,7 @@ OPTIONS = {
     "recipe.epochs": 100,
     "recipe.max_steps": STEPS,
     "recipe.validate_every": 50,
-    "recipe.keep": 2,
+    "recipe.keep_checkpoints": 2,
     "recipe.weights": "average",
     "recipe.warmup_steps": 100,
     "recipe.peak_learning_rate": 0.01,

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export import import_torch_transformer
-from keras_transformer.export.interop.weight_map import fill, stack_weights
+from keras_transformer.export.interop.weight_map import assign_weights, stack_weights
 from keras_transformer.export.marian.importer import NAMING as MARIAN
 
 pytestmark = [
@@ -153,7 +153,7 @@ def test_no_variable_is_forgotten():
     model = Transformer(config())
     weights = [weight for weight in stack_weights(model, MARIAN) if "fc1.bias" not in weight.name]
     with pytest.raises(ValueError, match="Nothing is imported for .*/embeddings, .*/inner/bias"):
-        fill(model, weights, {})
+        assign_weights(model, weights, {})
 
 
 def test_all_faults_at_once(saved):

@@ -62,14 +62,14 @@ def test_the_state_is_in_the_checkpoint(files, model):
     restore_random(model, [[11, 5]])
     files.write(model, TrainingState(step=3, seconds=1.5, validations=[{"step": 3, "loss": 2.0}]))
     restore_random(model, [[11, 6]])
-    state = files.last_whole()
+    state = files.latest_valid()
     assert state == TrainingState(3, 1.5, [{"step": 3, "loss": 2.0}], [[11, 5]])
     restore_random(model, state.random)
     assert seed_generators(model)[0].numpy().tolist() == [11, 5]
 
 
 def test_the_start(files):
-    assert files.last_whole() == TrainingState()
+    assert files.latest_valid() == TrainingState()
     assert files.describe_last() == "There is no good checkpoint yet"
 
 
@@ -85,23 +85,23 @@ def test_the_last_are_kept_and_irregular_ones_go(files, model):
 def test_a_checkpoint_of_another_run_is_refused(files, model):
     """Those that were written before runs had identifiers go with a record that has none."""
     write(files, model, 10)
-    assert files.last_whole().step == 10
+    assert files.latest_valid().step == 10
     files.run = "new"
     with pytest.raises(ValueError, match="step-00000010.keras is a checkpoint of another run; move it away"):
-        files.last_whole()
+        files.latest_valid()
     write(files, model, 20, 30, 40)
     cut(files, 40)
-    assert files.last_whole() == TrainingState(step=30, random=files.read(30).random, run="new")
+    assert files.latest_valid() == TrainingState(step=30, random=files.read(30).random, run="new")
     files.run = None
     with pytest.raises(ValueError, match="step-00000030.keras is a checkpoint of another run.*run='new'"):
-        files.last_whole()
+        files.latest_valid()
 
 
 @pytest.mark.parametrize("damage", [cut, flip, encrypt])
 def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage, capsys):
     write(files, model, 10, 20)
     damage(files, 20)
-    assert files.last_whole().step == 10
+    assert files.latest_valid().step == 10
     message = capsys.readouterr().err
     assert f"Not a whole checkpoint: {files.path(20)} (" in message and "; going on from that of step 10" in message
     assert files.describe_last() == f"The last good checkpoint is {files.path(10)}"

@@ -41,7 +41,7 @@ def test_recipe_counts(name):
     [
         ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive. Received: peak_learning_rate=0.0"),
         ({"max_time": -1.0}, "`max_time` must be positive. Received: max_time=-1.0"),
-        ({"keep": 1}, "`keep` must be at least 2. Received: keep=1"),
+        ({"keep_checkpoints": 1}, "`keep_checkpoints` must be at least 2. Received: keep_checkpoints=1"),
         ({"best_by": "bleu"}, "`bleu_sentences` must be at least 1. Received: bleu_sentences=0"),
         ({"moving_average": 1.0}, r"`moving_average` must be in \(0, 1\). Received: moving_average=1.0"),
         ({"moving_average": 0.9, "weights": "average"}, "`weights` must not be 'average' with `moving_average`"),
@@ -55,7 +55,7 @@ def test_recipe_out_of_range(options, message):
 
 def test_steps_round_up_to_whole_executions():
     recipe = RecipeConfig(steps_per_execution=4)
-    assert [recipe.executions(steps) for steps in (1, 4, 5)] == [4, 4, 8]
+    assert [recipe.round_to_execution(steps) for steps in (1, 4, 5)] == [4, 4, 8]
 
 
 def test_one_file_is_a_list_of_one():
@@ -107,14 +107,14 @@ def test_the_record_leaves_out_where_it_runs():
 )
 def test_passes_over_a_batch(tokens_per_device, replicas, parts):
     config = TrainConfig(output="a", tokens_per_batch=1000, tokens_per_device=tokens_per_device)
-    assert config.parts(replicas) == parts
+    assert config.accumulation_steps(replicas) == parts
 
 
 @pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_device"])
 def test_the_longest_pair_needs_room(name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 256. Received: {name}=255"):
         TrainConfig(output="a", **{name: 255})
-    config = TrainConfig(output="a", tokens="b", **{name: 255})  # How long it is, the tokens will tell.
+    config = TrainConfig(output="a", prepared="b", **{name: 255})  # How long it is, the tokens will tell.
     with pytest.raises(ValueError, match=f"`{name}` must be at least 300. Received: {name}=255"):
         config.require_room(300)
 
@@ -139,13 +139,13 @@ def test_buckets_out_of_range():
     ],
 )
 def test_tokens_bring_their_own_data(options, names):
-    with pytest.raises(ValueError, match=f"`tokens` bring their own data; leave {names} out. Received: tokens='b'"):
-        TrainConfig(output="a", tokens="b", **options)
+    with pytest.raises(ValueError, match=f"`prepared` brings its own data; leave {names} out. Received: prepared='b'"):
+        TrainConfig(output="a", prepared="b", **options)
 
 
 def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
-    record = TrainConfig(output="a", tokens="b", num_buckets=2).record()
-    assert record["tokens"] == "b" and record["num_buckets"] == 2
+    record = TrainConfig(output="a", prepared="b", num_buckets=2).record()
+    assert record["prepared"] == "b" and record["num_buckets"] == 2
     assert not {"dataset", "source", "max_length", "tokenizer"} & set(record)
 
 

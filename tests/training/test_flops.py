@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.training.data.batches import Shape
-from keras_transformer.training.flops import Work, operations_of_batch, peak_of, work_of
+from keras_transformer.training.flops import StepCost, flops_of_batch, peak_of, step_cost
 
 CONFIG = TransformerConfig(vocab_size=19, num_layers=2, d_model=22, num_heads=3, d_k=5, d_v=7, d_ff=13)
 
@@ -19,14 +19,14 @@ def test_operations_are_those_of_every_matrix_at_every_place_and_of_attention():
             places += weight.shape[0] * weight.shape[1] * (source if of_source else target)
     scores = CONFIG.num_layers * CONFIG.num_heads * (5 + 7) * (source**2 + target**2 + source * target)
     expected = 6 * rows * (places + scores + target * 22 * 19)
-    assert operations_of_batch(CONFIG, Shape(rows, source, target)) == expected
+    assert flops_of_batch(CONFIG, Shape(rows, source, target)) == expected
 
 
 def test_a_step_of_the_base_model_is_what_its_size_says():
     """Six operations a parameter and token, where rows are short: embeddings are looked up and multiplied once."""
     config = TransformerConfig.preset("base", vocab_size=37000)
     parameters = sum(np.prod(weight.shape) for weight in Transformer(config).trainable_weights)
-    assert operations_of_batch(config, Shape(1, 1, 1)) == pytest.approx(6 * parameters, rel=0.01)
+    assert flops_of_batch(config, Shape(1, 1, 1)) == pytest.approx(6 * parameters, rel=0.01)
 
 
 def test_peaks_of_known_gpus():
@@ -38,10 +38,10 @@ def test_peaks_of_known_gpus():
 
 
 def test_what_is_told():
-    work = Work(tokens=50.0, padding=0.25, operations=3e12, peak=6e12)
-    assert work.rates(4, 8.0) == {"tokens_per_second": 25.0, "padding": 0.25, "utilization": 0.25}
+    work = StepCost(tokens=50.0, padding=0.25, flops=3e12, peak=6e12)
+    assert work.rates(4, 8.0) == {"tokens_per_second": 25.0, "padding": 0.25, "mfu": 0.25}
     assert str(work) == "50 target tokens, 3,000.0 billion operations, 60,000.0 million a token"
-    assert "utilization" not in work._replace(peak=None).rates(4, 8.0)
+    assert "mfu" not in work._replace(peak=None).rates(4, 8.0)
 
 
 def test_work_of_padded_batches():
@@ -51,6 +51,6 @@ def test_work_of_padded_batches():
     class Devices:
         kind, count = "NVIDIA A100-SXM4-80GB", 2
 
-    work = work_of(Batches, CONFIG, "float32", Devices)
-    one, other = (operations_of_batch(CONFIG, shape) for shape in Batches.shapes)
+    work = step_cost(Batches, CONFIG, "float32", Devices)
+    one, other = (flops_of_batch(CONFIG, shape) for shape in Batches.shapes)
     assert work == (150.0, 0.25, (one + 3 * other) / 4, 312e12)

@@ -5,7 +5,7 @@ from tensorboard.util import tensor_util
 
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.flops import Work
+from keras_transformer.training.flops import StepCost
 from keras_transformer.training.scalars import EventFile, Scalars
 
 
@@ -24,7 +24,7 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     monkeypatch.setattr(Adam, "gradient_norm", 1.5)
     optimizer = keras.optimizers.LossScaleOptimizer(Adam(0.25)) if scaled else Adam(0.25)
     monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
-    work = Work(tokens=50.0, padding=0.25, operations=2e12, peak=8e12)
+    work = StepCost(tokens=50.0, padding=0.25, flops=2e12, peak=8e12)
     callback = Scalars(tmp_path, 3, 2, work, make_devices(None))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
@@ -39,7 +39,7 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
         "gradient_norm": {4: 1.5, 6: 1.5},
         "tokens_per_second": {4: 50.0, 6: 100.0},
         "padding": {4: 0.25, 6: 0.25},
-        "utilization": {4: 0.25, 6: 0.5},
+        "mfu": {4: 0.25, 6: 0.5},
     }
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
 

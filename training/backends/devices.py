@@ -53,23 +53,23 @@ class Devices(abc.ABC):
         """The arguments of `fit` for batches of one pass."""
 
     @abc.abstractmethod
-    def set_steps(self, model: keras.Model, parts: int) -> None:
-        """Has each training step of `fit` go through its batch in parts.
+    def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
+        """Lets each training step of `fit` accumulate the gradient over several passes.
 
-        The gradient is that of the whole batch: the parts are of one size, so the mean of their means, each
-        over all slots with the batch's sample weights, is the batch's. Keras's own accumulation is in the
-        optimizer, where a part whose gradient overflows shifts the groups, and a checkpoint holds half sums.
+        The gradient is that of the whole batch: all passes have the same size, so the mean of their means, each
+        over all slots with the batch's sample weights, is the batch's mean. Keras accumulates in the optimizer, where
+        a pass whose gradient overflows shifts the groups, and a checkpoint may hold a partial sum.
 
         Args:
             model: a compiled model, whose optimizer steps as often as before.
-            parts: how many; each device's rows of every batch must be a multiple.
+            accumulation_steps: number of passes. Each device's rows of every batch must be a multiple of it.
         """
 
-    def spread_draws(self, model: keras.Model) -> None:  # noqa: B027
+    def offset_replica_seeds(self, model: keras.Model) -> None:  # noqa: B027
         """Has each replica draw its own random numbers, where a model's seeds are every replica's."""
 
     @abc.abstractmethod
-    def reattach(self, model: keras.Model) -> None:
+    def sync_variables(self, model: keras.Model) -> None:
         """Within `fit`: gives the model's variables the values that the training has come to."""
 
     def any_worker(self, flag: bool) -> bool:
@@ -80,7 +80,7 @@ class Devices(abc.ABC):
         """Whether the number is the same on every worker; all must ask."""
         return True
 
-    def watching(self) -> AbstractContextManager:
+    def detect_worker_failure(self) -> AbstractContextManager:
         """Within it `WorkerLost` is raised when another worker ends."""
         return contextlib.nullcontext()
 

@@ -43,11 +43,11 @@ class JaxDevices(Devices):
     def validation_data(self, batches: Batches) -> dict:
         return {"validation_data": _Feed(batches.validation_batch, batches.steps)}
 
-    def set_steps(self, model: keras.Model, parts: int) -> None:
-        if parts > 1:
-            model.train_step = functools.partial(_train_step, model, parts)
+    def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
+        if accumulation_steps > 1:
+            model.train_step = functools.partial(_train_step, model, accumulation_steps)
 
-    def reattach(self, model: keras.Model) -> None:
+    def sync_variables(self, model: keras.Model) -> None:
         """`fit` takes the values from the variables while it runs; here they get them back, until the next step."""
         model.jax_state_sync()
 
@@ -90,7 +90,7 @@ class _Feed(keras.utils.PyDataset):
         return self._make_batch(index)
 
 
-def _train_step(model, parts, state, data):
+def _train_step(model, accumulation_steps, state, data):
     """Of Keras's JAX trainer: `state` are the values of all variables, in and out."""
     trainable, non_trainable, optimizer_variables, metrics_variables = state
     gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
@@ -109,17 +109,17 @@ def _train_step(model, parts, state, data):
         with keras.StatelessScope(zip(model.metrics_variables, metrics_variables, strict=True)) as scope:
             model.compute_metrics(inputs, labels, logits, weights)
         metrics_variables = [scope.get_current_value(variable) for variable in model.metrics_variables]
-        sums = [total + gradient / parts for total, gradient in zip(sums, gradients, strict=True)]
+        sums = [total + gradient / accumulation_steps for total, gradient in zip(sums, gradients, strict=True)]
         return (sums, non_trainable, metrics_variables), None
 
     start = [jax.numpy.zeros_like(value) for value in trainable], non_trainable, metrics_variables
-    (gradients, non_trainable, metrics_variables), _ = jax.lax.scan(add_part, start, _divided(data, parts))
+    (gradients, non_trainable, metrics_variables), _ = jax.lax.scan(add_part, start, _divided(data, accumulation_steps))
     trainable, optimizer_variables = model.optimizer.stateless_apply(optimizer_variables, gradients, trainable)
     with keras.StatelessScope(zip(model.metrics_variables, metrics_variables, strict=True)):
         logs = model.get_metrics_result()
     return logs, (trainable, non_trainable, optimizer_variables, metrics_variables)
 
 
-def _divided(data, parts):
+def _divided(data, accumulation_steps):
     """Every so-manieth row is of one part, so that each device divides its own rows."""
-    return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), data)
+    return jax.tree.map(lambda x: x.reshape(-1, accumulation_steps, *x.shape[1:]).swapaxes(0, 1), data)

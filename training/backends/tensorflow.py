@@ -54,11 +54,11 @@ class TensorFlowDevices(Devices):
     def validation_data(self, batches: Batches) -> dict:
         return {"validation_data": dataset(batches.validation_batch, signature(batches), batches.steps)}
 
-    def set_steps(self, model: keras.Model, parts: int) -> None:
-        if parts > 1 or (self.count > 1 and _scales_its_loss(model)):
-            model.train_step = functools.partial(_train_step, model, parts)
+    def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
+        if accumulation_steps > 1 or (self.count > 1 and _scales_its_loss(model)):
+            model.train_step = functools.partial(_train_step, model, accumulation_steps)
 
-    def spread_draws(self, model: keras.Model) -> None:
+    def offset_replica_seeds(self, model: keras.Model) -> None:
         if self.count > 1:
             variables = [variable.value for variable in seed_generators(model)]
 
@@ -70,7 +70,7 @@ class TensorFlowDevices(Devices):
 
             self.strategy.run(spread)
 
-    def reattach(self, model: keras.Model) -> None:
+    def sync_variables(self, model: keras.Model) -> None:
         """Nothing: TensorFlow trains the variables themselves."""
 
 
@@ -149,18 +149,21 @@ def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int |
     return numbers.map(made).prefetch(2).with_options(options)
 
 
-def _train_step(model, parts, data):
+def _train_step(model, accumulation_steps, data):
     split = tf.nest.map_structure(
-        lambda x: tf.reshape(x, tf.concat([[parts, tf.shape(x)[0] // parts], tf.shape(x)[1:]], 0)), data
+        lambda x: tf.reshape(
+            x, tf.concat([[accumulation_steps, tf.shape(x)[0] // accumulation_steps], tf.shape(x)[1:]], 0)
+        ),
+        data,
     )
     variables = model.trainable_variables
 
     def add_part(i, *sums):
         gradients = _gradients(model, variables, *tf.nest.map_structure(lambda x: x[i], split))
-        return i + 1, *(s + tf.cast(g, s.dtype) / parts for s, g in zip(sums, gradients, strict=True))
+        return i + 1, *(s + tf.cast(g, s.dtype) / accumulation_steps for s, g in zip(sums, gradients, strict=True))
 
     start = (tf.constant(0), *(tf.zeros(v.shape, v.dtype) for v in variables))
-    _, *gradients = tf.while_loop(lambda i, *_: i < parts, add_part, start, parallel_iterations=1)
+    _, *gradients = tf.while_loop(lambda i, *_: i < accumulation_steps, add_part, start, parallel_iterations=1)
     if _scales_its_loss(model):
         gradients = _overflowing_on_all(model.optimizer, gradients)
     model.optimizer.apply_gradients(zip(gradients, variables, strict=True))

@@ -48,9 +48,9 @@ class Workers(TensorFlowDevices):
         data = self._divided(lambda i: batches.validation_batch(i % batches.steps), batches)
         return {"validation_data": data, "validation_steps": batches.steps}
 
-    def set_steps(self, model: keras.Model, parts: int) -> None:
+    def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
         """Besides, on all workers at once."""
-        super().set_steps(model, parts)
+        super().set_steps(model, accumulation_steps)
         model._maybe_symbolic_build = lambda **_: None
 
         def make_train_function(force=False):
@@ -85,7 +85,7 @@ class Workers(TensorFlowDevices):
         return not self.any_worker(self._mean(number) != number)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def detect_worker_failure(self) -> Iterator[None]:
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:

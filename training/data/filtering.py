@@ -15,7 +15,7 @@ class Statistics:
     empty: int = 0
     too_long: int = 0
     ratio: int = 0
-    alike: int = 0  # kept pairs whose sides are the same subwords: copied, or one file given twice
+    identical: int = 0  # kept pairs whose sides are the same subwords: copied, or one file given twice
 
     @property
     def kept(self) -> int:
@@ -30,11 +30,11 @@ class Statistics:
         return (
             f"{self.kept:,} of {self.pairs:,} pairs used; left out: {self.empty:,} with an empty side, "
             f"{self.too_long:,} too long, {self.ratio:,} of too unlike lengths"
-            + (f"; used, but alike on both sides: {self.alike:,}" if self.alike else "")
+            + (f"; used, but identical on both sides: {self.identical:,}" if self.identical else "")
         )
 
 
-def usable(source: TokenSide, target: TokenSide, config) -> tuple[np.ndarray, Statistics]:
+def filter_pairs(source: TokenSide, target: TokenSide, config) -> tuple[np.ndarray, Statistics]:
     """Leaves out what cannot be learnt from, and counts it.
 
     Args:
@@ -51,10 +51,10 @@ def usable(source: TokenSide, target: TokenSide, config) -> tuple[np.ndarray, St
     ratio = (longer > config.max_length_ratio * shorter) & (longer - shorter > 10) & ~empty & ~too_long
     is_used = ~(empty | too_long | ratio)
     counts = (int(np.count_nonzero(fault)) for fault in (empty, too_long, ratio))
-    return is_used, Statistics(len(shorter), *counts, alike=_count_alike(source, target, is_used))
+    return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used))
 
 
-def _count_alike(source, target, is_used):
+def _count_identical(source, target, is_used):
     same_length = np.flatnonzero(is_used & (source.lengths == target.lengths))
     if not same_length.size:
         return 0

@@ -11,7 +11,7 @@ import numpy as np
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.training.data.filtering import Statistics, usable
+from keras_transformer.training.data.filtering import Statistics, filter_pairs
 from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines
 from keras_transformer.training.data.tokenizer import train_tokenizers
@@ -37,7 +37,7 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
     corpus = load_corpus(config)
-    with ModelDirectory(directory.path).locked(), directory.replacing() as temporary:
+    with ModelDirectory(directory.path).locked(), directory.atomic_write() as temporary:
         models = finished_tokenizers(config.init_from) if config.init_from else None
         models = models or train_tokenizers(corpus.train, config.tokenizer)
         write_tokens(temporary, corpus, models, config)
@@ -129,7 +129,7 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
         for chunk in chunks:
             lines = zip(*chunk, strict=True)
             sides = [_encoded(t, side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
-            is_used, statistics = usable(*sides, config)
+            is_used, statistics = filter_pairs(*sides, config)
             found += statistics
             for side, (ids, lengths) in zip(sides, files, strict=True):
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.atomic_files import TEMPORARY, delete, naming, replacing
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete, naming
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.files import readable, split_lines
 from keras_transformer.training.data.filtering import Statistics
@@ -154,7 +154,7 @@ class TokenDirectory:
             delete(file)
 
     @contextlib.contextmanager
-    def replacing(self) -> Iterator["TokenDirectory"]:
+    def atomic_write(self) -> Iterator["TokenDirectory"]:
         """A temporary folder within; its files replace the tokens that lay here when the block ends well.
 
         Arrays that are mapped in the block stay what they are.
@@ -168,7 +168,7 @@ class TokenDirectory:
         try:
             with naming(self.path):
                 yield temporary
-            with replacing(self.record_file) as mark:
+            with atomic_write(self.record_file) as mark:
                 mark.write_text(json.dumps(_MARK), encoding="utf-8")
             self._delete_data()
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):

@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import Agreement, compare, made_up_batches, teacher_forced_scores
+from keras_transformer.export.verify.equality import Agreement, compare, random_source_batches, teacher_forced_scores
 
 SEARCH = BeamSearch(beam_size=2, extra_length=3, n_best=2)
 
@@ -21,7 +21,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def batches():
-    return made_up_batches(31, longest=5)[:10]
+    return random_source_batches(31, longest=5)[:10]
 
 
 class Program:
@@ -149,7 +149,7 @@ def test_the_rule(sentences, equal, ties, difference, passed):
 
 
 def test_made_up_batches():
-    batches = made_up_batches(50)
+    batches = random_source_batches(50)
     assert [len(batch) for batch in batches] == [1] * 8 + [7] * 8 + [32] * 5
     assert len({batch.shape[1] for batch in batches}) > 5
     for batch in batches:
@@ -157,5 +157,5 @@ def test_made_up_batches():
         for row in batch:
             ids = np.trim_zeros(row, "b")
             assert 2 <= len(ids) <= 31 and ids[-1] == 3 and (ids[:-1] > 3).all() and (ids < 50).all()
-    for one, other in zip(batches, made_up_batches(50), strict=True):
+    for one, other in zip(batches, random_source_batches(50), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -3,8 +3,8 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import made_up_batches
-from keras_transformer.export.verify.quality import compare_bleu, judge
+from keras_transformer.export.verify.equality import random_source_batches
+from keras_transformer.export.verify.quality import compare_bleu, compare_likelihood
 from keras_transformer.text.translator import Translation
 
 SEARCH = BeamSearch(beam_size=2, extra_length=6)
@@ -17,7 +17,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def batches():
-    return made_up_batches(60, longest=7)[7:10]
+    return random_source_batches(60, longest=7)[7:10]
 
 
 class Program:
@@ -31,7 +31,7 @@ class Program:
 
 
 def test_the_model_itself_passes(model, batches):
-    verdict = judge(model, SEARCH, Program(model), batches)
+    verdict = compare_likelihood(model, SEARCH, Program(model), batches)
     assert verdict.passed and verdict.equal == verdict.sentences == sum(map(len, batches))
     assert verdict.loss < 1e-5 and verdict.score_error < 1e-4
     assert "sentences equal, 0.0000 nats a token less likely" in str(verdict)
@@ -48,7 +48,7 @@ def test_the_model_itself_passes(model, batches):
     ids=["always the end", "other tokens", "wrong scores", "no scores"],
 )
 def test_what_is_not_as_good_fails(model, batches, change):
-    assert not judge(model, SEARCH, Program(model, change), batches).passed
+    assert not compare_likelihood(model, SEARCH, Program(model, change), batches).passed
 
 
 def translations(*texts):

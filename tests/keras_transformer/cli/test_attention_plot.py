@@ -40,7 +40,14 @@ def expected_scores(path, target):
 
 @pytest.mark.parametrize(("option", "at"), [([], -1), (["--layer=1"], 0)])
 def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
-    arguments = ["attend", str(path), "one two", "--output", str(tmp_path / "picture.png"), "--target=zwei drei"]
+    arguments = [
+        "plot-attention",
+        str(path),
+        "one two",
+        "--output",
+        str(tmp_path / "picture.png"),
+        "--target=zwei drei",
+    ]
     assert main([*arguments, *option]) == 0
     assert capsys.readouterr().out == "zwei drei\n"
     ((scores, source, target, output),) = drawn
@@ -51,7 +58,7 @@ def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
 
 
 def test_the_models_own_translation(path, tmp_path, capsys):
-    assert main(["attend", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
+    assert main(["plot-attention", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     assert (tmp_path / "picture.png").stat().st_size > 1000
 
@@ -66,6 +73,6 @@ def test_the_models_own_translation(path, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_drawn(path, tmp_path, capsys, arguments, message):
-    assert main(["attend", str(path), "--output", str(tmp_path / "picture.png"), *arguments]) == 2
+    assert main(["plot-attention", str(path), "--output", str(tmp_path / "picture.png"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not any(tmp_path.iterdir())

@@ -37,7 +37,7 @@ ERRORS = {
     "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize` must be one of",
     "score {finished} --source={text} --target=none": "Cannot read none: No such file",
     "score {folder} --source={text} --target={text}": "Not a model directory: {folder}",
-    "attend {folder} one --output=x.png": "Not a model directory: {folder}",
+    "plot-attention {folder} one --output=x.png": "Not a model directory: {folder}",
     "average {folder}": "Not a model directory: {folder}",
     "export {folder}": "Not a model directory: {folder}",
     "export {finished} --format=x": "`format` must be among",
@@ -51,7 +51,7 @@ ERRORS = {
     "train --output={new} --source={text} --target=none": "Cannot read none: No such file",
     "train --output={new} --source={text} --target={longer}": "Files do not align: {text} has 1 lines",
     "train --output={new} --init_from={folder}": "Not a model directory: {folder}",
-    "train --output={new} --tokens={folder}": "Not a whole folder of tokens: {folder}",
+    "train --output={new} --prepared={folder}": "Not a whole folder of tokens: {folder}",
     "train --output={new} --recipe.epochs=0": "`epochs` must be at least 1",
     "train --output={new} --model.d_model=63": "`d_model` must be a multiple",
 }

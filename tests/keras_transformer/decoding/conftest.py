@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import Sentences, SpecialIds, run_search
+from keras_transformer.decoding import SearchInputs, SpecialIds, run_search
 
 to_numpy = keras.ops.convert_to_numpy
 ops = keras.ops
@@ -45,7 +45,7 @@ class Script:
 
     def run(self, strategy, limits=None, max_length=LIMIT, **sentences):
         limits = ops.convert_to_tensor([LIMIT] * self.sentences if limits is None else limits, "int32")
-        found = self.search(strategy, Sentences(limits, **sentences), max_length, IDS)
+        found = self.search(strategy, SearchInputs(limits, **sentences), max_length, IDS)
         return tuple(to_numpy(part) for part in found if not isinstance(part, tuple))
 
     def search(self, strategy, sentences, max_length, ids):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Sentences, SpecialIds
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SearchInputs, SpecialIds
 from keras_transformer.decoding.candidates import without_repeats
 from keras_transformer.decoding.search import common_suffixes
 
@@ -192,7 +192,7 @@ def test_common_suffixes_are_those_of_all_beginnings():
 
 
 def test_the_graph_does_not_grow_with_the_ngrams(scripted, tensorflow):
-    sentences, sizes = Sentences(np.array([LIMIT, LIMIT], "int32")), []
+    sentences, sizes = SearchInputs(np.array([LIMIT, LIMIT], "int32")), []
     for size in (2, 1000):
         strategy = BeamSearch(no_repeat_ngram_size=size)
         traced = tensorflow.function(lambda strategy=strategy: scripted(2).search(strategy, sentences, LIMIT, IDS))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import Sampling, Sentences, SpecialIds, run_search
+from keras_transformer.decoding import Sampling, SearchInputs, SpecialIds, run_search
 
 to_numpy, ops = keras.ops.convert_to_numpy, keras.ops
 ROWS = 4000
@@ -48,7 +48,7 @@ def draw(strategy, noise):
 
     beginning = ops.zeros((len(noise) * strategy.n_samples,), "int32")
     cache = (KeyValue(beginning, beginning),)
-    sentences = Sentences(ops.full((len(noise),), 2, "int32"), noise=ops.convert_to_tensor(noise))
+    sentences = SearchInputs(ops.full((len(noise),), 2, "int32"), noise=ops.convert_to_tensor(noise))
     found = run_search(strategy.searching, next_logits, cache, (), sentences, 2, SpecialIds())
     return to_numpy(found.tokens), to_numpy(found.scores)
 

@@ -10,7 +10,7 @@ from keras_transformer import cache as kv_cache
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
-    Sentences,
+    SearchInputs,
     SpecialIds,
     length_penalty,
     search,
@@ -194,7 +194,7 @@ def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, refer
 def test_special_ids_are_not_fixed(reference, scripted):
     script, ids = scripted(1, seed=10), SpecialIds(pad=3, bos=1, eos=0)
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=0.6)
-    tokens, scores, _ = script.search(strategy, Sentences(ops.convert_to_tensor([3])), LIMIT, ids)
+    tokens, scores, _ = script.search(strategy, SearchInputs(ops.convert_to_tensor([3])), LIMIT, ids)
     score, hypothesis = reference.all_hypotheses(script.log_probs(0, reference), 3, ids, 0.6, "gnmt")[0]
     assert float(scores[0, 0]) == pytest.approx(score, abs=1e-4)
     padded = to_numpy(tokens)[0, 0].tolist()

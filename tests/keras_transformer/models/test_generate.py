@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import LanguageModel, Transformer, TransformerConfig
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, Sentences, SpecialIds, run_search
+from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, SearchInputs, SpecialIds, run_search
 
 to_numpy, ops = keras.ops.convert_to_numpy, keras.ops
 VOCAB, EOS = 11, 3
@@ -52,7 +52,7 @@ def uncached(model, source, strategy):
         return ops.sum(logits * here, axis=1), (KeyValue(history, rows),)
 
     history = ops.zeros((len(beams), max_length), "int32")
-    limits = Sentences(ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32"))
+    limits = SearchInputs(ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32"))
     start = (KeyValue(history, ops.zeros((len(beams),), "int32")),)
     found = run_search(strategy.searching, next_logits, start, start_memory, limits, max_length, SpecialIds())
     return Hypotheses(to_numpy(found.tokens), to_numpy(found.scores))

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.text.lines import MAX_LENGTH, checked_lines, encode_lines, longest_line
+from keras_transformer.text.lines import MAX_LENGTH, checked_lines, encode_lines, max_tokens
 
 
 class Letters:
@@ -12,7 +12,7 @@ class Letters:
 
 @pytest.mark.parametrize(("num_positions", "longest"), [(None, 512), (513, 512), (9000, 512), (512, 511), (30, 29)])
 def test_the_end_needs_a_position_too(num_positions, longest):
-    assert longest_line(num_positions) == longest <= MAX_LENGTH
+    assert max_tokens(num_positions) == longest <= MAX_LENGTH
 
 
 def test_lines_that_fit_are_whole():

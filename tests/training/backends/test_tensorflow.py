@@ -100,7 +100,7 @@ from keras_transformer.training.backends import make_devices
 devices = make_devices("CPU:0,CPU:1")
 with devices.scope():
     model = keras.Sequential([keras.Input((1000,)), Dropout(0.5, seed=1)])
-devices.spread_draws(model)
+devices.offset_replica_seeds(model)
 for _ in range(2):
     dropped = devices.strategy.run(tf.function(lambda: model(tf.ones((1, 1000)), training=True)))
     one, other = (x.numpy() for x in devices.strategy.experimental_local_results(dropped))

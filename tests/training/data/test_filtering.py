@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.filtering import Statistics, usable
+from keras_transformer.training.data.filtering import Statistics, filter_pairs
 from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data_config import DataConfig
 
@@ -15,25 +15,25 @@ LENGTHS = [
 
 
 def test_statistics_count_each_reason(sides_of):
-    is_used, statistics = usable(*sides_of(LENGTHS), CONFIG)
+    is_used, statistics = filter_pairs(*sides_of(LENGTHS), CONFIG)
     assert is_used.tolist() == 4 * [True] + 9 * [False]
-    assert statistics == Statistics(pairs=13, empty=4, too_long=2, ratio=3, alike=1)
+    assert statistics == Statistics(pairs=13, empty=4, too_long=2, ratio=3, identical=1)
     assert str(statistics) == (
         "4 of 13 pairs used; left out: 4 with an empty side, 2 too long, 3 of too unlike lengths"
-        "; used, but alike on both sides: 1"
+        "; used, but identical on both sides: 1"
     )
 
 
 @pytest.mark.parametrize("cut", [0, 1, 6, 13])
 def test_statistics_of_parts_add_up(sides_of, cut):
     parts = [part for part in (LENGTHS[:cut], LENGTHS[cut:]) if part]
-    found = sum((usable(*sides_of(part), CONFIG)[1] for part in parts), Statistics())
-    assert found == usable(*sides_of(LENGTHS), CONFIG)[1]
+    found = sum((filter_pairs(*sides_of(part), CONFIG)[1] for part in parts), Statistics())
+    assert found == filter_pairs(*sides_of(LENGTHS), CONFIG)[1]
 
 
 def test_alike_are_pairs_of_the_same_ids():
     source, target = [4, 5, 3, 4, 3, 6, 3, 3], [4, 5, 3, 5, 3, 6, 3, 3]
     sides = (TokenSide(np.array(ids), np.array([3, 2, 2, 1])) for ids in (source, target))
-    is_used, statistics = usable(*sides, CONFIG)
+    is_used, statistics = filter_pairs(*sides, CONFIG)
     assert is_used.tolist() == [True, True, True, False]
-    assert (statistics.alike, statistics.empty) == (2, 1)
+    assert (statistics.identical, statistics.empty) == (2, 1)

@@ -63,7 +63,7 @@ def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
             assert side.ids.dtype == np.uint16
             assert sentences(side) == tokenizer.encode([lines[i] for i in kept])
         found = directory.statistics(split)
-        assert (found.pairs, found.kept, found.empty, found.too_long, found.alike) == (25, 22, 2, 1, 7)
+        assert (found.pairs, found.kept, found.empty, found.too_long, found.identical) == (25, 22, 2, 1, 7)
     assert directory.validation_lines(99) == (source, target)
 
 

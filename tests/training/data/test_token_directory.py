@@ -84,7 +84,7 @@ def test_a_file_that_is_not_whole(directory, name, size):
 
 def test_replacing_takes_place_at_the_end(directory):
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
-    with directory.replacing() as temporary:
+    with directory.atomic_write() as temporary:
         fill(temporary, ids=(4, 5, 3, 9, 3))
         assert {p.name: p.read_bytes() for p in directory.path.iterdir() if p.is_file()} == before
         mapped, _ = temporary.sides("train")
@@ -99,7 +99,7 @@ def test_the_record_is_there_only_while_the_rest_is_whole(directory, monkeypatch
         monkeypatch.setattr(
             pathlib.Path, name, lambda *args, move=move, **kwargs: steps.append(args[0].name) or move(*args, **kwargs)
         )
-    with directory.replacing() as temporary:
+    with directory.atomic_write() as temporary:
         fill(temporary)
     assert steps[0] == steps[-1] == "tokens.json" and len(steps) > 10
 
@@ -108,7 +108,7 @@ def test_the_record_is_there_only_while_the_rest_is_whole(directory, monkeypatch
 def test_an_error_leaves_what_was_there(tmp_path, directory, error):
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     for one in (directory, TokenDirectory(tmp_path / "new")):
-        with pytest.raises(error), one.replacing() as temporary:
+        with pytest.raises(error), one.atomic_write() as temporary:
             fill(temporary)
             raise error
     assert {path.name: path.read_bytes() for path in directory.path.iterdir()} == before
