@@ -92,7 +92,7 @@ class RecipeConfig:
         precision: dtype policy of the training.
         validate_every: updates between validations. Default: an epoch.
         checkpoint_every: updates between checkpoints, besides one at each validation.
-        keep_checkpoints: number of latest checkpoints to keep, besides the best. Each is three times the size of the model.
+        keep_checkpoints: number of latest checkpoints to keep, besides the best. Each is thrice the model's size.
         patience: stop after so many validations without a better one. Default: never.
         best_by: what a better validation is, for `patience` and `weights`: a lower loss, or a higher BLEU.
         bleu_sentences: validation pairs, the first ones, that are translated at each validation, greedily, and

@@ -12,6 +12,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
+from keras_transformer.text.tokenization import load_tokenizers
 from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import RecipeConfig
@@ -132,16 +133,18 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     """The training is taken to have gone on from step 16 and to have ended at once."""
     shutil.copytree(model_directory, tmp_path / "run")
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
-    state, built = files.read(24), TransformerConfig(**directory.record()["model_config"])
+    plan = SimpleNamespace(
+        model_config=TransformerConfig(**directory.record()["model_config"]),
+        tokenizers=load_tokenizers(directory),
+    )
+    state = files.read(24)
     assert state.best_steps() == [24, 20, 10]
     state.step = 16
     for step in broken:
         cut(files.path(step))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    config = SimpleNamespace(
-        recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="of others"
-    )
-    finish(config, directory, built, files, state)
+    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
+    finish(config, directory, plan, files, state)
     said = capsys.readouterr().err
     assert {step for step in broken if f"Not a whole checkpoint: {files.path(step)} (" in said} == told
     assert f"The model is in {directory.path}\nNo training curve: matplotlib is not installed" in said

@@ -24,7 +24,7 @@ def test_each_token_is_the_formula(logits, smoothing, reference):
 def test_is_the_cross_entropy_of_keras(logits):
     expected = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1, reduction="none")
     np.testing.assert_allclose(
-        to_numpy(LabelSmoothedCrossEntropy(0.1, reduction="none")(LABELS, logits)),
+        to_numpy(LabelSmoothedCrossEntropy(0.1, reduction=None)(LABELS, logits)),
         to_numpy(expected(np.eye(7)[LABELS], logits)),
         rtol=1e-5,
     )
