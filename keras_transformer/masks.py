@@ -160,7 +160,7 @@ def resolve(mask, inputs):
     """
     if mask is None or isinstance(mask, (tuple, list)):
         return get_keras_mask(inputs)
-    if not isinstance(inputs, (tuple, list)) and (len(mask.shape), len(inputs.shape)) == (2, 3):
+    if hasattr(inputs, "shape") and (len(mask.shape), len(inputs.shape)) == (2, 3):
         lengths = mask.shape[1], inputs.shape[1]
         if None not in lengths and lengths[0] != lengths[1]:
             raise ValueError(

@@ -20,7 +20,7 @@ class _Lines:
         count = text.partition("[")[0]  # Without the time: the end is drawn twice.
         if count not in ("", self._last):
             print(text, file=sys.stderr, flush=True)
-        self._last = count
+            self._last = count
 
     def flush(self) -> None:
         sys.stderr.flush()
