@@ -16,6 +16,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401
 
+import filelock
 import keras
 import numpy as np
 import pytest
@@ -111,16 +112,37 @@ def command():
 
 
 @pytest.fixture(scope="session")
-def toy_files(tmp_path_factory):
+def build_once(tmp_path_factory):
+    """Builds a folder once for all processes of a test run: the first calls `build(folder)`, the others wait for it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def build_once(name, build):
+        folder, done = root / name, root / f"{name}.done"
+        with filelock.FileLock(root / f"{name}.lock"):
+            if not done.exists():
+                folder.mkdir()
+                build(folder)
+                done.touch()
+        return folder
+
+    return build_once
+
+
+@pytest.fixture(scope="session")
+def toy_files(build_once):
     """Digits in English and in German, 1 to 7 a line: training files of 300 lines and test files of 20."""
-    folder = tmp_path_factory.mktemp("toy")
+    return build_once("toy_files", _write_toy_files)
+
+
+def _write_toy_files(folder):
     draw = random.Random(1)
     for name, count in (("train", 300), ("test", 20)):
         rows = [[draw.randrange(10) for _ in range(draw.randint(1, 7))] for _ in range(count)]
         for language, words in (("en", ENGLISH), ("de", GERMAN)):
             text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -23,20 +23,21 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def runs(arguments, tmp_path_factory):
-    """The folder of the finished run, `toy`, and of what lay there after step 14, `killed`."""
-    folder = tmp_path_factory.mktemp("runs")
+def runs(arguments, build_once):
+    """The folder of the finished run, `toy`, and of its state after step 14, `killed`. Read only."""
 
-    class Spy(Progress):
-        def on_train_batch_end(self, batch, logs=None):
-            super().on_train_batch_end(batch, logs)
-            if self.bar.n == 14:
-                shutil.copytree(folder / "toy", folder / "killed")
+    def build(folder):
+        class Spy(Progress):
+            def on_train_batch_end(self, batch, logs=None):
+                super().on_train_batch_end(batch, logs)
+                if self.bar.n == 14:
+                    shutil.copytree(folder / "toy", folder / "killed")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_transformer.training.fit.Progress", Spy)
-        assert main(arguments(folder / "toy")) == 0
-    return folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("keras_transformer.training.fit.Progress", Spy)
+            assert main(arguments(folder / "toy")) == 0
+
+    return build_once("runs", build)
 
 
 @pytest.fixture(scope="session")
@@ -46,14 +47,16 @@ def model_directory(runs):
 
 
 @pytest.fixture(scope="session")
-def unlike(model_directory, tmp_path_factory):
-    """A copy of the run with random weights, so that its translations are unlike, and without exports."""
-    path = tmp_path_factory.mktemp("exports") / "toy"
-    shutil.copytree(model_directory, path)
-    model, rng = load_model(path / "model.keras"), np.random.default_rng(4)
-    model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
-    model.save(path / "model.keras")
-    return path
+def unlike(model_directory, build_once):
+    """A copy of the run with random weights, so that its translations are unlike. Read only."""
+
+    def build(folder):
+        shutil.copytree(model_directory, folder, dirs_exist_ok=True)
+        model, rng = load_model(folder / "model.keras"), np.random.default_rng(4)
+        model.set_weights([weight + rng.normal(scale=0.5, size=weight.shape) for weight in model.get_weights()])
+        model.save(folder / "model.keras")
+
+    return build_once("unlike", build)
 
 
 @pytest.fixture(scope="session")
@@ -63,16 +66,24 @@ def keras_translator(unlike):
 
 
 @pytest.fixture(scope="session")
-def exported(unlike, keras_translator):
+def exported(unlike, keras_translator, build_once):
     """The folder of `keras_translator`'s model, with all exports. Read only."""
-    loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("saving", "export.pipeline"):
-            patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
-        assert main(["export", str(unlike), "--format=saved_model,onnx,ctranslate2", "--extra_length=5"]) == 0
-        for quantize in ("int8", "float16"):
-            assert main(["export", str(unlike), "--format=onnx", f"--quantize={quantize}", "--extra_length=5"]) == 0
-    return unlike
+
+    def build(folder):
+        shutil.copytree(unlike, folder, dirs_exist_ok=True)
+        loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
+
+        def export(*options):
+            assert main(["export", str(folder), "--extra_length=5", *options]) == 0
+
+        with pytest.MonkeyPatch.context() as patch:
+            for module in ("saving", "export.pipeline"):
+                patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
+            export("--format=saved_model,onnx,ctranslate2")
+            for quantize in ("int8", "float16"):
+                export("--format=onnx", f"--quantize={quantize}")
+
+    return build_once("exported", build)
 
 
 @pytest.fixture(scope="session")
