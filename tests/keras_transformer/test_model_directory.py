@@ -57,6 +57,17 @@ def test_no_record(directory):
         directory.record()
 
 
+def test_an_unfinished_run_of_format_1_is_resumed_under_todays_names(directory):
+    directory.path.mkdir()
+    old = {"format": 1, "finished": False, "tokens": "corpus", "recipe": {"keep": 5}, "model_as_built": {"d_model": 8}}
+    directory.config_file.write_text(json.dumps(old))  # JSON is YAML.
+    assert directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 5}})
+    with pytest.raises(ModelDirectoryError, match="recipe.keep_checkpoints: 5 there, 6 asked for"):
+        directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 6}})
+    record = directory.record()
+    assert record["model_config"] == {"d_model": 8} and not {"tokens", "model_as_built"} & set(record)
+
+
 def test_newer_format(directory):
     directory.path.mkdir()
     directory.config_file.write_text(f"format: {FORMAT_VERSION + 6}\nfinished: true\n")
