@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 # One process per core. Each takes whole files, whose fixtures are expensive.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+QUICK := not slow and not nightly and not torch_parity
 
-.PHONY: quickstart test test-extended bench lint format clean
+.PHONY: quickstart test test-extended test-nightly bench lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,12 +24,15 @@ quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart.py runs/quickstart
 
 test: $(VENV)/.installed
-	$(PYTEST) -m "not slow and not torch_parity"
+	$(PYTEST) -m "$(QUICK)"
 
 test-extended: $(VENV)/.installed-extended
-	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not slow and not torch_parity"
-	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "not slow and not torch_parity"
-	$(PYTEST) -m "slow or torch_parity"
+	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "$(QUICK)"
+	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
+	$(PYTEST) -m "(slow or torch_parity) and not nightly"
+
+test-nightly: $(VENV)/.installed-extended
+	$(PYTEST) -m nightly
 
 # Of the model that `make quickstart` has trained.
 bench: $(VENV)/.installed

@@ -12,11 +12,8 @@ import pytest
 from keras_transformer.saving import load_model
 from keras_transformer.training.checkpoints import CheckpointFiles
 
-KILLS = 20
-STEPS = 600
 OPTIONS = {
     "recipe.epochs": 100,
-    "recipe.max_steps": STEPS,
     "recipe.validate_every": 50,
     "recipe.keep_checkpoints": 2,
     "recipe.weights": "average",
@@ -24,31 +21,30 @@ OPTIONS = {
     "recipe.peak_learning_rate": 0.01,
 }
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+MOMENTS = ["start", "steps", "steps", "checkpoint", "checkpoint"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 @pytest.fixture
 def start(command, arguments):
-    """Starts the command in a process of its own."""
+    """Starts a training of the given number of steps in a process of its own."""
 
-    def start(output, log):
-        return subprocess.Popen([*command, *arguments(output, **OPTIONS)], stdout=log, stderr=log)
+    def start(output, steps, log):
+        options = {**OPTIONS, "recipe.max_steps": steps}
+        return subprocess.Popen([*command, *arguments(output, **options)], stdout=log, stderr=log)
 
     return start
 
 
 def wait_for(process, condition):
-    """Until it is so or the process has ended."""
+    """Returns when the condition is true or the process has ended."""
     while process.poll() is None and not condition():
         time.sleep(0.001)
 
 
-def kill_somewhere(process, checkpoints: pathlib.Path, draw: random.Random) -> str:
-    """Kills the process at its start, in its steps or in the writing of a checkpoint; says which."""
-    moment = draw.choice(["start", "steps", "steps", "checkpoint", "checkpoint"])
+def kill(process, moment: str, checkpoints: pathlib.Path, draw: random.Random) -> None:
+    """Kills the process at its start, between checkpoints or while it writes a checkpoint."""
     before = set(checkpoints.glob("step-*"))
     if moment == "start":
         time.sleep(draw.uniform(0.0, 10.0))
@@ -59,28 +55,34 @@ def kill_somewhere(process, checkpoints: pathlib.Path, draw: random.Random) -> s
         wait_for(process, lambda: any(checkpoints.glob(".tmp-*")))
         time.sleep(draw.uniform(0.0, 0.1))
     process.send_signal(signal.SIGKILL)
-    return moment if process.wait() == -signal.SIGKILL else "ended"
+    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
 
 
-def final(path):
-    """What a run leaves: weights, and of its last checkpoint all variables, the optimizer's too, and the draws."""
-    last = load_model(path / "checkpoints" / f"step-{STEPS:08d}.keras")
+def final_state(path, steps):
+    """The model's weights, and of the last checkpoint all variables, the optimizer's too, and the random state."""
+    last = load_model(path / "checkpoints" / f"step-{steps:08d}.keras")
     variables = [*load_model(path / "model.keras").weights, *last.weights, *last.optimizer.variables]
-    return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(STEPS).random
+    return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(steps).random
 
 
-def test_twenty_kills(start, tmp_path):
+@pytest.mark.parametrize(
+    ("kills", "steps"),
+    [
+        pytest.param(5, 200, marks=pytest.mark.slow),
+        pytest.param(20, 600, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_killed_run_ends_as_an_unbroken_one(kills, steps, start, tmp_path):
     draw = random.Random(3)
-    moments = []
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     with open(tmp_path / "log", "wb") as log:
-        assert start(tmp_path / "unbroken", log).wait() == 0
-        while len(moments) < KILLS:
-            moments.append(kill_somewhere(start(tmp_path / "killed", log), tmp_path / "killed" / "checkpoints", draw))
-            print(len(moments), moments[-1], CheckpointFiles(tmp_path / "killed" / "checkpoints").steps(), flush=True)
-        assert start(tmp_path / "killed", log).wait() == 0
-    assert "ended" not in moments and {"start", "steps", "checkpoint"} == set(moments)
-    (ours, our_draws), (theirs, their_draws) = final(tmp_path / "killed"), final(tmp_path / "unbroken")
+        assert start(unbroken, steps, log).wait() == 0
+        for moment in draw.sample(MOMENTS * (kills // len(MOMENTS)), kills):
+            kill(start(killed, steps, log), moment, killed / "checkpoints", draw)
+            print(moment, CheckpointFiles(killed / "checkpoints").steps(), flush=True)
+        assert start(killed, steps, log).wait() == 0
+    (ours, our_random), (theirs, their_random) = final_state(killed, steps), final_state(unbroken, steps)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert our_draws == their_draws
-    assert not list((tmp_path / "killed").rglob(".tmp-*"))
+    assert our_random == their_random
+    assert not list(killed.rglob(".tmp-*"))

@@ -152,7 +152,7 @@ class Pair:
         return [np.trim_zeros(row, "b") for row in tokens[:, 0]], scores[:, 0]
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=["small", pytest.param("opus", marks=pytest.mark.nightly)])
 def pair(request, tmp_path_factory):
     return Pair(tmp_path_factory.mktemp(request.param), request.param)
 
