@@ -9,8 +9,11 @@ import subprocess
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Of tiny arrays the compilation is what takes the time.
+# Tests use tiny arrays: compilation takes most of the time, and one thread for each test process is enough.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # PyTorch loads Triton when first it needs it, and Triton crashes where TensorFlow came first: both bring an LLVM.
 with contextlib.suppress(ImportError):

@@ -4,8 +4,11 @@ The layers run their residual connections by `call`, not `__call__`: Keras refus
 that mix tensors with flags, and all that `__call__` would add (dtype, masks) is the layer's own.
 """
 
+import inspect
+
 import keras
 
+from keras_transformer import masks
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_rates, check_width
@@ -36,9 +39,6 @@ class TransformerBlock(Composite):
         norm_first: normalise before each sub-layer instead of after the residual sum.
         layer_norm_epsilon: added to the variance in layer normalisation.
     """
-
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
-    compute_output_spec = keras.Operation.compute_output_spec
 
     def __init__(
         self,
@@ -75,6 +75,13 @@ class TransformerBlock(Composite):
 
     def _make_parts(self):
         """Makes the sub-layers of a layer, whose constructor this is; a stack has one of its own."""
+
+    def compute_output_spec(self, *args, **kwargs):
+        # To trace `call` takes most of the time of building a model, so it is traced only if the input's shape does not
+        # tell the outputs.
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        layer = keras.Layer if _is_plain_call(arguments, self.d_model) else keras.Operation
+        return layer.compute_output_spec(self, *args, **kwargs)
 
     def sizes(self):
         """The shared arguments, by name."""
@@ -213,3 +220,17 @@ class TransformerStack(TransformerBlock):
 
     def _normalize(self, x):
         return x if self.norm is None else self.norm(x)
+
+
+def _is_plain_call(arguments, d_model):
+    """Whether a call has only symbolic sequences of the model's width and their implicit masks."""
+    inputs = [value for name, value in arguments.items() if not name.endswith("mask")]
+    given_masks = [value for name, value in arguments.items() if name.endswith("mask")]
+    sequences = [value for value in inputs if isinstance(value, keras.KerasTensor)]
+    flags = [value for value in inputs if not isinstance(value, keras.KerasTensor)]
+    implicit_masks = [None, *(masks.resolve(None, sequence) for sequence in sequences)]
+    return (
+        all(len(sequence.shape) == 3 and sequence.shape[-1] == d_model for sequence in sequences)
+        and all(any(mask is implicit for implicit in implicit_masks) for mask in given_masks)
+        and not any(flags)
+    )

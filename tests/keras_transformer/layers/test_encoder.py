@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import Encoder, EncoderLayer
+from keras_transformer.layers import Encoder, EncoderLayer, TokenEmbedding
 
 to_numpy = keras.ops.convert_to_numpy
 BATCH, LENGTH, D_MODEL = 2, 5, 17
@@ -152,3 +152,15 @@ def test_symbolic_attention_scores(layer):
     found = [x.shape for x in keras.tree.flatten(model(X))]
     assert shapes[0] == (None, None, D_MODEL) and {shape[1] for shape in shapes[1:]} == {3}
     assert found == [X.shape] + [(BATCH, 3, LENGTH, LENGTH)] * (2 if isinstance(layer, Encoder) else 1)
+
+
+def test_a_plain_symbolic_call_is_not_traced(monkeypatch):
+    """To trace the layers takes most of the time of building a model."""
+    encoder = Encoder(num_layers=2, d_model=8, num_heads=2, d_ff=13, dtype="mixed_bfloat16")
+    calls = []
+    monkeypatch.setattr(EncoderLayer, "call", lambda self, inputs, **kwargs: calls.append(1) or inputs)
+    embedded = TokenEmbedding(vocab_size=11, d_model=8)(keras.Input((None,), dtype="int32"))
+    output = encoder(embedded)
+    assert (output.shape, output.dtype, calls) == ((None, None, 8), "bfloat16", [])
+    encoder(embedded, attention_mask=keras.Input((1, 5, 5), dtype="bool"))
+    assert len(calls) >= 2
