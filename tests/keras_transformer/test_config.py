@@ -80,7 +80,7 @@ def test_overrides_replace_fields_of_the_preset():
 
 
 def test_unknown_preset_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"Unknown preset.*'base'.*'big'.*Received: name='huge'"):
+    with pytest.raises(ValueError, match=r"`name` .*'base'.*'big'.*Received: name='huge'"):
         TransformerConfig.preset("huge", vocab_size=11)
 
 
@@ -107,11 +107,11 @@ def test_unknown_override_is_named():
         ({"activation": "rellu"}, ["`activation` must be one of celu, elu,", "Received: activation='rellu'"]),
         ({"positions": "rotary"}, ["`positions` must be 'sinusoidal' or 'learned'. Received: positions='rotary'"]),
         ({"positions": "learned"}, ["`max_length` must be at least 1 with learned positions"]),
-        ({"max_length": 7}, ["`max_length` goes with learned positions only. Received: max_length=7"]),
-        ({"position_layout": "thirds"}, ["`position_layout` must be 'interleaved' or 'halves'. Received: 'thirds'"]),
+        ({"max_length": 7}, ["`max_length` must be ", "Received: max_length=7"]),
+        ({"position_layout": "thirds"}, ["`position_layout` must be ", "Received: position_layout='thirds'"]),
         (
             {"positions": "learned", "max_length": 7, "position_layout": "halves"},
-            ["`position_layout` goes with sinusoidal positions only. Received: 'halves'"],
+            ["`position_layout` must be ", "Received: position_layout='halves'"],
         ),
         ({"scale_embedding": 0, "logits_bias": None}, ["`scale_embedding` must be bool", "`logits_bias` must be bool"]),
         ({"source_vocab_size": 13}, ["`source_vocab_size` must equal `vocab_size` when embeddings are shared"]),

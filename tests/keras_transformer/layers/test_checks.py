@@ -42,7 +42,7 @@ def test_one_position_without_a_cache_is_refused(block, symbolic):
 
 def test_another_width_is_refused_and_leaves_the_layer_as_it_was(block):
     layer, name, memory = block
-    message = rf"The last axis of `{name}` must be `d_model`=6 wide. Received: width=4, shape=\(2, 5, 4\)"
+    message = rf"`{name}` .*`d_model`=6.* Received: width=4, shape=\(2, 5, 4\)"
     for _ in range(2):  # Before the layer is built, and after.
         with pytest.raises(ValueError, match=message):
             layer(zeros(2, 5, 4), *memory)
@@ -56,7 +56,7 @@ def test_float_masks_are_refused(block, argument):
     if type(layer).__name__.startswith("Causal") and argument == "attention_mask":
         pytest.skip("the layer takes no such mask")
     mask = ADDITIVE if argument == "attention_mask" else np.ones((2, 5), "float32")
-    with pytest.raises(ValueError, match="must be boolean.* or integers 0 and 1.*Received: dtype=float32"):
+    with pytest.raises(ValueError, match="must be boolean.*Received: dtype=float32"):
         layer(zeros(2, 5, 6), *memory, **{argument: mask})
     assert layer(zeros(2, 5, 6), *memory, **{argument: (mask == 0).astype("int32")}).shape == (2, 5, 6)
 
@@ -106,13 +106,13 @@ def test_rates_of_sub_layers(make):
 
 
 def test_a_sub_layer_that_changes_the_width_is_refused():
-    with pytest.raises(ValueError, match="must return the width of its input. Received: input width=1, output width=6"):
+    with pytest.raises(ValueError, match="`sublayer` must .* Received: input width=1, output width=6"):
         ResidualConnection(FeedForward(6, 7))(zeros(2, 5, 1))  # It would be broadcast.
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_logits_of_another_width_are_refused(symbolic):
-    with pytest.raises(ValueError, match="The last axis of `inputs` must be `d_model`=6 wide. Received: width=4"):
+    with pytest.raises(ValueError, match="`inputs` .*`d_model`=6.* Received: width=4"):
         layers.TiedLogits(TokenEmbedding(9, 6))(keras.Input((5, 4)) if symbolic else zeros(2, 5, 4))
 
 
@@ -131,5 +131,5 @@ def test_positions_of_another_rank_are_refused(make):
 def test_learned_positions_have_one_width():
     layer = layers.LearnedPositionalEmbedding(7)
     layer(zeros(2, 5, 6))
-    with pytest.raises(ValueError, match="must be `d_model`=6 wide. Received: width=1"):
+    with pytest.raises(ValueError, match="`d_model`=6.* Received: width=1"):
         layer(zeros(2, 5, 1))

@@ -100,7 +100,7 @@ def test_an_odd_width_is_refused():
 
 
 def test_a_static_length_beyond_the_table_is_refused():
-    with pytest.raises(ValueError, match="at most `max_length`=3. Received: length=5"):
+    with pytest.raises(ValueError, match="`max_length`=3. Received: length=5"):
         LearnedPositionalEmbedding(max_length=3)(zeros(5))
     with pytest.raises(ValueError, match="`max_length` must be at least 1. Received: max_length=0"):
         LearnedPositionalEmbedding(max_length=0)
