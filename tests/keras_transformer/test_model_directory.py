@@ -63,7 +63,7 @@ def test_an_unfinished_run_of_format_1_is_resumed_under_todays_names(directory):
     old = {"format": 1, "finished": False, "tokens": "corpus", "recipe": {"keep": 5}, "model_as_built": {"d_model": 8}}
     directory.config_file.write_text(json.dumps(old))  # JSON is YAML.
     assert directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 5}})
-    with pytest.raises(ModelDirectoryError, match="recipe.keep_checkpoints: 5 there, 6 asked for"):
+    with pytest.raises(ModelDirectoryError, match=r"recipe.keep_checkpoints\b.*\b5\b.*\b6$"):
         directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 6}})
     record = directory.record()
     assert record["model_config"] == {"d_model": 8} and not {"tokens", "model_as_built"} & set(record)
