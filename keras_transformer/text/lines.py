@@ -100,6 +100,7 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
 def _level_outside_package():
     """Returns the `stacklevel` of the first caller outside this package."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    package = __name__.partition(".")[0]
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     return level
