@@ -53,12 +53,12 @@ def with_defaults(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str,
     return completed
 
 
-def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def differences(requested: dict[str, Any], recorded: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """Compares two records.
 
     Args:
-        asked: requested options: name -> value. Groups of options are nested dictionaries.
-        found: recorded options in the same form.
+        requested: requested options: name -> value. Groups of options are nested dictionaries.
+        recorded: recorded options in the same form.
         prefix: prefix of the dotted names in the result.
 
     Returns:
@@ -71,12 +71,12 @@ def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") 
     {'recipe.seed': (2, 1)}
     """
     result = {}
-    for name in dict.fromkeys([*asked, *found]):
-        ours, theirs = asked.get(name), found.get(name)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            result |= differences(ours, theirs, f"{prefix}{name}.")
-        elif ours != theirs:
-            result[f"{prefix}{name}"] = (theirs, ours)
+    for name in dict.fromkeys([*requested, *recorded]):
+        new, old = requested.get(name), recorded.get(name)
+        if isinstance(new, dict) and isinstance(old, dict):
+            result |= differences(new, old, f"{prefix}{name}.")
+        elif new != old:
+            result[f"{prefix}{name}"] = (old, new)
     return result
 
 

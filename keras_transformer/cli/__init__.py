@@ -60,7 +60,8 @@ def _run(name, arguments) -> int:
 
 def _usage() -> str:
     lines = ["usage: keras-transformer COMMAND ...", ""]
-    lines += [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()]
+    width = max(map(len, COMMANDS))
+    lines += [f"  {name:{width}}  {command.__doc__}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "`keras-transformer help COMMAND` shows the options of a command."])
 
 

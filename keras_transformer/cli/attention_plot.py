@@ -13,7 +13,7 @@ def draw_attention(
     """Plots the cross-attention weights of each head of a decoder layer.
 
     Args:
-        directory: a finished model directory.
+        directory: model directory of a finished training.
         sentence: source sentence.
         output: the image file to write. Its suffix selects the format, such as .png, .pdf or .svg.
         target: target sentence. Default: the translation of the model with `BeamSearch()`.

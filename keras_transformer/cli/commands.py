@@ -47,7 +47,7 @@ def prepare(arguments: list[str]) -> int:
 def average(arguments: list[str]) -> int:
     """Replace the model of a finished run with the average of its last checkpoints."""
     parser = make_parser(average)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
     options = parser.parse_args(arguments)
 
@@ -71,14 +71,14 @@ def average(arguments: list[str]) -> int:
 def translate(arguments: list[str]) -> int:
     """Translate standard input or a file, one sentence per line."""
     parser = make_parser(translate)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
     parser.add_argument(
         "--output", help="file to write in UTF-8, created when it is complete; default: standard output"
     )
     parser.add_argument("--resume", action="store_true", help="resume an interrupted translation to `--output`")
-    line_by_line = "translate each line as soon as it is read, which is slower; input from a terminal always is"
+    line_by_line = "translate each line as soon as it is read; slower; always on for input from a terminal"
     parser.add_argument("--line_by_line", action="store_true", help=line_by_line)
     parser.add_argument(
         "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
@@ -99,7 +99,7 @@ def translate(arguments: list[str]) -> int:
 def evaluate(arguments: list[str]) -> int:
     """Translate a test set and print BLEU, chrF and exact match."""
     parser = make_parser(evaluate)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
@@ -114,13 +114,17 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def score(arguments: list[str]) -> int:
-    """Print the log probability, number of tokens and log probability per token of given translations."""
+    """Print the log probability of given translations."""
     parser = make_parser(score)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="source text, plain or .gz")
     parser.add_argument("--target", required=True, help="translations, one per line of `--source`")
     add_encoding(parser)
     add_batching(parser, "pairs", "tokens of the longer side")
+    parser.epilog = (
+        "The output is one line per pair with tab-separated columns: log probability, "
+        "number of tokens including the end token, log probability per token."
+    )
     options = parser.parse_args(arguments)
 
     from keras_transformer.cli.translate_files import score as run
@@ -132,8 +136,8 @@ def score(arguments: list[str]) -> int:
 def plot_attention(arguments: list[str]) -> int:
     """Plot the cross-attention of each head of a decoder layer for one sentence."""
     parser = make_parser(plot_attention)
-    parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("sentence", help="sentence to translate")
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("sentence", help="source sentence")
     parser.add_argument("--output", required=True, help="image file to write, such as .png, .pdf or .svg")
     parser.add_argument("--target", help="target sentence; default: the translation of the model")
     parser.add_argument("--layer", type=int, help="number of the decoder layer, from 1; default: the last layer")
@@ -152,7 +156,7 @@ def export(arguments: list[str]) -> int:
     from keras_transformer.text.files import readable
 
     parser = make_parser(export)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_class_arguments(ExportConfig)
     options = parser.parse_args(arguments)
     directory = options.pop("directory")

@@ -33,7 +33,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.
     for action in parser._actions:
         if action.dest in defaults:
-            action.help = f"{action.help} (default: {defaults[action.dest]})"
+            action.help = f"{action.help} (default: {defaults[action.dest]}, or the value of the export)"
             action.default = argparse.SUPPRESS
 
 

@@ -137,7 +137,7 @@ def checked_policy(config, dtype):
     return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
 
-def nothing_found(rows: int, strategy) -> Hypotheses:
+def empty_hypotheses(rows: int, strategy) -> Hypotheses:
     """Makes empty hypotheses for empty sources.
 
     Args:

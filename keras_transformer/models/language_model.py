@@ -17,7 +17,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
+from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
 from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
 
@@ -143,7 +143,7 @@ class LanguageModel(ConfiguredModel):
         """
         prompt = checked_beginnings("prompt", prompt, self.config)
         strategy = GreedySearch() if strategy is None else checked_strategy(strategy)
-        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else nothing_found(0, strategy)
+        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else empty_hypotheses(0, strategy)
 
     def token_log_probs(self, tokens) -> np.ndarray:
         """Computes the log probability of each token of texts, given the tokens before it. The function is compiled.

@@ -17,7 +17,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
+from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix, checked_strategy
 from keras_transformer.models.parts import make_layers
 
@@ -203,7 +203,7 @@ class Transformer(ConfiguredModel):
         if prefix is not None:
             prefix = checked_prefix(prefix, len(source), self.config)
             arrays |= {"prefix": prefix} if prefix.size else {}
-        return self._hypotheses(strategy, **arrays) if source.size else nothing_found(len(source), strategy)
+        return self._hypotheses(strategy, **arrays) if source.size else empty_hypotheses(len(source), strategy)
 
     def token_log_probs(self, source, target) -> np.ndarray:
         """Computes the log probability of each target token, given those before it. The function is compiled.

@@ -43,7 +43,7 @@ class KerasTranslator(ModelTranslator):
     """Translates with the Keras model of a model directory.
 
     Args:
-        directory: a finished model directory.
+        directory: model directory of a finished training.
         strategy: see `ModelTranslator`.
 
     Raises:

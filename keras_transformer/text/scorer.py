@@ -34,7 +34,7 @@ class Scorer:
     An empty line is scored too. Its only token is the end token.
 
     Args:
-        directory: a finished model directory.
+        directory: model directory of a finished training.
 
     Raises:
         ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
