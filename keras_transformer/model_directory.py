@@ -110,7 +110,7 @@ class ModelDirectory:
         Raises:
             ModelDirectoryError: if the file does not exist, cannot be read, or has a newer format.
         """
-        import yaml  # Not imported above, because clients that only translate do not install it.
+        import yaml  # Imported here, because clients that only translate do not need it.
 
         if not self.config_file.is_file():
             if self.path.is_dir():

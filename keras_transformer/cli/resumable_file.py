@@ -67,7 +67,9 @@ class ResumableFile:
             found = json.loads(self._record_file.read_text(encoding="utf-8"))
             differing = [name for name in {**self.record, **found} if found.get(name) != self.record.get(name)]
             if differing:
-                raise ValueError(f"{self.folder} contains a translation with another {', '.join(differing)}")
+                raise ValueError(
+                    f"{self.folder} contains an interrupted translation with another {', '.join(differing)}"
+                )
 
     def _lock(self, file):
         try:

@@ -62,7 +62,7 @@ class Candidates:
         """The best candidates, with `NEG_INF` for those that are not allowed."""
         if self.ngram_size:
             log_probs = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
-        # Extra candidates, since up to 2 or 3 of them (padding, BOS, early EOS) are not allowed.
+        # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
         wanted = width + (3 if self.min_length else 2)
         values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1]))
         is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)

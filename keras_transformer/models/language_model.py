@@ -58,7 +58,7 @@ class LanguageModel(ConfiguredModel):
         embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
-        # `super().__init__` needs the graph of these layers. Before it, PyTorch allows no plain `self.name = layer`.
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         vars(self).update(
             config=config,
             embedding=embedding,

@@ -56,7 +56,7 @@ class SentenceClassifier(ConfiguredModel):
             raise ValueError(f"`num_classes` must be at least 1. Received: num_classes={num_classes}")
         if pooling not in ("mean", "first"):
             raise ValueError(f"`pooling` must be 'mean' or 'first'. Received: pooling={pooling!r}")
-        # `super().__init__` needs the graph of these layers. Before it, PyTorch allows no plain `self.name = layer`.
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         vars(self).update(
             config=config,
             num_classes=num_classes,

@@ -75,7 +75,7 @@ def _wide_encoding(sample):
 
 
 def _narrow_encoding(sample):
-    """Detects a single-byte encoding or UTF-8 from the lines that are not plain ASCII."""
+    """Detects UTF-8 or another extension of ASCII from the lines that are not plain ASCII."""
     import charset_normalizer  # Slow to import, and only needed for error messages.
 
     lines = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())[:_SAMPLE_SIZE]
