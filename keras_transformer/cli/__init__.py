@@ -62,7 +62,8 @@ def _usage() -> str:
     lines = ["usage: keras-transformer COMMAND ...", ""]
     width = max(map(len, COMMANDS))
     lines += [f"  {name:{width}}  {command.__doc__}" for name, command in COMMANDS.items()]
-    return "\n".join([*lines, "", "`keras-transformer help COMMAND` shows the options of a command."])
+    more = "`keras-transformer help COMMAND` shows the options of a command, `keras-transformer --version` the version."
+    return "\n".join([*lines, "", more])
 
 
 def _show_warning(message, *_):
