@@ -100,7 +100,6 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
 def _level_outside_package():
     """Returns the `stacklevel` of the first caller outside this package."""
     frame, level = sys._getframe(1), 1
-    package = __name__.partition(".")[0]
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
         frame, level = frame.f_back, level + 1
     return level
