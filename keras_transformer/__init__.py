@@ -1,6 +1,6 @@
-"""The Transformer of "Attention Is All You Need" for Keras 3: layers, models, search.
+"""The Transformer of "Attention Is All You Need" for Keras 3: layers, models, decoding, text and training.
 
-`import keras_transformer as kt` imports neither Keras nor a backend; the names below load on first use.
+`import keras_transformer as kt` imports neither Keras nor a backend. The names below are imported on first use.
 """
 
 import sys
@@ -22,5 +22,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
 )
 
 if "keras" in sys.modules:
-    # Keras finds registered classes by name only once they have been imported.
+    # `keras.saving.load_model` finds the classes of this package only after their import.
     import keras_transformer.saving  # noqa: F401

@@ -1,4 +1,4 @@
-"""Files and folders that take their place when they are complete, and deletion that follows no links."""
+"""Atomic writes of files and folders, and deletion that does not follow links."""
 
 import contextlib
 import errno
@@ -10,23 +10,24 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: How the names of folders begin in which files are written before they take their place: no other program's do.
+#: Name prefix of temporary folders. No other program uses it, so such folders can be deleted safely.
 TEMPORARY = ".tmp-keras-transformer-"
 _ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error.
+    """Context manager that writes a file or folder atomically: it replaces `path` if the block raises no error.
 
     Args:
-        path: a file or a folder that exists or not; its parent is made. A link is replaced, not what it points to.
+        path: a file or folder, which need not exist. Parent folders are created. If `path` is a link, the link is
+            replaced, not its target.
 
     Yields:
-        The path to write to, with the same suffix.
+        A temporary path to write to, with the same name.
 
     Raises:
-        OSError: if a file is to replace a folder, or a folder a file.
+        OSError: if a file would replace a folder or a folder would replace a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
@@ -39,18 +40,18 @@ def atomic_write(path: Path) -> Iterator[Path]:
         else:
             temporary.rename(path)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # What stays is deleted under the next lock, or named there.
+        shutil.rmtree(folder, ignore_errors=True)  # `ModelDirectory.locked` deletes leftovers.
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds a file's name to errors of writing that bear none, such as that of a full disk.
+    """Context manager that adds a file name to write errors without one, such as a full disk.
 
     Args:
-        path: what the block writes.
+        path: the file that the block writes.
 
     Raises:
-        OSError: with the name.
+        OSError: the error with the file name.
     """
     try:
         yield
@@ -61,17 +62,17 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def delete(path: Path) -> None:
-    """Deletes a file or a folder with all that is in it. A link is removed and never followed; the user is told.
+    """Deletes a file, or a folder with its contents. A link is removed but its target is kept, with a message.
 
     Args:
-        path: it need not exist.
+        path: the file or folder, which need not exist.
 
     Raises:
-        OSError: naming the path, if it cannot be deleted.
+        OSError: if the path cannot be deleted. The message contains the path.
     """
     try:
         if path.is_symlink():
-            print(f"{path} was a link and is removed; {os.readlink(path)} is left as it was", file=sys.stderr)
+            print(f"Removed the link {path}; its target {os.readlink(path)} is kept", file=sys.stderr)
             path.unlink()
         elif path.is_dir():
             shutil.rmtree(path)
@@ -82,14 +83,14 @@ def delete(path: Path) -> None:
 
 
 def delete_matching(folder: Path, *patterns: str) -> None:
-    """Deletes what matches below a folder, and folders that are empty then. Links on the way are removed, not followed.
+    """Deletes the files in a folder that match patterns, and subfolders that become empty. Links are not followed.
 
     Args:
-        folder: it need not exist.
-        *patterns: of names, one for each level: `"logs", "*.txt"` are the text files in the folder's `logs`.
+        folder: the folder, which need not exist.
+        *patterns: one name pattern per level: `"logs", "*.txt"` matches the text files in the subfolder `logs`.
 
     Raises:
-        OSError: naming the path that cannot be deleted.
+        OSError: if a path cannot be deleted. The message contains the path.
     """
     first, *others = patterns
     found = sorted(folder.iterdir()) if folder.is_dir() else []

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-#: JAX compiles static shapes, so there the cache is allocated whole and filled. Elsewhere it
-#: starts empty and grows: attention then reads only what is there.
+#: On JAX, which compiles static shapes, the cache is allocated at its maximum length. On other backends it starts
+#: empty and grows by one position per step, so attention reads only positions that are filled.
 GROWS = keras.backend.backend() != "jax"
 
 
@@ -18,17 +18,17 @@ class KeyValue(NamedTuple):
 
 
 def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtype: str) -> KeyValue:
-    """A cache that holds no position yet.
+    """Makes an empty cache.
 
     Args:
-        like: any int tensor; where the cache grows, its initial length is derived from it, because
-            a length of zero known at trace time would fix the shape of a loop's state.
-        batch_size: rows.
-        num_heads: attention heads.
+        like: any int tensor. A growing cache computes its initial length of 0 from this tensor: a constant 0 would
+            give the state of a `while_loop` a static shape.
+        batch_size: number of rows.
+        num_heads: number of attention heads.
         d_k: width of a key.
         d_v: width of a value.
-        max_length: positions to allocate where the cache does not grow.
-        dtype: of the keys and values.
+        max_length: number of positions to allocate if the cache does not grow.
+        dtype: dtype of the keys and values.
 
     Returns:
         `KeyValue` of zeros, `(batch_size, num_heads, time, d_k)` and `(…, d_v)`.
@@ -41,12 +41,12 @@ def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtyp
 
 
 def append(cache: KeyValue, new: KeyValue, offset) -> KeyValue:
-    """The cache with the keys and values of positions `offset`, `offset + 1`, … put in.
+    """Returns the cache with the keys and values of positions `offset`, `offset + 1`, … added.
 
     Args:
-        cache: what was there, `(batch, num_heads, time, d_k | d_v)`.
-        new: what comes, `(batch, num_heads, new_time, d_k | d_v)`.
-        offset: position of the first new key; where the cache grows it is `time`.
+        cache: earlier keys and values, `(batch, num_heads, time, d_k | d_v)`.
+        new: new keys and values, `(batch, num_heads, new_time, d_k | d_v)`.
+        offset: position of the first new key. Equals `time` if the cache grows.
 
     Returns:
         `KeyValue`.
@@ -57,11 +57,11 @@ def append(cache: KeyValue, new: KeyValue, offset) -> KeyValue:
 
 
 def reorder(caches, rows):
-    """The caches of all layers with the batch rows `rows`.
+    """Selects batch rows in the caches of all layers.
 
     Args:
-        caches: a sequence of `KeyValue`, one a layer.
-        rows: int tensor `(new_batch,)`: for each new row the old one it continues.
+        caches: a sequence of `KeyValue`, one per layer.
+        rows: int tensor `(new_batch,)`, index of the old row for each new row.
 
     Returns:
         A tuple of `KeyValue`.

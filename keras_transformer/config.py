@@ -1,4 +1,4 @@
-"""The shape of a Transformer: one frozen dataclass, and the paper's rows by name."""
+"""The configuration of a Transformer, and presets for the models of the paper's Table 3."""
 
 import dataclasses
 from typing import Any, Literal, Self
@@ -6,43 +6,42 @@ from typing import Any, Literal, Self
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """Everything that decides the weights and the arithmetic of a `Transformer`.
+    """Configuration of a `Transformer`.
 
-    The defaults are the base model of the paper. Names and defaults are the paper's
-    (N is `num_layers`, h is `num_heads`).
+    The defaults are the base model of the paper. Names follow the paper; N is `num_layers` and h is `num_heads`.
 
     Args:
-        vocab_size: number of subwords of the target, and of the source where that is the same.
-        source_vocab_size: number of subwords of the source, where the vocabularies are separate
-            (`share_embeddings=False`). Default: `vocab_size`.
-        num_layers: layers in the encoder, and as many in the decoder.
+        vocab_size: size of the target vocabulary, and of the source vocabulary unless `source_vocab_size` is given.
+        source_vocab_size: size of a separate source vocabulary; requires `share_embeddings=False`.
+            Default: `vocab_size`.
+        num_layers: number of layers in the encoder, and in the decoder.
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: inner width of the feed-forward layers.
         d_k: width of one head's queries and keys. Default: `d_model / num_heads`.
         d_v: width of one head's values. Default: `d_model / num_heads`.
-        dropout: rate on each sub-layer's output and on embedding + position.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate on the inner activations of the feed-forward layers.
+        dropout: dropout rate on the output of each sub-layer and on the sum of embedding and position.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the inner activations of the feed-forward layers.
         activation: name of a Keras activation.
-        use_bias: biases in projections and feed-forward layers.
-        norm_first: normalise before each sub-layer instead of after the residual sum.
-        final_norm: normalise the output of each stack. Default: the value of `norm_first`.
+        use_bias: whether projections and feed-forward layers have biases.
+        norm_first: normalize before each sub-layer instead of after the residual sum.
+        final_norm: normalize the output of each stack. Default: the value of `norm_first`.
         positions: `"sinusoidal"` or `"learned"`.
-        max_length: number of learned positions; with `positions="learned"` only.
-        position_layout: order of the sinusoids: sines and cosines `"interleaved"`, as in the paper, or in
-            `"halves"`, first all sines, as in Marian.
-        share_embeddings: one matrix for the source embedding, the target embedding and the
-            output (§3.4); otherwise three.
+        max_length: number of learned positions. Only for `positions="learned"`.
+        position_layout: order of the sinusoids. `"interleaved"` alternates sines and cosines, as in the paper.
+            `"halves"` puts all sines before all cosines, as in Marian.
+        share_embeddings: use one matrix for the source embedding, the target embedding and the output (§3.4)
+            instead of three.
         scale_embedding: multiply embeddings by √d_model (§3.4).
-        logits_bias: a bias for each subword's logit, which the paper does without.
-        layer_norm_epsilon: added to the variance in layer normalisation.
-        pad_id: id of padding.
-        bos_id: id that starts every target.
-        eos_id: id that ends every source and target.
+        logits_bias: add a bias to the logits, unlike the paper.
+        layer_norm_epsilon: added to the variance in layer normalization.
+        pad_id: id of the padding token.
+        bos_id: id of the token that starts every target.
+        eos_id: id of the token that ends every source and target.
 
     Raises:
-        ValueError: naming every argument that is wrong, all of them at once.
+        ValueError: if arguments are invalid. The message lists all of them.
 
     Example:
 
@@ -89,18 +88,18 @@ class TransformerConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """A named configuration, with any field replaced.
+        """Makes a configuration from a preset.
 
         Args:
-            name: `"tiny"`, `"base"`, `"big"` or a row of Table 3 such as `"table3-B-dk16"`;
-                `PRESETS` lists them all.
-            **overrides: fields of `TransformerConfig`; `vocab_size` has no default.
+            name: `"tiny"`, `"base"`, `"big"` or a row of Table 3 such as `"table3-B-dk16"`.
+                `PRESETS` lists all names.
+            **overrides: fields of `TransformerConfig` that differ from the preset. `vocab_size` is required.
 
         Returns:
             A `TransformerConfig`.
 
         Raises:
-            ValueError: if the name or the name of an override is unknown.
+            ValueError: if `name` or the name of an override is unknown.
 
         Example:
 
@@ -108,7 +107,7 @@ class TransformerConfig:
         4096
         """
         if name not in PRESETS:
-            raise ValueError(f"Unknown preset. Expected one of {sorted(PRESETS)}. Received: name={name!r}")
+            raise ValueError(f"`name` must be one of {sorted(PRESETS)}. Received: name={name!r}")
         unknown = sorted(set(overrides) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(f"`overrides` must be fields of TransformerConfig. Received: {unknown}")
@@ -116,13 +115,13 @@ class TransformerConfig:
 
     @property
     def head_dims(self) -> tuple[int, int]:
-        """`(d_k, d_v)` with the defaults filled in."""
+        """`(d_k, d_v)`, including default values."""
         default = self.d_model // self.num_heads
         return self.d_k or default, self.d_v or default
 
     @property
     def source_vocabulary(self) -> int:
-        """Number of source subwords, with the default filled in."""
+        """Size of the source vocabulary, including its default value."""
         return self.source_vocab_size or self.vocab_size
 
     def _type_faults(self):
@@ -158,7 +157,7 @@ class TransformerConfig:
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
                 f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
             )
-        # Functions that are registered with Keras have names such as "package>function"; only Keras knows these.
+        # Keras names registered functions "package>function". They cannot be checked without importing Keras.
         if self.activation not in ACTIVATIONS and ">" not in self.activation:
             yield f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={self.activation!r}"
         if self.positions not in ("sinusoidal", "learned"):
@@ -168,11 +167,17 @@ class TransformerConfig:
         if self.positions == "learned" and (self.max_length or 0) < 1:
             yield f"`max_length` must be at least 1 with learned positions. Received: max_length={self.max_length}"
         if self.position_layout not in ("interleaved", "halves"):
-            yield f"`position_layout` must be 'interleaved' or 'halves'. Received: {self.position_layout!r}"
+            yield (
+                "`position_layout` must be 'interleaved' or 'halves'. "
+                f"Received: position_layout={self.position_layout!r}"
+            )
         if self.positions == "learned" and self.position_layout != "interleaved":
-            yield f"`position_layout` goes with sinusoidal positions only. Received: {self.position_layout!r}"
+            yield (
+                "`position_layout` must be 'interleaved' with learned positions. "
+                f"Received: position_layout={self.position_layout!r}"
+            )
         if self.positions == "sinusoidal" and self.max_length is not None:
-            yield f"`max_length` goes with learned positions only. Received: max_length={self.max_length}"
+            yield f"`max_length` must be None with sinusoidal positions. Received: max_length={self.max_length}"
         if self.share_embeddings and self.source_vocabulary != self.vocab_size:
             yield (
                 "`source_vocab_size` must equal `vocab_size` when embeddings are shared. "
@@ -180,7 +185,7 @@ class TransformerConfig:
             )
 
 
-#: The activations of Keras that keep the shape of their input, by name: importing Keras to ask for them takes seconds.
+#: The Keras activations that keep the shape of their input, listed here because importing Keras takes seconds.
 ACTIVATIONS = (
     "celu elu exponential gelu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid "
     "log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid "
@@ -200,8 +205,8 @@ _ALLOWED_TYPES = {
 
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
-#: Name -> fields that differ from the defaults, which are the base model. The two rows of block D
-#: that vary the label smoothing are the base model: smoothing is an argument of the loss.
+#: Preset name -> fields that differ from the base model. The two rows of block D with another label smoothing equal
+#: the base model, since smoothing is an argument of the loss.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 512},
     "base": {},

@@ -7,12 +7,13 @@ from keras import ops
 def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     """Cross-entropy of each token against the smoothed label, in float32.
 
-    With ε = `smoothing` over V classes the label's distribution is (1 - ε) on the label plus ε / V
-    on every class. It is never materialised: (1 - ε) (lse - z_label) + ε (lse - mean z).
+    With ε = `smoothing` and V classes, the target distribution is (1 - ε) on the label plus ε / V on every class.
+    The loss is computed from the logits z without that distribution:
+    (1 - ε) (logsumexp z - z_label) + ε (logsumexp z - mean z).
 
     Args:
         labels: int `(…,)`.
-        logits: `(…, vocab_size)`, unnormalised.
+        logits: `(…, vocab_size)`, unnormalized.
         smoothing: ε, in [0, 1).
 
     Returns:
@@ -34,17 +35,18 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Sparse cross-entropy from logits with label smoothing.
 
-    Padding is left out by sample weights of zero, or by `pad_id`. With sample weights
-    `mask * slots / real tokens` made on the global batch (the training pipeline's) and the default
-    reduction, the loss is the mean over real tokens, exactly, on any number of replicas.
+    Sample weights of 0, or `pad_id`, exclude padding. The training pipeline of this package sets the weights of the
+    tokens in a global batch to (number of positions) / (number of tokens that are not padding). With these weights and
+    the default reduction, the loss is exactly the mean over tokens on any number of replicas.
 
     Args:
         smoothing: ε of the smoothing, in [0, 1).
-        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
-        reduction: as in Keras; `None` and `"none"` return the loss of each token. The default, `"auto"`, is
-            `"sum_over_batch_size"`, or with `pad_id` `"mean_with_sample_weight"`, the mean over what is not padding.
-        name: of the loss.
-        **kwargs: of `keras.losses.Loss`.
+        pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
+        reduction: as in Keras; `None` and `"none"` return the loss of each token. The default `"auto"` is
+            `"sum_over_batch_size"` without `pad_id`, and `"mean_with_sample_weight"` with `pad_id`: the mean over
+            tokens that are not padding.
+        name: name of the loss.
+        **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
         y_true: int `(batch, length)`.
@@ -55,7 +57,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Float32 scalar, in nats; `(batch, length)` with reduction `None`.
 
     Raises:
-        ValueError: if `smoothing` is out of range.
+        ValueError: if `smoothing` is not in [0, 1).
 
     Example:
 

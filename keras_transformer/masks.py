@@ -1,16 +1,16 @@
-"""The only place where masks are made. Masks are boolean; `True` means "may be attended"."""
+"""Padding, causal and segment masks, and their combination. Masks are boolean: `True` = may be attended."""
 
 import keras
 from keras import ops
 
-# There is no public reader of the implicit mask; on JAX tracers it is not an attribute.
+# Keras has no public function that reads the implicit mask. JAX tracers do not store it as an attribute.
 from keras.src.backend import get_keras_mask
 
 __all__ = ["attention_mask", "causal_mask", "padding_mask", "segment_mask"]
 
 
 def padding_mask(ids, pad_id: int = 0):
-    """`True` where a token is real.
+    """Boolean mask of the tokens that are not padding.
 
     Args:
         ids: int tensor `(batch, length)`.
@@ -28,9 +28,9 @@ def padding_mask(ids, pad_id: int = 0):
 
 
 def causal_mask(query_length, key_length, offset=0):
-    """`True` where the key does not lie after the query.
+    """Boolean mask of the keys at or before the position of each query.
 
-    With two queries that stand at positions 1 and 2 (`offset=1`) and four keys:
+    Two queries at positions 1 and 2 (`offset=1`) and four keys:
 
         query 1:  1 1 0 0
         query 2:  1 1 1 0
@@ -57,9 +57,9 @@ def causal_mask(query_length, key_length, offset=0):
 
 
 def segment_mask(query_segments, key_segments):
-    """`True` where query and key belong to one segment: what may be attended in rows of several sequences.
+    """Boolean mask of the keys in the segment of each query, for rows that pack several sequences.
 
-    With the queries 1 1 2 0 and the keys 1 1 1 2 2 (0 is padding):
+    Query segments 1 1 2 0 and key segments 1 1 1 2 2 (0 is padding):
 
         segment 1:  1 1 1 0 0
         segment 1:  1 1 1 0 0
@@ -67,8 +67,8 @@ def segment_mask(query_segments, key_segments):
         segment 0:  0 0 0 0 0
 
     Args:
-        query_segments: int `(batch, query_length)`, the segment of each query.
-        key_segments: int `(batch, key_length)`.
+        query_segments: int `(batch, query_length)`, segment of each query.
+        key_segments: int `(batch, key_length)`, segment of each key.
 
     Returns:
         Boolean tensor `(batch, query_length, key_length)`.
@@ -86,12 +86,12 @@ def segment_mask(query_segments, key_segments):
 
 
 def attention_mask(key_mask=None, mask=None, causal=None):
-    """The conjunction of what is given, ready to broadcast over attention scores.
+    """Combines masks with a logical AND into one mask that broadcasts over attention scores.
 
     Args:
-        key_mask: boolean or 0/1 `(batch, key_length)`, `True` for keys that are real.
-        mask: boolean or 0/1, of rank 2 at most `(query_length, key_length)`, rank 3 `(batch,
-            query_length, key_length)` as in Keras, or rank 4; any axis may be 1.
+        key_mask: boolean or 0/1 `(batch, key_length)`, `True` for keys that are not padding.
+        mask: boolean or 0/1. With rank 2 or less it broadcasts to `(query_length, key_length)`, with rank 3 to
+            `(batch, query_length, key_length)`, with rank 4 to `(batch, num_heads, query_length, key_length)`.
         causal: boolean `(query_length, key_length)`, from `causal_mask`.
 
     Returns:
@@ -99,7 +99,7 @@ def attention_mask(key_mask=None, mask=None, causal=None):
         `None` if nothing is masked.
 
     Raises:
-        ValueError: if `mask` has a higher rank, or a mask is of a float dtype.
+        ValueError: if the rank of `mask` is above 4, or a mask has a float dtype.
     """
     parts = []
     if key_mask is not None:
@@ -115,17 +115,19 @@ def attention_mask(key_mask=None, mask=None, causal=None):
 
 
 def as_boolean(name, mask):
-    """The mask as booleans. Float masks are refused: one that is added to scores marks with 0 what may be attended.
+    """Casts a mask to boolean.
+
+    Float masks raise an error: in an additive float mask 0 means "may be attended", the opposite of a boolean mask.
 
     Args:
-        name: what messages call it.
+        name: name of the mask in error messages.
         mask: boolean or integer tensor.
 
     Returns:
         Boolean tensor of the shape of `mask`.
 
     Raises:
-        ValueError: if `mask` is of a float dtype.
+        ValueError: if `mask` has a float dtype.
 
     Example:
 
@@ -135,28 +137,28 @@ def as_boolean(name, mask):
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if dtype != "bool" and "int" not in dtype:
         raise ValueError(
-            f"{name} must be boolean, with `True` for what may be attended, or integers 0 and 1, "
-            f"not a float mask to add to the scores. Received: dtype={dtype}"
+            f"{name} must be boolean (`True` = may be attended) or integers 0 and 1; additive float masks are not "
+            f"supported. Received: dtype={dtype}"
         )
     return mask if dtype == "bool" else ops.cast(mask, "bool")
 
 
 def resolve(mask, inputs):
-    """The explicit mask of a call, else the one that an earlier layer left on the inputs, or `None`.
+    """Returns the explicit mask of a call, or else the implicit Keras mask of the inputs.
 
-    Keras fills a call's `mask` argument only where the call has a single tensor argument, and
-    `<argument>_mask` only where it has several; layers that take optional tensors need both. For a
-    nested argument it fills in a structure, which is no mask.
+    Keras passes the implicit mask as `mask` if the call has one tensor argument, and as `<argument>_mask` if it has
+    several. Layers with optional tensor arguments must handle both cases. For a nested argument Keras passes a
+    structure of masks, which is ignored.
 
     Args:
         mask: boolean tensor `(batch, length)`, or `None`, or a structure of `None`.
-        inputs: the tensor `(batch, length, …)` that the mask speaks of, or a structure of tensors.
+        inputs: the tensor `(batch, length, …)` that the mask applies to, or a structure of tensors.
 
     Returns:
-        Boolean tensor `(batch, length)` or `None`.
+        Boolean tensor `(batch, length)`, or `None` if there is no mask.
 
     Raises:
-        ValueError: if the mask has another length than the inputs.
+        ValueError: if the lengths of the mask and the inputs differ.
     """
     if mask is None or isinstance(mask, (tuple, list)):
         return get_keras_mask(inputs)
@@ -164,7 +166,7 @@ def resolve(mask, inputs):
         lengths = mask.shape[1], inputs.shape[1]
         if None not in lengths and lengths[0] != lengths[1]:
             raise ValueError(
-                f"A padding mask must have shape (batch, {lengths[1]}), one value for each position. "
+                f"A padding mask must have shape (batch, {lengths[1]}), one value per position. "
                 f"Received: shape={tuple(mask.shape)}"
             )
     return mask
@@ -177,4 +179,4 @@ def _with_head_axis(mask):
         return mask[:, None]
     if len(mask.shape) == 4:
         return mask
-    raise ValueError(f"`attention_mask` must have rank 4 at most. Received: shape={tuple(mask.shape)}")
+    raise ValueError(f"`attention_mask` must have at most rank 4. Received: shape={tuple(mask.shape)}")

@@ -1,7 +1,7 @@
-"""Metrics over tokens. Each is a mean over all real tokens since the last reset.
+"""Token metrics. Each is a mean over all tokens that are not padding, since the last `reset_state`.
 
-Real are the tokens of positive weight whose label is not `pad_id`. Keras gives the sample weights to what
-`compile` takes as `weighted_metrics`; metrics in `compile(metrics=…)` see none and need `pad_id`.
+A token counts if its sample weight is positive and its label is not `pad_id`. Keras passes sample weights to
+`compile(weighted_metrics=…)`. Metrics in `compile(metrics=…)` receive no weights and need `pad_id`.
 """
 
 import functools
@@ -14,10 +14,10 @@ from keras_transformer.losses import token_cross_entropy
 
 
 class _TokenMean(keras.metrics.Mean):
-    """Every real token counts alike.
+    """Mean over tokens with equal weight, except padding.
 
-    Keras's mean averages each row first, so that short batches weigh more; and weights that make up for padding, as
-    those of a training batch do, would have a batch count by its padding.
+    `keras.metrics.Mean` would average each row first, which gives tokens of short batches more weight. The values of
+    positive sample weights are ignored: in training they are scaled by the share of padding in a batch.
     """
 
     def __init__(self, of_token, pad_id, **kwargs):
@@ -43,17 +43,17 @@ class _TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the tokens whose label is the likeliest subword, or shares that place.
+    """Fraction of the tokens whose label has the highest logit. A tie counts as correct.
 
     Args:
-        name: of the metric.
-        dtype: of the result.
-        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
+        name: name of the metric.
+        dtype: dtype of the result.
+        pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
 
     Returns:
         Float32 scalar in [0, 1].
@@ -74,19 +74,19 @@ class TokenAccuracy(_TokenMean):
 class TokenLoss(_TokenMean):
     """Mean of the (smoothed) cross-entropy over tokens.
 
-    Keras's own `loss` is a mean of batch means and so depends on the batching; this is the mean over
-    the corpus. Named `"loss"` it takes the place of Keras's in the logs.
+    The `loss` that Keras logs is a mean of batch means, so it depends on the batch size. This metric is the mean over
+    all tokens. With `name="loss"` it replaces the Keras value in the logs.
 
     Args:
         smoothing: ε of label smoothing, in [0, 1).
-        name: of the metric.
-        dtype: of the result.
-        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
+        name: name of the metric.
+        dtype: dtype of the result.
+        pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
 
     Returns:
         Float32 scalar, in nats.
@@ -112,14 +112,14 @@ class Perplexity(_TokenMean):
     """exp(mean cross-entropy), without smoothing.
 
     Args:
-        name: of the metric.
-        dtype: of the result.
-        pad_id: labels of this id count for nothing; `None` leaves that to the sample weights.
+        name: name of the metric.
+        dtype: dtype of the result.
+        pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
         y_true: int `(batch, length)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`; what is positive is a real token, padding has weight 0.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
 
     Returns:
         Float32 scalar, at least 1.
@@ -140,6 +140,6 @@ class Perplexity(_TokenMean):
 
 
 def _is_correct(labels, logits):
-    # The maximum is what the loss takes too; to find its place would be a pass of its own over the logits.
+    # The loss computes the maximum too, so compilers share it; `argmax` would need another pass over the logits.
     chosen = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
     return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")

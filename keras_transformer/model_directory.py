@@ -1,7 +1,7 @@
-"""The model directory: the only place that knows its file names and its format.
+"""The model directory: file names, format version and locks. No other module knows them.
 
-`config.yaml` is also the mark of a model directory: it is written before anything else, and only in a directory with
-this mark is a file ever deleted or replaced.
+`config.yaml` marks a folder as a model directory. It is written before any other file, and files are deleted or
+replaced only in a folder that contains it.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from keras_transformer.run_records import differences, migrate, refusal, with_de
 
 FORMAT_VERSION = 2
 
-#: In an export's folder: which model it was made from.
+#: File in the folder of an export that identifies the model it was made from.
 ORIGIN = "origin.json"
-#: The shared tokenizer, or the source's and the target's.
+#: Files of a shared tokenizer, a source tokenizer and a target tokenizer.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
-#: What a run writes besides `config.yaml` and its exports; names by level.
+#: Patterns of the files that a run writes, except `config.yaml`, tokens and exports.
 _WRITTEN = (
     f"checkpoints/step-{'[0-9]' * 8}.keras",
     "checkpoints/validations.json",
@@ -47,14 +47,14 @@ _TOKENS = (
 
 
 class ModelDirectoryError(ValueError):
-    """A directory that cannot be used as asked; the message says why."""
+    """Raised if a directory cannot be used as requested. The message gives the reason."""
 
 
 class ModelDirectory:
-    """Names, record and state of one model directory.
+    """File names, record, state and lock of a model directory.
 
     Args:
-        path: the directory; it need not exist.
+        path: the directory, which need not exist.
     """
 
     def __init__(self, path: str | Path):
@@ -70,32 +70,32 @@ class ModelDirectory:
 
     @property
     def tokenizer_files(self) -> tuple[Path, Path]:
-        """Files of the source's and the target's tokenizer: one and the same where it is shared."""
+        """Files of the source tokenizer and the target tokenizer. A shared tokenizer is returned twice."""
         shared, source, target = self.possible_tokenizer_files
         return (source, target) if source.exists() else (shared, shared)
 
     @property
     def possible_tokenizer_files(self) -> tuple[Path, ...]:
-        """Those of a shared and of separate tokenizers."""
+        """Files of a shared tokenizer, a source tokenizer and a target tokenizer, which need not exist."""
         return tuple(self.path / name for name in _TOKENIZERS)
 
     def exported(self, name: str) -> Path:
-        """The folder of an export, which need not be there.
+        """Returns the folder of an export, which need not exist.
 
         Args:
-            name: the export's; see `export_name`.
+            name: name of the export; see `export_name`.
         """
         return self.export / name
 
     def tokenizer_models(self) -> tuple[bytes, ...]:
-        """The serialised SentencePiece models, `(shared,)` or `(source, target)`, as `write_tokenizers` takes them."""
+        """Reads the serialized SentencePiece models, `(shared,)` or `(source, target)`, for `write_tokenizers`."""
         return tuple(path.read_bytes() for path in dict.fromkeys(self.tokenizer_files))
 
     def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
-        """Writes one shared tokenizer or a pair.
+        """Writes a shared tokenizer, or a source and a target tokenizer.
 
         Args:
-            models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
+            models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
         """
         for path in self.possible_tokenizer_files:
             path.unlink(missing_ok=True)
@@ -105,17 +105,17 @@ class ModelDirectory:
                 temporary.write_bytes(model)
 
     def record(self) -> dict[str, Any]:
-        """The contents of `config.yaml`.
+        """Reads `config.yaml`, migrated to the current names.
 
         Raises:
-            ModelDirectoryError: if there is none, it cannot be read, or its format is a newer one.
+            ModelDirectoryError: if the file does not exist, cannot be read, or has a newer format.
         """
-        import yaml  # Here, since clients that only translate do without.
+        import yaml  # Imported here, because clients that only translate do not need it.
 
         if not self.config_file.is_file():
             if self.path.is_dir():
                 raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
-            reason = "it is a file" if self.path.exists() else "there is no such directory"
+            reason = "it is a file" if self.path.exists() else "no such directory"
             raise ModelDirectoryError(f"Not a model directory: {self.path} ({reason})")
         try:
             record = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
@@ -132,8 +132,8 @@ class ModelDirectory:
         """Writes `config.yaml`.
 
         Args:
-            record: what is recorded besides format and state, which it may hold of an earlier record.
-            finished: whether the model is trained.
+            record: the options to record. Its `format` and `finished` are replaced.
+            finished: whether training has finished.
         """
         import yaml
 
@@ -142,19 +142,19 @@ class ModelDirectory:
             temporary.write_text(yaml.safe_dump({**state, **record, **state}, sort_keys=False), encoding="utf-8")
 
     def require_finished(self) -> dict[str, Any]:
-        """The record of a directory that holds a trained model.
+        """Returns the record of a directory that contains a trained model.
 
-        While a finished run is trained for longer, its model stays until the new one takes its place.
+        If a finished run is trained further, the old model stays valid until the new one replaces it.
 
         Raises:
-            ModelDirectoryError: if it does not.
+            ModelDirectoryError: if the directory contains no finished model.
         """
         record = self.record()
         missing = [str(f) for f in dict.fromkeys([self.model_file, *self.tokenizer_files]) if not f.is_file()]
         has_model = record["finished"] or "weights_of_steps" in record
         if not has_model or missing:
-            detail = f"missing: {', '.join(missing)}" if missing else "its training has not finished"
-            raise ModelDirectoryError(f"{self.path} holds no finished model ({detail})")
+            detail = f"missing: {', '.join(missing)}" if missing else "training has not finished"
+            raise ModelDirectoryError(f"{self.path} contains no finished model ({detail})")
         return record
 
     def check_resumable(
@@ -164,18 +164,21 @@ class ModelDirectory:
         defaults: dict[str, Any] | None = None,
         changeable: Collection[str] = (),
     ) -> bool:
-        """Whether a run with this configuration was begun there, to be resumed.
+        """Checks whether a run can start in the directory or resume the run in it.
 
         Args:
-            record: the configuration about to run.
-            overwrite: start over, whatever another run has left.
-            defaults: of the options in `record`, for records that were written before an option existed.
+            record: the options of the new run.
+            overwrite: whether to start over instead of resuming.
+            defaults: defaults of the options in `record`, for records from before an option existed.
             changeable: dotted names of the options that a resumed run may change. A finished run is resumed if
-                one of them, and nothing else, differs.
+                only such options differ.
+
+        Returns:
+            `True` to resume the run in the directory, `False` to start a new one.
 
         Raises:
-            ModelDirectoryError: if a finished model or another configuration's run lies there and `overwrite` is
-                false, or the directory is not empty and not marked as a model directory.
+            ModelDirectoryError: if the directory contains a finished model or a run with another configuration and
+                `overwrite` is false, or if it is neither empty nor a model directory.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ModelDirectoryError(f"{self.path} is a file, not a directory")
@@ -192,13 +195,13 @@ class ModelDirectory:
         return True
 
     def _require_empty(self):
-        """Refuses a folder of somebody else's files; temporary files of a killed process are no hindrance."""
+        """Raises an error if the folder contains files, except temporary ones of a killed process."""
         if self.path.exists() and any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
-            raise ModelDirectoryError(f"{self.path} is not empty and is no model directory (no config.yaml)")
+            raise ModelDirectoryError(f"{self.path} is not empty and is not a model directory (no config.yaml)")
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[None]:
-        """Marks a new directory before the block writes anything; if that fails and leaves nothing, the mark goes."""
+        """Writes the mark of a new directory before the block. Removes it if the block fails without writing files."""
         is_new = not self.config_file.exists() or _is_mark(self.record())
         if is_new:
             self._mark()
@@ -213,10 +216,10 @@ class ModelDirectory:
         self.write_record({}, finished=False)
 
     def clear(self) -> None:
-        """Deletes what a run writes, but for the tokens that it begins with; other files and the mark stay.
+        """Deletes the files and exports of a run. Its tokens, the mark and files of other programs are kept.
 
         Raises:
-            OSError: naming what cannot be deleted.
+            OSError: if a path cannot be deleted. The message contains the path.
         """
         exports = self.recorded_exports()
         self._mark()
@@ -226,16 +229,16 @@ class ModelDirectory:
             delete_matching(self.path, self.export.name, glob.escape(name))
 
     def delete_tokens(self) -> None:
-        """Deletes the tokens that a run has made for itself; other files stay.
+        """Deletes the tokenized corpus in the directory. Files of other programs are kept.
 
         Raises:
-            OSError: naming what cannot be deleted.
+            OSError: if a path cannot be deleted. The message contains the path.
         """
         for pattern in _TOKENS:
             delete_matching(self.path, self.tokens.name, pattern)
 
     def recorded_exports(self) -> set[str]:
-        """Names of the exports in `verification.json`, which marks their folders as exports.
+        """Returns the names of the exports that `verification.json` records.
 
         Raises:
             ModelDirectoryError: if the file cannot be read.
@@ -248,34 +251,37 @@ class ModelDirectory:
             raise ModelDirectoryError(f"Unreadable {self.verification_file}: {error!r}") from error
 
     def require_replaceable(self, name: str) -> None:
-        """Checks that an export may be written: its folder is new, or an export, as a record of it or in it says.
+        """Checks that the folder of an export does not exist or contains an earlier export.
+
+        An export is recorded in `verification.json`, or its folder contains `origin.json`.
 
         Args:
-            name: of the export.
+            name: name of the export.
 
         Raises:
-            ModelDirectoryError: if somebody else's files lie there.
+            ModelDirectoryError: if the folder contains other files.
         """
         place = self.exported(name)
         is_export = name in self.recorded_exports() or (place / ORIGIN).is_file()
         if os.path.lexists(place) and not is_export:
             raise ModelDirectoryError(
-                f"{place} is not an export that {self.verification_file} records; move it away, or delete it"
+                f"{place} exists, but {self.verification_file} does not record it as an export. Move or delete it"
             )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the directory, made if need be, against other writers; a killed process holds nothing.
+        """Locks the directory against other writers. The system releases the lock of a killed process.
 
-        Folders that were made and are empty in the end are removed.
+        The directory is created if it does not exist, and removed if it is empty at the end. Temporary files of killed
+        processes are deleted.
 
         Raises:
-            ModelDirectoryError: if another process holds it.
-            OSError: if the files of a killed process cannot be deleted.
+            ModelDirectoryError: if another process holds the lock.
+            OSError: if a temporary file cannot be deleted.
         """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        # On the directory itself, so that no lock file is left behind.
+        # Locks the directory itself, so no lock file is left behind.
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,21 +290,21 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} is in use by another process") from error
         try:
             for folder in (self.path, self.checkpoints, self.tokens, self.export):
-                delete_matching(folder, f"{TEMPORARY}*")  # Of processes that were killed.
+                delete_matching(folder, f"{TEMPORARY}*")  # From killed processes.
             yield
         finally:
             os.close(descriptor)
-            with contextlib.suppress(OSError):  # One that is not empty stays, and so do those above it.
+            with contextlib.suppress(OSError):  # Folders that are not empty are kept.
                 for folder in made:
                     folder.rmdir()
 
 
 def export_name(format: str, quantize: str | None = None) -> str:
-    """Name of an export, of its folder and of the runtime that runs it.
+    """Returns the name of an export, which is also the name of its folder and of its runtime.
 
     Args:
-        format: such as `"onnx"`.
-        quantize: type of its weights where it is not float32, such as `"int8"`.
+        format: format of the export, such as `"onnx"`.
+        quantize: type of quantized weights, such as `"int8"`. Default: float32 weights.
 
     Example:
 
@@ -309,5 +315,5 @@ def export_name(format: str, quantize: str | None = None) -> str:
 
 
 def _is_mark(record):
-    """Whether it is that of a directory in which no run has begun yet."""
+    """Whether a record contains only the mark, because no run has started in the directory."""
     return record.keys() == {"format", "finished"}

@@ -8,20 +8,20 @@ __all__ = ["Adam"]
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Adam(keras.optimizers.Adam):
-    """Adam that knows the norm of the last gradient, and keeps a moving average of the weights beside them.
+    """Adam that records the gradient norm and leaves the averaged weights separate from the model.
 
-    An embedding that is not tied learns as it would from the dense gradient, on any number of replicas.
+    `gradient_norm` is the global norm √Σ g² of the gradient of the last update: after gradient accumulation, after the
+    sum over replicas, and after loss scaling is undone.
 
-    The norm is the global one, √Σ g², of the gradient that the update is made from: after accumulation, after the sum
-    over replicas, and without the scale of a scaled loss.
+    With `use_ema`, the optimizer keeps a moving average of the weights after each update, a ← m · a + (1 - m) · w,
+    starting with the weights after the first update. `keras.optimizers.Adam` overwrites the weights with the average
+    at the end of `fit`. This class does so only in `copy_average`, so several calls of `fit` equal one longer call.
 
-    The average, where `use_ema` asks for it, is that of the weights after each update, a ← m · a + (1 - m) · w, and
-    begins with the first. Keras copies it over the weights whenever `fit` ends, which ends the training; here that is
-    done when asked for, so that training in several calls of `fit` is training in one.
+    Sparse embedding gradients are converted to dense ones, which gives the same update on any number of replicas.
 
     Args:
-        learning_rate: a number or a schedule.
-        **kwargs: of `keras.optimizers.Adam`.
+        learning_rate: a float or a `LearningRateSchedule`.
+        **kwargs: arguments of `keras.optimizers.Adam`.
 
     Example:
 
@@ -49,13 +49,13 @@ class Adam(keras.optimizers.Adam):
     def apply(self, grads, trainable_variables=None):
         if self.built:
             self._squared_norm.assign(0.0)
-        # Once for all variables: for each apart, as Keras has it, that is a sixth of the operations of a whole step.
+        # Computed once per step. Keras computes it per variable, which is a sixth of the operations of a training step.
         step = ops.cast(self.iterations + 1, "float32")
         self._correction = ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        # Dense: TensorFlow gives an embedding's in slices that overlap, of which Keras squares each apart.
+        # Densify: TensorFlow's sparse embedding gradients may repeat a row, and Keras would square each repetition.
         gradient = ops.reshape(gradient, variable.shape)
         self.assign_add(self._squared_norm, ops.sum(ops.square(ops.cast(gradient, "float32"))))
         if self.amsgrad:
@@ -70,23 +70,23 @@ class Adam(keras.optimizers.Adam):
         self.assign_sub(variable, ops.divide(ops.multiply(mean, rate), ops.add(ops.sqrt(square), self.epsilon)))
 
     def finalize_variable_values(self, var_list):
-        """Leaves the weights as they are, where Keras puts the average in their place."""
+        """Does nothing. Keras would overwrite the weights with their average here; see `copy_average`."""
 
     def copy_average(self, var_list) -> None:
-        """Puts the average in the place of the weights.
+        """Overwrites the weights with their moving average.
 
         Args:
             var_list: the model's trainable variables.
         """
         super().finalize_variable_values(var_list)
-        for variable in var_list:  # JAX would let both share one array, and a step that takes the one lose the other.
+        for variable in var_list:  # On JAX both would share one array, and a step that donates it deletes both.
             variable.assign(ops.copy(variable))
 
 
 def adam_of(model: keras.Model) -> Adam:
-    """The `Adam` that a model is compiled with, which may stand in a loss-scaling optimizer.
+    """Returns the `Adam` of a compiled model, unwrapped from a loss-scaling optimizer.
 
     Args:
-        model: the model.
+        model: a compiled model.
     """
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)

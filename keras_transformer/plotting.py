@@ -1,4 +1,4 @@
-"""Pictures of attention. Needs matplotlib, which the extra `plot` brings."""
+"""Plots of attention weights. They need matplotlib: install the extra `plot`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,43 +9,43 @@ from keras_transformer.atomic_files import atomic_write
 
 __all__ = ["plot_attention"]
 
-#: Heads beside each other, at most.
+#: Maximum number of heads per row of the plot.
 _COLUMNS = 4
-#: Inches that a token takes, and the least and the most that a head does, whose tokens then take less.
-_TOKEN, _LEAST, _MOST = 0.22, 2.0, 20.0
+#: Size in inches of a token, and minimum and maximum size of the plot of a head.
+_TOKEN_SIZE, _MIN_SIZE, _MAX_SIZE = 0.22, 2.0, 20.0
 
 
 def check_picture(path: str | Path) -> None:
-    """Refuses a picture that cannot be drawn, before anything is computed for it.
+    """Checks that a plot can be written, before anything is computed.
 
     Args:
-        path: the file to write.
+        path: the image file to write.
 
     Raises:
-        ValueError: if matplotlib is not installed, or has no format of this suffix.
+        ValueError: if matplotlib is not installed or does not support the suffix of `path`.
     """
     suffix = Path(path).suffix.removeprefix(".").lower()
     formats = sorted(_figure().canvas.get_supported_filetypes())
     if suffix not in formats:
-        raise ValueError(f"A picture's name must end in one of {', '.join(formats)}. Received: {path}")
+        raise ValueError(f"`path` must end in one of {', '.join(formats)}. Received: path={path}")
 
 
 def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: str | Path) -> None:
-    """Draws the heads of one layer: for each token that was made, where it looked in the source.
+    """Plots the cross-attention weights of one decoder layer, one heat map per head.
 
-    A row is a token of the target, a column one of the source, and the darker a cell the greater the weight:
-    white is 0, the darkest 1. A row sums to 1.
+    Rows are target tokens, columns are source tokens. Darker cells have larger weights: white is 0, the darkest blue
+    is 1. Each row sums to 1.
 
     Args:
-        scores: float `(num_heads, target_length, source_length)`: one sentence in one layer of
+        scores: float `(num_heads, target_length, source_length)`, the weights of one sentence in one layer, from
             `Transformer.attention_scores`.
-        source: the source's tokens, as text.
-        target: the target's tokens, as text.
-        path: the picture; its suffix says the format, such as .png, .pdf or .svg.
+        source: source tokens as strings.
+        target: target tokens as strings.
+        path: the image file to write. Its suffix selects the format, such as .png, .pdf or .svg.
 
     Raises:
-        ValueError: if the scores are not of these tokens, matplotlib is not installed, or it does not know the
-            format.
+        ValueError: if the shape of `scores` does not match the tokens, or matplotlib is not installed or does not
+            support the format.
 
     Example:
 
@@ -55,19 +55,19 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     scores = np.asarray(scores)
     if scores.ndim != 3 or 0 in scores.shape or scores.shape[1:] != (len(target), len(source)):
         raise ValueError(
-            f"`scores` must have shape (num_heads, {len(target)}, {len(source)}), none of them 0. "
-            f"Received: {scores.shape}"
+            f"`scores` must have shape (num_heads, {len(target)}, {len(source)}) without zeros. "
+            f"Received: shape={scores.shape}"
         )
     check_picture(path)
     columns = min(len(scores), _COLUMNS)
     rows = -(-len(scores) // columns)
-    width, height = (min(max(_LEAST, _TOKEN * len(tokens)), _MOST) for tokens in (source, target))
+    width, height = (min(max(_MIN_SIZE, _TOKEN_SIZE * len(tokens)), _MAX_SIZE) for tokens in (source, target))
     figure = _figure(figsize=(columns * width + 1, rows * (height + 0.9)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for head, (ax, weights) in enumerate(zip(axes, scores, strict=False), 1):
         image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         ax.set_title(f"head {head}", fontsize=9)
-        # Tokens are text as it stands, dollar signs too.
+        # Matplotlib would parse dollar signs in tokens as math.
         ax.set_xticks(range(len(source)), source, rotation=90, fontsize=8, parse_math=False)
         ax.set_yticks(range(len(target)), target, fontsize=8, parse_math=False)
     for ax in axes[len(scores) :]:

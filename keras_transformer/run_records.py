@@ -1,18 +1,21 @@
-"""Records of runs: migration of old ones, and comparison with the options of a run that would resume."""
+"""Records of runs in `config.yaml`: migrates old formats, and compares a record with the options of a new run."""
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-#: Old names of what format 2 has renamed; options of the recipe with a dot.
+#: Old name -> new name of the options that format 2 renamed. Nested names are joined with a dot.
 _RENAMED_IN_2 = {"tokens": "prepared", "recipe.keep": "recipe.keep_checkpoints", "model_as_built": "model_config"}
 
 
 def migrate(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of any earlier format with the names of the current one.
+    """Renames the options of a record of an earlier format to their current names.
 
     Args:
-        record: the contents of `config.yaml`, with its `format`.
+        record: the contents of `config.yaml`, including `format`.
+
+    Returns:
+        The record with current names. Its `format` is unchanged.
 
     Example:
 
@@ -32,11 +35,11 @@ def _renamed(record, names, prefix=""):
 
 
 def with_defaults(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """A record that was written before some options existed, completed with their defaults.
+    """Completes a record with the defaults of options that did not exist when it was written.
 
     Args:
-        record: options by name; groups of options are dictionaries.
-        defaults: the default of every option, in the same form.
+        record: option name -> value. Groups of options are nested dictionaries.
+        defaults: default of every option, in the same form.
 
     Example:
 
@@ -50,16 +53,17 @@ def with_defaults(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str,
     return completed
 
 
-def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """The options in which two records differ.
+def differences(requested: dict[str, Any], recorded: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Compares two records.
 
     Args:
-        asked: options by name; groups of options are dictionaries.
-        found: the other record.
-        prefix: of the names.
+        requested: requested options: name -> value. Groups of options are nested dictionaries.
+        recorded: recorded options in the same form.
+        prefix: prefix of the dotted names in the result.
 
     Returns:
-        Dotted name -> the values found and asked for; `None` for an option that a record lacks.
+        Dotted name -> (recorded value, requested value) of each differing option. A missing option has the value
+        `None`.
 
     Example:
 
@@ -67,33 +71,39 @@ def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") 
     {'recipe.seed': (2, 1)}
     """
     result = {}
-    for name in dict.fromkeys([*asked, *found]):
-        ours, theirs = asked.get(name), found.get(name)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            result |= differences(ours, theirs, f"{prefix}{name}.")
-        elif ours != theirs:
-            result[f"{prefix}{name}"] = (theirs, ours)
+    for name in dict.fromkeys([*requested, *recorded]):
+        new, old = requested.get(name), recorded.get(name)
+        if isinstance(new, dict) and isinstance(old, dict):
+            result |= differences(new, old, f"{prefix}{name}.")
+        elif new != old:
+            result[f"{prefix}{name}"] = (old, new)
     return result
 
 
 def refusal(path: Path, finished: bool, changes: dict[str, tuple[Any, Any]], changeable: Collection[str]) -> str | None:
-    """Why the run in a directory may not be resumed, in words; `None` if it may.
+    """Explains why the run in a directory cannot be resumed.
 
     Args:
-        path: the directory.
-        finished: whether the run has finished. Such a run is resumed only to go on with changed options.
-        changes: of `differences`.
+        path: the model directory.
+        finished: whether the recorded run has finished. A finished run is resumed only with changed options.
+        changes: result of `differences`.
         changeable: dotted names of the options that a resumed run may change.
+
+    Returns:
+        An error message, or `None` if the run can be resumed.
     """
     fixed = [name for name in changes if name not in changeable]
-    words = "; ".join(f"{name}: {changes[name][0]!r} there, {changes[name][1]!r} asked for" for name in fixed)
+    words = "; ".join(f"{name} is {changes[name][0]!r}, requested {changes[name][1]!r}" for name in fixed)
     names = ", ".join(changeable)
     if finished and (fixed or not changes):
-        message = f"{path} holds a finished model; --overwrite replaces it"
+        message = f"{path} contains a finished model. To replace it, use --overwrite"
         if changeable:
-            message += f", --init_from {path} with another --output fine-tunes it, other values of {names} continue it"
-        return f"{message}. It differs in: {words}" if fixed else message
+            message += (
+                f". To fine-tune it, use --init_from {path} with another --output. "
+                f"To train it further, change one of {names}"
+            )
+        return f"{message}. Other differences: {words}" if fixed else message
     if fixed:
-        message = f"{path} holds an unfinished run of another configuration, differing in: {words}"
+        message = f"{path} contains an unfinished run with another configuration: {words}"
         return f"{message}. A resumed run may change only: {names}" if changeable else message
     return None

@@ -16,60 +16,60 @@ from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
 
 
 def load_model(path, compile=True):
-    """Loads a `.keras` file that holds layers or models of this package, in a fresh process too.
+    """Loads a `.keras` file with layers or models of this package. `custom_objects` are not needed.
 
     Args:
-        path: the file.
+        path: path of the `.keras` file.
         compile: whether to restore optimizer, loss and metrics.
 
     Returns:
         The Keras model.
 
     Raises:
-        ValueError: if there is no such file, or it is a folder or no Keras model.
+        ValueError: if the file does not exist, is a folder, or is not a valid Keras model.
     """
     if not zipfile.is_zipfile(path):
         raise ValueError(_why_not_a_model(pathlib.Path(path)))
     try:
         return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"Not a whole Keras model: {path} ({error})") from error
+        raise ValueError(f"Not a valid Keras model: {path} ({error})") from error
 
 
 def _why_not_a_model(path):
     if path.is_dir():
         inside = ModelDirectory(path).model_file
-        hint = f"; its model is {inside}" if inside.exists() else ""
+        hint = f"; the model is the file {inside} in it" if inside.exists() else ""
         return f"`path` must be a .keras file, not a folder{hint}. Received: path={path}"
     if not path.exists():
-        return f"Not a whole Keras model: {path} (no such file)"
+        return f"Not a valid Keras model: {path} (no such file)"
     with path.open("rb") as file:
         if file.read(2) == b"PK":  # A .keras file is a ZIP archive.
-            return f"Not a whole Keras model: {path} (cut short)"
-    return f"`path` must be a .keras file, as `model.save` writes it. Received: path={path}"
+            return f"Not a valid Keras model: {path} (the file is truncated)"
+    return f"`path` must be a .keras file, written by `model.save`. Received: path={path}"
 
 
 def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
-    """The `Transformer` of a finished model directory, without optimizer, and its tokenizers.
+    """Loads the `Transformer` of a finished model directory, without optimizer, and its tokenizers.
 
     Args:
         directory: the model directory.
 
     Returns:
-        The model, and the tokenizers of the source and of the target.
+        The model, and a tuple of the source tokenizer and the target tokenizer.
 
     Raises:
-        ValueError: if the directory holds no finished model, its weights cannot be read, or its
-            tokenizer is another model's.
+        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
+            to another model.
     """
     record = directory.require_finished()
     tokenizers = load_tokenizers(directory, record.get("tokenizers_sha256"))
     model = load_model(directory.model_file, compile=False)
     wanted = (model.config.source_vocabulary, model.config.vocab_size)
     found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
-    if found != wanted:  # All that can be said of directories that were written before hashes were recorded.
+    if found != wanted:  # Old model directories have no recorded hashes, so only the sizes can be compared.
         raise ModelDirectoryError(
-            f"The tokenizer in {directory.path} is not the one of its model: {found} subwords of source and target, "
-            f"where the model has {wanted}"
+            f"The tokenizers in {directory.path} do not belong to its model. They have {found} subwords "
+            f"(source, target), the model has {wanted}"
         )
     return model, tokenizers

@@ -11,12 +11,12 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     Rises linearly for `warmup_steps` steps, then falls with the inverse square root of the step.
 
     Args:
-        d_model: width of the model; decides the peak, d_model^-0.5 · warmup_steps^-0.5.
-        warmup_steps: steps until the peak.
-        peak: learning rate at the peak, instead of the one that `d_model` gives.
+        d_model: width of the model.
+        warmup_steps: number of steps until the peak.
+        peak: learning rate at the peak. Default: d_model^-0.5 · warmup_steps^-0.5.
 
     Call arguments:
-        step: int, the number of updates made before, as the optimizer counts them.
+        step: int, number of completed updates (`optimizer.iterations`).
 
     Returns:
         Float32 scalar.
@@ -50,24 +50,24 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise to `peak`, then half a cosine down to 0: peak · (1 + cos(π (step - w) / (total_steps - w))) / 2.
+    """Linear warm-up to `peak`, then half a cosine down to 0: peak · (1 + cos(π (step - w) / (total_steps - w))) / 2.
 
-    `keras.optimizers.schedules.CosineDecay` with a warm-up of w = `warmup_steps` that starts from `peak` / w and
-    with an end at `total_steps`; after it the learning rate stays 0.
+    This is `keras.optimizers.schedules.CosineDecay` with a warm-up of w = `warmup_steps` steps from `peak` / w.
+    After `total_steps` the learning rate is 0.
 
     Args:
         peak: learning rate at the peak.
-        warmup_steps: steps until the peak.
-        total_steps: steps of the whole training, the warm-up included.
+        warmup_steps: number of steps until the peak.
+        total_steps: number of training steps, including the warm-up.
 
     Call arguments:
-        step: int, the number of updates made before, as the optimizer counts them.
+        step: int, number of completed updates (`optimizer.iterations`).
 
     Returns:
         Float32 scalar.
 
     Raises:
-        ValueError: if an argument is not positive, or `total_steps` is not more than `warmup_steps`.
+        ValueError: if an argument is not positive, or `total_steps` is not greater than `warmup_steps`.
 
     Example:
 
@@ -83,7 +83,7 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         _check_positive(peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
         if warmup_steps >= total_steps:
             raise ValueError(
-                "`total_steps` must be more than `warmup_steps`. "
+                "`total_steps` must be greater than `warmup_steps`. "
                 f"Received: total_steps={total_steps}, warmup_steps={warmup_steps}"
             )
         self.peak = peak

@@ -4,5 +4,5 @@ import importlib.metadata
 
 try:
     __version__ = importlib.metadata.version("keras-transformer-kit")
-except importlib.metadata.PackageNotFoundError:  # The sources are used without being installed.
+except importlib.metadata.PackageNotFoundError:  # Runs from the sources, without installation.
     __version__ = "0+unknown"

@@ -1,4 +1,4 @@
-"""The command line: parses, delegates, and turns what users can mend into a message and status 2."""
+"""The command line. It dispatches to the commands, and prints user errors as a message with exit status 2."""
 
 import argparse
 import os
@@ -14,11 +14,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs `keras-transformer`.
 
     Args:
-        arguments: of the command line. Default: the process's.
+        arguments: command line arguments. Default: `sys.argv[1:]`.
 
     Returns:
-        Exit status: 0; 1 where an export disagreed with its model or a training's loss ran away; 2 for what the
-        user can mend; 143 or 130 of a training that SIGTERM or SIGINT has stopped, and that can be resumed.
+        Exit status: 0 on success; 1 if an export differs from its model, training diverged or a worker was lost; 2 for
+        errors that the user can fix; 143 or 130 if SIGTERM or SIGINT has stopped a training, which can be resumed.
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["help"]
     if name == "help" and rest:
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return _run(name, rest)
-    except BrokenPipeError:  # The reader has seen enough.
+    except BrokenPipeError:  # The reading process, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (argparse.ArgumentError, ValueError, OSError) as error:
@@ -60,8 +60,10 @@ def _run(name, arguments) -> int:
 
 def _usage() -> str:
     lines = ["usage: keras-transformer COMMAND ...", ""]
-    lines += [f"  {name:13} {command.__doc__}" for name, command in COMMANDS.items()]
-    return "\n".join([*lines, "", "`keras-transformer help COMMAND` shows its options, `--version` the version."])
+    width = max(map(len, COMMANDS))
+    lines += [f"  {name:{width}}  {command.__doc__}" for name, command in COMMANDS.items()]
+    more = "`keras-transformer help COMMAND` shows the options of a command, `keras-transformer --version` the version."
+    return "\n".join([*lines, "", more])
 
 
 def _show_warning(message, *_):

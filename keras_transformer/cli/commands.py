@@ -1,4 +1,4 @@
-"""The commands: each parses its options, imports what does the work, and delegates."""
+"""The commands. Each parses its options, then imports and calls the implementation."""
 
 import sys
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from keras_transformer.cli.runtime_options import add_batching, add_encoding, ad
 #: The options that `train --help` shows.
 _ESSENTIALS = (
     *("output", "overwrite", "config", "dataset", "source", "target", "validation_source", "validation_target"),
-    *("tokens", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
+    *("prepared", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
     *("recipe.epochs", "recipe.max_steps", "recipe.max_time", "recipe.precision"),
 )
 
 
 def train(arguments: list[str]) -> int:
-    """Train a model on a dataset, on text files or on prepared tokens."""
+    """Train a model on a dataset, text files or a prepared corpus."""
     from keras_transformer.training.config import TrainConfig
 
-    overwrite = "replace the model or the run that lies there"
+    overwrite = "replace the model or the run in `--output`"
     config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
 
     from keras_transformer.training.start import train as run
@@ -33,22 +33,22 @@ def train(arguments: list[str]) -> int:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Make a corpus into tokens once, for runs of `train --prepared`."""
+    """Tokenize a corpus once, for any number of runs of `train --prepared`."""
     from keras_transformer.training.data_config import PrepareConfig
 
-    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens that lie there")
+    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens in `--output`")
 
     from keras_transformer.training.data.prepare import prepare as run
 
-    print(f"The tokens are in {run(config).path}", file=sys.stderr)
+    print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
     return 0
 
 
 def average(arguments: list[str]) -> int:
-    """Make a finished run's model anew, of the mean weights of its last checkpoints."""
+    """Replace the model of a finished run with the average of its last checkpoints."""
     parser = make_parser(average)
-    parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("--last", type=int, help="how many checkpoints; default: all that are kept")
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
     options = parser.parse_args(arguments)
 
     from keras_transformer.model_directory import ModelDirectory
@@ -59,27 +59,34 @@ def average(arguments: list[str]) -> int:
     from keras_transformer.training.averaging import average as run
 
     steps = run(directory, options.last)
-    print(f"{directory.model_file} is the mean of steps {', '.join(map(str, steps))}", file=sys.stderr)
+    print(
+        f"Wrote the average of the checkpoints at steps {', '.join(map(str, steps))} to {directory.model_file}",
+        file=sys.stderr,
+    )
     if directory.export.exists():
-        print(f"{directory.export} is of the weights before; export again", file=sys.stderr)
+        print(f"The exports in {directory.export} contain the previous weights; export again", file=sys.stderr)
     return 0
 
 
 def translate(arguments: list[str]) -> int:
-    """Translate standard input or a file, one sentence a line, to standard output or a file."""
+    """Translate standard input or a file, one sentence per line."""
     parser = make_parser(translate)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
-    parser.add_argument("--output", help="the file to write, in UTF-8, which appears when it is whole")
-    parser.add_argument("--resume", action="store_true", help="go on with an `--output` that was interrupted")
-    line_by_line = "translate each line as soon as it is read, as on a terminal; slower"
+    parser.add_argument(
+        "--output", help="file to write in UTF-8, created when it is complete; default: standard output"
+    )
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted translation to `--output`")
+    line_by_line = "translate each line as soon as it is read; slower; always on for input from a terminal"
     parser.add_argument("--line_by_line", action="store_true", help=line_by_line)
-    parser.add_argument("--json", action="store_true", help="an object a line: source, translations (text, score)")
+    parser.add_argument(
+        "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
+    )
     add_runtime(parser)
     parser.epilog = (
-        "With `--n_best` above 1 each hypothesis is a line; tab separated: number of its source line, from 1, \
-its score, its text."
+        "With `--n_best` above 1, each hypothesis is written on one line with tab-separated columns: "
+        "number of the source line from 1, score, text."
     )
     options = parser.parse_args(arguments)
 
@@ -90,13 +97,13 @@ its score, its text."
 
 
 def evaluate(arguments: list[str]) -> int:
-    """Translate a test set and print sacreBLEU, chrF and exact match."""
+    """Translate a test set and print BLEU, chrF and exact match."""
     parser = make_parser(evaluate)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
-    parser.add_argument("--reference", required=True, help="its translation, as many lines")
+    parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
-    parser.add_argument("--bleu_tokenize", default="13a", help="sacreBLEU's tokenizer: 13a, none, intl, zh or char")
+    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
 
@@ -107,13 +114,17 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def score(arguments: list[str]) -> int:
-    """Score given translations; tab separated: log probability, subwords with the end, the first over the second."""
+    """Print the log probability of given translations."""
     parser = make_parser(score)
-    parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("--source", required=True, help="text, plain or .gz")
-    parser.add_argument("--target", required=True, help="its translation, as many lines")
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("--source", required=True, help="source text, plain or .gz")
+    parser.add_argument("--target", required=True, help="translations, one per line of `--source`")
     add_encoding(parser)
     add_batching(parser, "pairs", "tokens of the longer side")
+    parser.epilog = (
+        "The output is one line per pair with tab-separated columns: log probability, "
+        "number of tokens including the end token, log probability per token."
+    )
     options = parser.parse_args(arguments)
 
     from keras_transformer.cli.translate_files import score as run
@@ -123,13 +134,13 @@ def score(arguments: list[str]) -> int:
 
 
 def plot_attention(arguments: list[str]) -> int:
-    """Draw where each head of a layer looks as a sentence is translated."""
+    """Plot the cross-attention of each head of a decoder layer for one sentence."""
     parser = make_parser(plot_attention)
-    parser.add_argument("directory", help="a finished model directory")
-    parser.add_argument("sentence", help="text")
-    parser.add_argument("--output", required=True, help="the picture; .png, .pdf, .svg")
-    parser.add_argument("--target", help="its translation; default: the model's")
-    parser.add_argument("--layer", type=int, help="of the decoder, 1 the first; default: the last")
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("sentence", help="source sentence")
+    parser.add_argument("--output", required=True, help="image file to write, such as .png, .pdf or .svg")
+    parser.add_argument("--target", help="target sentence; default: the translation of the model")
+    parser.add_argument("--layer", type=int, help="number of the decoder layer, from 1; default: the last layer")
     options = parser.parse_args(arguments)
 
     from keras_transformer.cli.attention_plot import draw_attention as run
@@ -139,13 +150,13 @@ def plot_attention(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    """Export a model to SavedModel, ONNX, CTranslate2 and Hugging Face, verified against Keras."""
+    """Export a model to SavedModel, ONNX, CTranslate2 or Hugging Face, and compare it with the Keras model."""
     from keras_transformer.export.config import ExportConfig
     from keras_transformer.model_directory import ModelDirectory
     from keras_transformer.text.files import readable
 
     parser = make_parser(export)
-    parser.add_argument("directory", help="a finished model directory")
+    parser.add_argument("directory", help="model directory of a finished training")
     parser.add_class_arguments(ExportConfig)
     options = parser.parse_args(arguments)
     directory = options.pop("directory")
@@ -167,16 +178,18 @@ def export(arguments: list[str]) -> int:
 
 
 def import_marian(arguments: list[str]) -> int:
-    """Make a model directory of a Hugging Face MarianMTModel, such as OPUS-MT's."""
+    """Convert a Hugging Face MarianMTModel, such as an OPUS-MT model, to a model directory."""
     parser = make_parser(import_marian)
-    parser.add_argument("directory", help="with config.json, model.safetensors, source.spm, target.spm and vocab.json")
-    parser.add_argument("--output", required=True, help="the model directory to make")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model or the run that lies there")
+    parser.add_argument(
+        "directory", help="folder with config.json, model.safetensors, source.spm, target.spm and vocab.json"
+    )
+    parser.add_argument("--output", required=True, help="model directory to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
     options = parser.parse_args(arguments)
 
     from keras_transformer.export.marian.importer import import_marian as run
 
-    print(f"The model is in {run(options.directory, options.output, options.overwrite).path}", file=sys.stderr)
+    print(f"Wrote the model to {run(options.directory, options.output, options.overwrite).path}", file=sys.stderr)
     return 0
 
 

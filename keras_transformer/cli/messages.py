@@ -1,4 +1,4 @@
-"""Errors in a user's words: what jsonargparse and the operating system say of options and files, rewritten."""
+"""Error messages for users: rewrites errors of jsonargparse and the operating system."""
 
 import difflib
 import errno
@@ -10,14 +10,14 @@ _TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "st
 
 
 def describe_option_error(message: str, options: Collection[str]) -> str:
-    r"""The message of a parser.
+    r"""Rewrites an error message of jsonargparse.
 
     Args:
-        message: jsonargparse's.
-        options: the parser's, with their dashes.
+        message: the error message of jsonargparse.
+        options: names of the options of the parser, with dashes.
 
     Returns:
-        The message in the words of this package; the same message where it is of another kind.
+        The rewritten message. Unknown messages are returned unchanged.
 
     Example:
 
@@ -35,7 +35,7 @@ def describe_option_error(message: str, options: Collection[str]) -> str:
         return f"`{name}`: {detail}"
     if found := re.match(r"the following arguments are required: (.*)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in found[1].split(", ")]
-        return f"required and missing: {', '.join(names)}"
+        return f"missing required arguments: {', '.join(names)}"
     if found := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
         return message + did_you_mean(found[1], options)
     if found := re.match(r"(?:Group '(.+)' does not accept option|Option) '([^']+)'", message):
@@ -45,7 +45,7 @@ def describe_option_error(message: str, options: Collection[str]) -> str:
 
 
 def _expected(detail):
-    """What a value must be; nothing where jsonargparse says it otherwise."""
+    """Describes the expected values in words. Returns an empty string if the message has another form."""
     detail = detail.partition("Given value type:")[0]
     choices = re.findall(r"Literal\[(.*?)\]", detail)
     kinds = [f"one of {choices[0]}"] if choices else []
@@ -54,11 +54,14 @@ def _expected(detail):
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """A question after an unknown name; nothing where no known name is like it.
+    """Suggests a known name in place of an unknown one.
 
     Args:
-        name: what was given.
-        known: what there is.
+        name: the unknown name.
+        known: the known names.
+
+    Returns:
+        A question to append to a message, or an empty string if no known name is similar.
 
     Example:
 
@@ -70,10 +73,10 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """A sentence on a file that cannot be read or written.
+    """Describes an error of the operating system for a file.
 
     Args:
-        error: the system's.
+        error: the error.
 
     Example:
 

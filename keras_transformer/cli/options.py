@@ -1,4 +1,4 @@
-"""What every command's parser has in common."""
+"""The parser of the commands."""
 
 import argparse
 from collections.abc import Callable, Collection
@@ -9,7 +9,7 @@ from keras_transformer.cli.messages import describe_option_error
 
 
 class _Parser(ArgumentParser):
-    """Puts errors in a user's words, and shows the help of a part of the options."""
+    """A jsonargparse parser with rewritten error messages, which can print the help of selected options."""
 
     def parse_args(self, *args, **kwargs):
         """See `jsonargparse.ArgumentParser`."""
@@ -19,10 +19,10 @@ class _Parser(ArgumentParser):
             raise ValueError(describe_option_error(str(error), self._option_string_actions)) from error
 
     def print_options(self, names: Collection[str]) -> None:
-        """Prints the help of some options.
+        """Prints the help of selected options.
 
         Args:
-            names: of options, without dashes; `model` stands for all of `model.…`.
+            names: names of options without dashes. A group such as `model` selects all `model.…`.
         """
         for action in self._actions:
             if not any(action.dest == name or action.dest.startswith(f"{name}.") for name in names):
@@ -32,10 +32,10 @@ class _Parser(ArgumentParser):
 
 
 def make_parser(command: Callable) -> _Parser:
-    """The parser of a command, without options; names of options must be written out.
+    """Makes the parser of a command, without options. Abbreviated option names are not accepted.
 
     Args:
-        command: the function; its name and its docstring are the help's.
+        command: function of the command. Its name and docstring appear in the help.
     """
     name = command.__name__.replace("_", "-")
     return _Parser(
@@ -46,20 +46,20 @@ def make_parser(command: Callable) -> _Parser:
 def make_config(
     command: Callable, dataclass: type, arguments: list[str], overwrite: str, essentials: Collection[str] = ()
 ):
-    """The dataclass of a command's options, which may stand in a YAML file.
+    """Parses the options of a command, from the command line and a YAML file, to a dataclass.
 
     Args:
-        command: the function of the command.
-        dataclass: has a field for each option.
-        arguments: of the command line.
+        command: function of the command.
+        dataclass: the dataclass, with one field per option.
+        arguments: command line arguments.
         overwrite: help of `--overwrite`.
-        essentials: the options that `--help` shows, of a command with many. Default: all.
+        essentials: names of the options that a plain `--help` shows. Default: all options.
 
     Returns:
         An instance of the dataclass.
     """
     parser = make_parser(command)
-    parser.add_argument("--config", action="config", help="YAML file of options; --print_config prints one")
+    parser.add_argument("--config", action="config", help="YAML file with options; `--print_config` prints such a file")
     parser.add_class_arguments(dataclass, skip={"overwrite"})
     parser.add_argument("--overwrite", action="store_true", help=overwrite)
     if essentials:
@@ -70,7 +70,7 @@ def make_config(
 
 
 def _show_help(parser, arguments, essentials):
-    """Shows the help of the group of options that is asked for, and ends the process."""
+    """If the arguments contain `--help` or `--help=GROUP`, prints the help of the group and exits."""
     groups = {"": essentials, "tokenizer": ["tokenizer"], "model": ["model"], "recipe": ["recipe"]}
     asked = [a.partition("=")[2] for a in arguments if a == "-h" or a.partition("=")[0] == "--help"]
     if not asked:

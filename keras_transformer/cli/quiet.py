@@ -1,6 +1,6 @@
-"""TensorFlow loads without the lines that it writes on every machine and that help nobody.
+"""Suppresses the log lines that TensorFlow writes on every import.
 
-Its C++ libraries write them to file descriptor 2, before TF_CPP_MIN_LOG_LEVEL is read.
+The C++ libraries of TensorFlow write them to file descriptor 2 before they read TF_CPP_MIN_LOG_LEVEL.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-#: Lines that are left out: absl's information, and what it says of itself; libraries that register twice on GPUs.
+#: Lines to suppress: info messages of absl, and messages about GPU libraries that are registered twice.
 _NOISE = r"""(?x)
     ^I\d{4}\ [\d:.]+\ |
     ^WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\) |
@@ -30,7 +30,7 @@ for line in sys.stdin.buffer:
 
 
 def quiet_tensorflow() -> None:
-    """Makes TensorFlow quiet in this process, unless the user has set TF_CPP_MIN_LOG_LEVEL below 3."""
+    """Suppresses log lines of TensorFlow in this process, unless TF_CPP_MIN_LOG_LEVEL is set below 3."""
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") < "3":
         return
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
@@ -39,15 +39,15 @@ def quiet_tensorflow() -> None:
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:
-    """TensorFlow counts the searches of several models, each of which is traced once, as one function traced often."""
+    """Filters a false warning: TensorFlow counts the compiled searches of several models as one retraced function."""
     return "triggered tf.function retracing" not in str(record.msg)
 
 
 class _QuietFinder:
-    """Finds TensorFlow as the other finders do, and filters standard error while it loads."""
+    """An import finder that filters standard error during the import of TensorFlow."""
 
     def find_spec(self, name, path=None, target=None):
-        # It stays for the import that follows where somebody only asks whether there is TensorFlow.
+        # The finder stays installed, because `importlib.util.find_spec` also calls it, before the import.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == "tensorflow" else None
         if spec:
             spec.loader.exec_module = filtered_stderr()(spec.loader.exec_module)
@@ -56,11 +56,11 @@ class _QuietFinder:
 
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[None]:
-    """Within it, what is written to file descriptor 2 arrives without the known noise.
+    """Context manager that suppresses known log lines on file descriptor 2.
 
-    A process of its own filters the lines, so that the last words of a process that crashes arrive too.
+    A separate process filters the lines, so the last lines of a crashing process are not lost.
     """
-    if sys.stderr is None:  # It is closed.
+    if sys.stderr is None:  # Standard error is closed.
         yield
         return
     with subprocess.Popen([sys.executable, "-ISc", _FILTER, _NOISE], stdin=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""A text file that appears when it is whole, and that an interrupted process can go on with."""
+"""A text file that appears when it is complete. After an interruption, writing can be resumed."""
 
 import contextlib
 import fcntl
@@ -12,12 +12,14 @@ from keras_transformer.model_directory import atomic_write
 
 
 class ResumableFile:
-    """Lines that stand in `NAME.partial/lines`, beside a record of what they are made of, until the last is written.
+    """Writes a text file that can be resumed.
+
+    Until the file is complete, its lines are in `NAME.partial/lines` and the record is in `NAME.partial/record.json`.
 
     Args:
         path: the file to write.
-        record: plain data that decide the lines; another run goes on only if its own are equal.
-        lines_per_item: lines that are written for each item, as an interruption may have left some of them.
+        record: JSON data that determine the content. Writing is resumed only with an equal record.
+        lines_per_item: number of lines per item. On resumption the lines of an incomplete item are removed.
     """
 
     def __init__(self, path: Path, record: dict, lines_per_item: int = 1):
@@ -28,17 +30,17 @@ class ResumableFile:
 
     @contextlib.contextmanager
     def writing(self, resume: bool) -> Iterator[tuple[BinaryIO, int]]:
-        """Writes what is missing.
+        """Context manager that opens the file for writing and completes it at the end of the block.
 
         Args:
-            resume: go on with what an interrupted process has left, if it has.
+            resume: whether to resume an interrupted file, if it exists.
 
         Yields:
-            The open file, and how many items it holds already.
+            The open file, and the number of items that it already contains.
 
         Raises:
-            ValueError: if there is something left and `resume` is false, if it is made of something else, or if
-                another process is writing it.
+            ValueError: if an interrupted file exists and `resume` is false or its record differs, or if another
+                process is writing the file.
         """
         self._begin(resume)
         with open(self._lines_file, "a+b") as file:
@@ -52,20 +54,22 @@ class ResumableFile:
         self._remove_folder()
 
     def _begin(self, resume):
-        """Makes the folder, or checks that what is there can be gone on with."""
+        """Creates the folder, or checks that an existing one can be resumed."""
         if not self._record_file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(self.folder.iterdir()):
-                raise ValueError(f"{self.folder} is in the way: it holds no interrupted translation")
+                raise ValueError(f"{self.folder} exists but contains no interrupted translation; delete or move it")
             with atomic_write(self._record_file) as temporary:
                 temporary.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
         elif not resume:
-            raise ValueError(f"{self.folder} holds an interrupted translation; --resume goes on with it, or delete it")
+            raise ValueError(f"{self.folder} contains an interrupted translation; use --resume or delete it")
         else:
             found = json.loads(self._record_file.read_text(encoding="utf-8"))
             differing = [name for name in {**self.record, **found} if found.get(name) != self.record.get(name)]
             if differing:
-                raise ValueError(f"{self.folder} holds another translation, differing in: {', '.join(differing)}")
+                raise ValueError(
+                    f"{self.folder} contains an interrupted translation with another {', '.join(differing)}"
+                )
 
     def _lock(self, file):
         try:
@@ -74,7 +78,7 @@ class ResumableFile:
             raise ValueError(f"{self.folder} is in use by another process") from error
 
     def _cut(self, file) -> int:
-        """Removes the part of an item at the end, and counts the others."""
+        """Removes an incomplete item at the end. Returns the number of complete items."""
         file.seek(0)
         count = position = end = 0
         for line in file:
@@ -86,15 +90,15 @@ class ResumableFile:
         return count // self.lines_per_item
 
     def _leave(self, file):
-        """Keeps the lines for another process, if there are any."""
+        """Keeps the lines for resumption, or removes the folder if there are no lines."""
         file.flush()
         if file.tell():
-            print(f"What is done is in {self.folder}; --resume goes on with it", file=sys.stderr)
+            print(f"The incomplete translation is in {self.folder}; use --resume to continue", file=sys.stderr)
         else:
             self._lines_file.unlink()
             self._remove_folder()
 
     def _remove_folder(self):
         self._record_file.unlink()
-        with contextlib.suppress(OSError):  # It holds a file that is not ours.
+        with contextlib.suppress(OSError):  # The folder contains a file of another program.
             self.folder.rmdir()

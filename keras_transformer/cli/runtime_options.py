@@ -1,4 +1,4 @@
-"""The options of the commands that translate: what runs the model, in which batches, by which search."""
+"""Options of the commands that translate: runtime, threads, batches and search."""
 
 import argparse
 import dataclasses
@@ -9,37 +9,39 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 
 def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
-    """What runs the model, in which batches, on how many threads, and by which search.
+    """Adds the options for runtime, batches, threads and search.
 
-    Options of the search that are not given are absent from the parsed options, since an export has a search of its
-    own; see `search_options`.
+    Search options without a value on the command line are absent from the parsed options, because the default of an
+    export is the search that it contains; see `search_options`.
 
     Args:
-        parser: gets the options.
-        skip: options of the search that the command does not support.
+        parser: the parser.
+        skip: search options that the command does not support.
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.registry import RUNTIMES
 
-    parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="what runs the model")
+    parser.add_argument(
+        "--runtime", choices=RUNTIMES, default="keras", help="runtime that translates: Keras, or the name of an export"
+    )
     add_batching(parser, "sentences", "source tokens")
     threads = "threads per batch; default: all cores, divided among the parallel batches"
     parser.add_argument("--num_threads", type=NonNegativeInt, default=0, help=threads)
     parallel = "batches translated at the same time; default: one per core, except with the keras runtime: 1"
     parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
     defaults = {field.name: field.default for field in dataclasses.fields(BeamSearch)}
-    parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # What comes out is text.
+    parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.
     for action in parser._actions:
         if action.dest in defaults:
-            action.help = f"{action.help} (default: {defaults[action.dest]})"
+            action.help = f"{action.help} (default: {defaults[action.dest]}, or the value of the export)"
             action.default = argparse.SUPPRESS
 
 
 def search_options(options: Namespace) -> dict:
-    """The options of the search that were given.
+    """Returns the search options on the command line.
 
     Args:
-        options: of a parser with `add_runtime`.
+        options: parsed options of a parser with `add_runtime`.
 
     Returns:
         Name -> value.
@@ -51,12 +53,12 @@ def search_options(options: Namespace) -> dict:
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
-    """How much goes through the model at a time.
+    """Adds the options for the size of batches.
 
     Args:
-        parser: gets the options.
-        items: what `--batch_size` counts, for the help.
-        tokens: what `--batch_tokens` counts, for the help.
+        parser: the parser.
+        items: name of the items that `--batch_size` counts, for the help.
+        tokens: name of the tokens that `--batch_tokens` counts, for the help.
     """
     from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
 
@@ -66,45 +68,45 @@ def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
 
 
 def add_encoding(parser: ArgumentParser) -> None:
-    """How the text files are encoded.
+    """Adds the option for the encoding of text files.
 
     Args:
-        parser: gets the option.
+        parser: the parser.
     """
     from keras_transformer.text.files import UTF_8
 
-    parser.add_argument("--encoding", default=UTF_8, help="encoding of the text, such as cp1252 or utf-16")
+    parser.add_argument("--encoding", default=UTF_8, help="encoding of the text files, such as cp1252 or utf-16")
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:
-    """A last positional argument, `file`, that can be left out and can stand behind options.
+    """Adds an optional positional argument `file`, the last one. Options may precede it.
 
     Args:
-        parser: gets the argument.
-        help: its help.
+        parser: the parser.
+        help: help of the argument.
     """
-    # Before Python 3.12.7 argparse fills one of nargs="?" with nothing as soon as the argument before it is there.
+    # Not nargs="?": before Python 3.12.7, argparse sets such an argument to `None` if an option precedes it.
     parser.add_argument("file", metavar="[file]", help=help).required = False
 
 
 def make_translator(options: Namespace):
-    """The `Translator` that the options of `add_runtime` ask for.
+    """Makes the `Translator` for the options of `add_runtime`.
 
     Args:
-        options: of a parser with `add_runtime`, with `directory`.
+        options: parsed options of a parser with `add_runtime` and an argument `directory`.
 
     Returns:
         A `Translator`.
 
     Raises:
-        ValueError: if a search is asked for that the export does not have, or parallel batches with Keras.
+        ValueError: if the export does not support the search options, or `parallel_batches` is above 1 with Keras.
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.threads import num_cores
     from keras_transformer.text.batching import BatchLimits
 
-    BatchLimits(options.batch_size, options.batch_tokens)  # Before the model is loaded.
+    BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     search, parallel_batches = search_options(options), options.parallel_batches
     if options.runtime == "keras":
         if parallel_batches not in (None, 1):
@@ -116,7 +118,7 @@ def make_translator(options: Namespace):
         num_threads=options.num_threads,
         parallel_batches=parallel_batches or num_cores(),
     )
-    if options.runtime == "ctranslate2":  # The only export without a fixed search.
+    if options.runtime == "ctranslate2":  # The only export whose search is not fixed.
         translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
     else:
         _require_exported(translator.exported_search, options, search)
@@ -124,7 +126,7 @@ def make_translator(options: Namespace):
 
 
 def _require_exported(exported, options, search):
-    """Refuses any other search than the export's. Any number of its hypotheses can be asked for."""
+    """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
     from keras_transformer.export.origin import export_command
 
     given = {name: value for name, value in search.items() if name != "n_best"}
@@ -137,7 +139,7 @@ def _require_exported(exported, options, search):
 
 
 def _changes(exported, given):
-    """The options of an export whose search differs from another's in what is given."""
+    """Returns the command line options to export again with the given search options."""
     from keras_transformer.decoding import BeamSearch
 
     usual = vars(BeamSearch())

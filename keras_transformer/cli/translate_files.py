@@ -1,4 +1,4 @@
-"""The commands `translate`, `evaluate` and `score`: from their options to what they write."""
+"""Implementation of the commands `translate`, `evaluate` and `score`."""
 
 import collections
 import contextlib
@@ -21,16 +21,16 @@ def translate(options) -> None:
     """Translates a file or standard input to a file or standard output.
 
     Args:
-        options: parsed, of the command `translate`.
+        options: parsed options of the command `translate`.
 
     Raises:
-        ValueError: if a file cannot be read or written, or no translator can be made of the options.
+        ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
     with TextLines(options.file, options.encoding) as lines, _output(options) as (write, done):
         source = itertools.islice(lines, done, None)
         sources, translator = collections.deque(), make_translator(options)
 
-        def taken():
+        def read():
             for count, line in enumerate(source, done + 1):
                 bar.total = lines.share and max(count, round(count / lines.share))
                 sources.append(line)
@@ -40,7 +40,7 @@ def translate(options) -> None:
         interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
         with _bar(initial=done, disable=interactive) as bar:
             batching = options.batch_size, options.batch_tokens, _n_best(options), bar.update
-            chunks = ([line] for line in taken()) if interactive else [taken()]
+            chunks = ([line] for line in read()) if interactive else [read()]
             number = done
             for chunk in chunks:
                 for translation in translator.translate_stream(chunk, *batching, first_line=number + 1):
@@ -52,10 +52,10 @@ def evaluate(options) -> None:
     """Translates a test set and prints its scores.
 
     Args:
-        options: parsed, of the command `evaluate`.
+        options: parsed options of the command `evaluate`.
 
     Raises:
-        ValueError: if a file cannot be read, the files do not align, or no translator can be made of the options.
+        ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
     """
     from keras_transformer.text.evaluation import check_test_set
     from keras_transformer.text.evaluation import evaluate as run
@@ -70,19 +70,22 @@ def evaluate(options) -> None:
 
 
 def score(options) -> None:
-    """Scores given translations and prints a line for each.
+    """Scores given translations and prints one line per pair, with tab-separated columns.
+
+    The columns are the log probability, the number of tokens including the end token, and the log probability per
+    token.
 
     Args:
-        options: parsed, of the command `score`.
+        options: parsed options of the command `score`.
 
     Raises:
-        ValueError: if a file cannot be read, the files do not align, or the model cannot be loaded.
+        ValueError: if a file cannot be read, the numbers of lines differ, or the model cannot be loaded.
     """
     from keras_transformer.text.batching import BatchLimits
     from keras_transformer.text.scorer import Scorer
     from keras_transformer.training.datasets import read_pairs
 
-    BatchLimits(options.batch_size, options.batch_tokens)  # Before the files are read and the model is loaded.
+    BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
     scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):
@@ -98,7 +101,7 @@ def _bar(**options):
 
 
 def _formatter(options) -> Callable[[int, str, Translation], str]:
-    """What is written of a line: its number from 1, the line, its translation."""
+    """Returns a function that formats a translation: `(line number from 1, source line, translation) -> text`."""
     if options.json:
         return _as_json
     return _as_rows if _n_best(options) > 1 else _as_text
@@ -120,10 +123,10 @@ def _as_json(number, source, translation):
 
 @contextlib.contextmanager
 def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
-    """What writes the text of a line, and how many lines have been written before."""
+    """Yields a function that writes the text of one source line, and the number of source lines already written."""
     if options.output is None:
         if options.resume:
-            raise ValueError("`--resume` goes with `--output`")
+            raise ValueError("`--resume` requires `--output`")
         yield lambda text: print(text, flush=True), 0
         return
     path = Path(options.output).resolve()
@@ -140,20 +143,20 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
 
 @contextlib.contextmanager
 def _file(path, options):
-    """A file that appears when it is whole; a source that can be read twice can be gone on with."""
+    """Opens a file that appears when it is complete. It can be resumed if the source is a regular file."""
     if options.file and Path(options.file).is_file():
         rows = _n_best(options) if not options.json else 1
         with ResumableFile(path, _record(options), rows).writing(options.resume) as (file, done):
             yield file, done
     elif options.resume:
-        raise ValueError(f"`--resume` needs a file to translate. Received: {options.file or 'standard input'}")
+        raise ValueError(f"`--resume` requires a regular source file. Received: {options.file or 'standard input'}")
     else:
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             yield file, 0
 
 
 def _record(options) -> dict:
-    """What decides the lines of the output: the source, the model, and the options but for those of speed."""
+    """Returns the data that determine the output: hashes of source and model, runtime, search and format."""
     with TextLines(options.file, options.encoding) as lines:
         digest = hashlib.sha256()
         for line in lines:

@@ -1,4 +1,4 @@
-"""Search for a target: greedy and beam search with length penalties, and sampling."""
+"""Decoding: greedy search, beam search with length penalties, and sampling."""
 
 import lazy_loader
 

@@ -10,12 +10,12 @@ from keras_transformer.decoding.search import NEG_INF, Hypotheses, is_possible
 
 
 class Beams(Candidates):
-    """The best hypotheses by log p / length penalty; `BeamSearch` says how.
+    """Beam search by log probability / length penalty; see `BeamSearch`.
 
     Args:
-        strategy: `BeamSearch`.
-        sentences: `SearchInputs`.
-        ids: `SpecialIds`.
+        strategy: a `BeamSearch`.
+        sentences: the `SearchInputs`.
+        ids: the `SpecialIds`.
     """
 
     def __init__(self, strategy, sentences, ids):
@@ -25,7 +25,7 @@ class Beams(Candidates):
         self.first_rows = ops.expand_dims(batch * self.beam_size, 1)
 
     def advance(self, s, logits, cache):
-        """The state after one more token in every row; the rows are those of the best parents."""
+        """Returns the state after one more token per row. Each new row continues one of the best old rows."""
         tokens, log_probs = self.candidates(s, logits, self.beam_size)
         rows, made, values = self._select(s, tokens, log_probs)
         history, suffixes = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), (s.history, s.suffixes))
@@ -33,14 +33,14 @@ class Beams(Candidates):
         return parents.append(made, values, kv_cache.reorder(cache, rows))
 
     def is_active(self, s):
-        """Boolean `(batch,)`: for which sentences a hypothesis under way can still come among the n best."""
+        """Boolean `(batch,)`: whether an unfinished hypothesis can still reach the `n_best` of its sentence."""
         is_live = ops.logical_and(ops.logical_not(s.is_finished(self.ids)), is_possible(s.values))
         reachable = ops.where(is_live, s.values / self._penalty(self.limits), NEG_INF)
-        settled, _ = ops.top_k(self._final_scores(s), self.n_best)
-        return ops.max(self._by_sentence(reachable), axis=-1) > settled[:, -1]
+        finished, _ = ops.top_k(self._final_scores(s), self.n_best)
+        return ops.max(self._by_sentence(reachable), axis=-1) > finished[:, -1]
 
     def best(self, s):
-        """`Hypotheses`, `n_best` a sentence."""
+        """Returns the `Hypotheses`, `n_best` per sentence."""
         scores, best = ops.top_k(self._final_scores(s), self.n_best)
         rows = self.first_rows + ops.cast(best, "int32")
         exists = is_possible(scores)
@@ -51,12 +51,15 @@ class Beams(Candidates):
         return Hypotheses(tokens, ops.where(exists, scores, NEG_INF), *token_scores)
 
     def _select(self, s, tokens, log_probs):
-        """The `beam_size` best of each sentence's candidates: parent row, token (and its log p, if asked), value."""
+        """Selects the `beam_size` best candidates of each sentence.
+
+        Returns the parent row, the token (with its log probability if `token_scores`) and the value of each candidate.
+        """
         width = tokens.shape[-1]
         is_finished = ops.expand_dims(s.is_finished(self.ids), 1)
         value = ops.expand_dims(s.values, 1)
         tokens = ops.where(is_finished, self.ids.pad, tokens)
-        # What has ended competes unchanged, as its own first candidate.
+        # A finished hypothesis has one candidate: itself, with an unchanged score.
         values = value + ops.where(is_finished, only_first(width), log_probs)
         scores = ops.where(is_finished, values, values / self._penalty(s.step + 1))
         scores = ops.where(is_possible(values), scores, NEG_INF)
@@ -68,7 +71,7 @@ class Beams(Candidates):
         return chosen // width, (token, *log_prob), ops.where(is_end, ops.reshape(best_scores, (-1,)), value)
 
     def _final_scores(self, s):
-        """The scores of what has ended, `(batch, beam_size)`."""
+        """Scores of finished hypotheses, `(batch, beam_size)`; `NEG_INF` for unfinished ones."""
         return self._by_sentence(ops.where(s.is_finished(self.ids), s.values, NEG_INF))
 
     def _penalty(self, lengths):

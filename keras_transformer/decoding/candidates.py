@@ -1,4 +1,4 @@
-"""What may follow in each row of a search."""
+"""Candidate tokens for the next step of a search."""
 
 import keras
 from keras import ops
@@ -8,15 +8,15 @@ from keras_transformer.decoding.top_k import top_k
 
 
 class Candidates:
-    """Base of the searches of this folder: what may follow, and what is forced.
+    """Base class of the searches. It computes the candidate tokens, including forced ones.
 
-    Its tensors have `rows = batch * beam_size` rows, a sentence's hypotheses together; `num_first` of a
-    sentence's rows begin, and `n_best` hypotheses of it are returned.
+    Tensors have `rows = batch * beam_size` rows; the hypotheses of a sentence are consecutive rows. At the start
+    `num_first` rows of each sentence are active. The search returns `n_best` hypotheses per sentence.
 
     Args:
-        strategy: one of `strategies.py`.
-        sentences: `SearchInputs`.
-        ids: `SpecialIds`.
+        strategy: a `GreedySearch`, `BeamSearch` or `Sampling`.
+        sentences: the `SearchInputs`.
+        ids: the `SpecialIds`.
     """
 
     num_first = 1
@@ -29,19 +29,19 @@ class Candidates:
         self.ids = ids
 
     def candidates(self, s, logits, width):
-        """Each row's best continuations, or the one that is forced.
+        """Returns the candidate tokens of each row and their log probabilities.
 
-        A row at its limit has but the end, and so has one that may go on with nothing else; one within
-        its prefix has but that.
+        Within a prefix only the prefix token is allowed. At the length limit, or if no other token is allowed, only
+        EOS is allowed.
 
         Args:
-            s: `State`.
+            s: the `State`.
             logits: `(rows, vocab_size)`.
-            width: how many are wanted at least.
+            width: minimum number of candidates per row, unless the vocabulary is smaller.
 
         Returns:
-            Tokens int32 and log probabilities float32, `(rows, width or more)`, likeliest first but
-            for what is impossible; all of a vocabulary that is smaller.
+            Tokens int32 and log probabilities float32, both `(rows, width or more)`, in descending order before
+            candidates that are not allowed are set to `NEG_INF`.
         """
         log_probs = ops.log_softmax(ops.cast(logits, "float32"))
         values, tokens = self._allowed(s, log_probs, width)
@@ -50,7 +50,7 @@ class Candidates:
             is_over = ops.logical_or(is_over, ops.logical_not(ops.any(is_possible(values), axis=-1)))
         end = log_probs[:, self.ids.eos : self.ids.eos + 1]
         tokens, values = _forced(is_over, self.ids.eos, end, tokens, values)
-        if isinstance(self.prefix, tuple):  # There is none.
+        if isinstance(self.prefix, tuple):  # No prefix.
             return tokens, values
         within = ops.shape(self.prefix)[1]
         token = ops.take(self.prefix, ops.minimum(s.step, within - 1), axis=1)
@@ -59,10 +59,10 @@ class Candidates:
         return _forced(is_forced, token, ops.take_along_axis(log_probs, token, axis=-1), tokens, values)
 
     def _allowed(self, s, log_probs, width):
-        """The best continuations, where what is barred is impossible."""
+        """The best candidates, with `NEG_INF` for those that are not allowed."""
         if self.ngram_size:
             log_probs = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
-        # As many more than wanted as may be barred.
+        # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
         wanted = width + (3 if self.min_length else 2)
         values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1]))
         is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
@@ -76,18 +76,18 @@ class Candidates:
 
 
 def without_repeats(log_probs, tokens, suffixes, step, size, pad):
-    """Log probabilities in which no token is possible that would complete an n-gram for the second time.
+    """Masks the tokens that would complete an n-gram for the second time.
 
     Args:
         log_probs: `(rows, vocab_size)`.
-        tokens: int32 `(rows, max_length)`: what was made so far.
+        tokens: int32 `(rows, max_length)`, tokens generated so far.
         suffixes: int32 `(rows, max_length)`, from `common_suffixes`.
-        step: int32 scalar: number of those tokens.
-        size: n.
-        pad: the id of padding, which is made impossible in any case.
+        step: int32 scalar, number of tokens generated so far.
+        size: length n of the n-grams.
+        pad: id of the padding token, which is always masked.
 
     Returns:
-        Of the shape of `log_probs`.
+        `log_probs` with `NEG_INF` at masked tokens.
     """
     is_made = ops.arange(ops.shape(tokens)[1], dtype="int32") < step
     is_repeated = ops.logical_and(is_made, suffixes >= size - 1)
@@ -98,12 +98,12 @@ def without_repeats(log_probs, tokens, suffixes, step, size, pad):
 
 
 def only_first(width):
-    """0, then what makes impossible: float32 `(width,)`."""
+    """Float32 `(width,)`: 0 for the first candidate and `NEG_INF` for the others."""
     return ops.where(ops.arange(width) == 0, 0.0, NEG_INF)
 
 
 def _forced(is_forced, token, log_prob, tokens, values):
-    """The candidates, in some rows a single one."""
+    """Replaces the candidates by one token in the rows where `is_forced`."""
     is_forced = ops.expand_dims(is_forced, 1)
     values = ops.where(is_forced, log_prob + only_first(tokens.shape[-1]), values)
     return ops.where(is_forced, token, tokens), values

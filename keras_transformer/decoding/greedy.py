@@ -1,4 +1,4 @@
-"""Greedy search, and sampling, which differs from it in the choice alone."""
+"""Greedy search and sampling, which share the search step and differ in the choice of the next token."""
 
 from keras import ops
 
@@ -8,12 +8,12 @@ from keras_transformer.decoding.search import Hypotheses, is_possible
 
 
 class Greedy(Candidates):
-    """The likeliest token at each step.
+    """Greedy search: the most likely token at each step.
 
     Args:
-        strategy: `GreedySearch`, or `BeamSearch` with a beam of one, whose penalty counts in the score.
-        sentences: `SearchInputs`.
-        ids: `SpecialIds`.
+        strategy: a `GreedySearch`, or a `BeamSearch` with `beam_size=1`. Its length penalty changes only the scores.
+        sentences: the `SearchInputs`.
+        ids: the `SpecialIds`.
     """
 
     def __init__(self, strategy, sentences, ids):
@@ -21,7 +21,7 @@ class Greedy(Candidates):
         self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
 
     def advance(self, s, logits, cache):
-        """The state after one more token in every row."""
+        """Returns the state after one more token per row."""
         token, log_prob = self.choose(s, logits)
         is_finished = s.is_finished(self.ids)
         token = ops.where(is_finished, self.ids.pad, token)
@@ -30,19 +30,20 @@ class Greedy(Candidates):
         return s.append(made, s.values + log_prob, cache)
 
     def choose(self, s, logits):
-        """The next token of each row and its log probability, `(rows,)`."""
+        """Returns the next token of each row and its log probability, both `(rows,)`."""
         tokens, log_probs = self.candidates(s, logits, 1)
-        best_log_prob, best = ops.top_k(log_probs, 1)  # `argmax` has no ONNX equivalent on TensorFlow.
+        # Not `ops.argmax`: for floats it tests the sign bit on TensorFlow, which has no ONNX equivalent.
+        best_log_prob, best = ops.top_k(log_probs, 1)
         is_best = ops.arange(tokens.shape[-1], dtype="int32") == ops.cast(best, "int32")
-        # A sum, since `take_along_axis` is fifteen operators in ONNX.
+        # `take_along_axis` would become fifteen ONNX operators.
         return ops.sum(ops.where(is_best, tokens, 0), axis=-1), best_log_prob[:, 0]
 
     def is_active(self, s):
-        """Boolean `(batch,)`: which sentences are under way."""
+        """Boolean `(batch,)`: whether a sentence is unfinished."""
         return ops.logical_not(s.is_finished(self.ids))
 
     def best(self, s):
-        """`Hypotheses`, one a sentence."""
+        """Returns the `Hypotheses`, one per sentence."""
         scores = s.values
         if self.alpha:
             lengths = ops.sum(ops.cast(s.history[0] != self.ids.pad, "int32"), axis=-1)
@@ -52,12 +53,12 @@ class Greedy(Candidates):
 
 
 class Sampler(Greedy):
-    """Tokens drawn from the tempered and truncated distribution; `Sampling` says how.
+    """Sampling from the truncated distribution with temperature; see `Sampling`.
 
     Args:
-        strategy: `Sampling`.
-        sentences: `SearchInputs`, with noise.
-        ids: `SpecialIds`.
+        strategy: a `Sampling`.
+        sentences: the `SearchInputs`, with `noise`.
+        ids: the `SpecialIds`.
     """
 
     def __init__(self, strategy, sentences, ids):
@@ -67,22 +68,23 @@ class Sampler(Greedy):
         self.noise = ops.reshape(sentences.noise, (-1, ops.shape(sentences.noise)[2]))
 
     def choose(self, s, logits):
-        """The drawn token of each row and its log probability under the model, `(rows,)`."""
+        """Returns a sampled token per row and its log probability under the model, both `(rows,)`."""
         tokens, log_probs = self.candidates(s, logits, self.top_k or logits.shape[-1])
         probabilities = self._truncated(log_probs)
         cumulative = ops.cumsum(probabilities, axis=-1)
         level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
-        # The first whose cumulative probability exceeds the noise's share; whatever the rounding, a kept one.
+        # The first candidate whose cumulative probability exceeds `level`. Truncated candidates have rank 0, so they
+        # are not chosen even if rounding leaves no cumulative probability above `level`.
         rank = ops.where(probabilities > 0, 1.0 + ops.cast(cumulative > level, "float32"), 0.0)
-        drawn = ops.argmax(rank, axis=-1, keepdims=True)  # The first of equals, which `top_k` does not promise.
+        drawn = ops.argmax(rank, axis=-1, keepdims=True)  # `top_k` may not return the first of equal values.
         return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
 
     def is_active(self, s):
-        """Boolean `(batch,)`: of which sentences a sample is under way."""
+        """Boolean `(batch,)`: whether a sentence has unfinished samples."""
         return ops.any(ops.reshape(super().is_active(s), (-1, self.beam_size)), axis=-1)
 
     def best(self, s):
-        """`Hypotheses`, `n_samples` a sentence."""
+        """Returns the `Hypotheses`, `n_samples` per sentence."""
         found = super().best(s)
         by_sentence = (
             ops.reshape(x, (-1, self.beam_size, *ops.shape(x)[2:])) for x in found if not isinstance(x, tuple)
@@ -90,7 +92,7 @@ class Sampler(Greedy):
         return Hypotheses(*by_sentence)
 
     def _truncated(self, log_probs):
-        """Probabilities of candidates, likeliest first; 0 outside `top_k` and `top_p`. They need not sum to 1."""
+        """Probabilities of the candidates in descending order, not normalized; 0 outside `top_k` and `top_p`."""
         is_kept = is_possible(log_probs)
         if self.top_k:
             is_kept = ops.logical_and(is_kept, ops.cumsum(ops.cast(is_kept, "int32"), axis=-1) <= self.top_k)

@@ -1,4 +1,4 @@
-"""Length penalties: a hypothesis of n tokens, its end included, scores log p / penalty(n)."""
+"""Length penalties. The score of a hypothesis with n tokens, including EOS, is log p / penalty(n)."""
 
 from keras import ops
 
@@ -7,12 +7,12 @@ def length_penalty(length, alpha: float, kind: str = "gnmt"):
     """((5 + length) / 6)^α for `"gnmt"`, length^α for `"length"`; float32.
 
     Args:
-        length: int tensor: number of tokens, the end token counted.
-        alpha: α, at least 0; 0 means no penalty.
+        length: int tensor, number of tokens including EOS.
+        alpha: exponent α, at least 0. 0 disables the penalty.
         kind: `"gnmt"` or `"length"`.
 
     Returns:
-        Float32 tensor of the shape of `length`. It never falls as the length grows.
+        Float32 tensor of the shape of `length`, non-decreasing in `length`.
 
     Example:
 

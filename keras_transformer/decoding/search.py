@@ -1,12 +1,11 @@
-"""The loop of a search, over a `next_logits` callable. It knows no model, and no strategy.
+"""The search loop, independent of model and strategy.
 
-`next_logits(tokens, cache, memory, offset) -> (logits, cache)` receives the newest token of every row
-`(rows,)`, the cache (tensors of as many rows), the memory (tensors of a row a sentence, which a search
-hands on), and the position of those tokens; it returns logits `(rows, vocab_size)`.
+The model is a callable `next_logits(tokens, cache, memory, offset) -> (logits, cache)`. It receives the newest tokens
+`(rows,)`, the cache with `rows` rows, the memory with one row per sentence, and the position of the tokens. It returns
+logits `(rows, vocab_size)` and the updated cache.
 
-Sentences finish at unlike times. Where shapes may be dynamic, the search goes in rounds: once a
-quarter of the sentences under way are settled, they are put aside, and the next round goes on with
-the others alone.
+If shapes may be dynamic, finished sentences are removed from the batch: whenever a quarter of the active sentences
+have finished, the search continues with the others only.
 """
 
 from typing import Any, NamedTuple
@@ -16,20 +15,20 @@ from keras import ops
 
 from keras_transformer import cache as kv_cache
 
-#: The log probability, and the score, of what cannot be. Finite, so that it may stand in sums and products.
+#: Log probability and score of tokens and hypotheses that are not allowed. It is finite, so sums give no NaN.
 NEG_INF = -1e9
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, best first; samples in the order of their drawing."""
+    """The result of a search: hypotheses with the best first, or samples in the order of sampling."""
 
-    tokens: Any  # int32 (batch, n_best, length): without the start token, with the end, then padding
-    scores: Any  # float32 (batch, n_best): log p / length penalty; NEG_INF where there was no further one
-    token_scores: Any = ()  # float32 (batch, n_best, length): each token's log p, then 0; () unless asked for
+    tokens: Any  # int32 (batch, n_best, length): without BOS, with EOS, then padding
+    scores: Any  # float32 (batch, n_best): log p / length penalty; NEG_INF if fewer hypotheses were found
+    token_scores: Any = ()  # float32 (batch, n_best, length): log p of each token, 0 at padding; () if not requested
 
 
 class SpecialIds(NamedTuple):
-    """The ids that a search must know."""
+    """Ids of the special tokens."""
 
     pad: int = 0
     bos: int = 2
@@ -37,29 +36,29 @@ class SpecialIds(NamedTuple):
 
 
 class SearchInputs(NamedTuple):
-    """What a search is told of its sentences: tensors of a row a sentence."""
+    """The inputs of a search: tensors with one row per sentence."""
 
-    limits: Any  # int32 (batch,): most tokens of each hypothesis, the end counted; at least 1
-    prefix: Any = ()  # int32 (batch, prefix_length): how each hypothesis begins, whatever its limit, then padding
-    noise: Any = ()  # float32 (batch, n_samples, max_length or more): uniform in [0, 1), one number a token to draw
+    limits: Any  # int32 (batch,): maximum tokens per hypothesis, including EOS; at least 1
+    prefix: Any = ()  # int32 (batch, prefix_length): first tokens of each hypothesis, even beyond its limit; padded
+    noise: Any = ()  # float32 (batch, n_samples, max_length or more): for sampling, uniform in [0, 1), one per token
 
 
 class State(NamedTuple):
-    """Where a search stands. A sentence's hypotheses are consecutive rows."""
+    """The state of the search loop. The hypotheses of a sentence are consecutive rows."""
 
-    step: Any  # int32 (): number of tokens made so far
-    newest: Any  # int32 (rows,): token to feed next; the end or padding in rows that have ended
-    history: Any  # int32 (rows, max_length): the tokens; if asked for, float32 (rows, max_length): their log p
-    suffixes: Any  # int32 (rows, max_length): what `common_suffixes` says of the tokens; () unless asked for
-    values: Any  # float32 (rows,): log p of what is under way, score of what has ended
-    cache: Any  # of `next_logits`
+    step: Any  # int32 (): number of tokens generated so far
+    newest: Any  # int32 (rows,): token to feed next; EOS or padding in finished rows
+    history: Any  # tuple of (rows, max_length): int32 tokens and, if requested, their float32 log p
+    suffixes: Any  # int32 (rows, max_length): result of `common_suffixes`; () if not needed
+    values: Any  # float32 (rows,): log p of unfinished hypotheses, score of finished ones
+    cache: Any  # cache of `next_logits`
 
     def is_finished(self, ids):
-        """Boolean `(rows,)`."""
+        """Boolean `(rows,)`: whether a row ends with EOS or padding."""
         return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
 
     def append(self, made, values, cache):
-        """The next state: with what was `made`, tensors `(rows,)`, after what the history holds, the token first."""
+        """Returns the next state. `made` holds tensors `(rows,)`: the new token and, if requested, its log p."""
         is_here = ops.arange(ops.shape(self.history[0])[1], dtype="int32") == self.step
         pairs = zip(made, self.history, strict=True)
         history = tuple(ops.where(is_here, ops.expand_dims(x, 1), old) for x, old in pairs)
@@ -70,26 +69,26 @@ class State(NamedTuple):
 
 
 class ActiveBatch(NamedTuple):
-    """What is under way, and what is settled."""
+    """The active sentences of a batch, and the results of the others."""
 
-    active: Any  # int32 (active,): which of the batch are under way
-    sentences: SearchInputs  # of `active` rows
-    memory: Any  # tensors of `active` rows
-    state: State
-    found: Hypotheses  # of the batch
+    active: Any  # int32 (active,): indices of the active sentences
+    sentences: SearchInputs  # with one row per active sentence
+    memory: Any  # tensors with one row per active sentence
+    state: State  # with `beam_size` rows per active sentence
+    found: Hypotheses  # of the complete batch
 
 
 def run_search(make, next_logits, cache, memory, sentences, max_length, ids: SpecialIds) -> Hypotheses:
-    """Runs a search to its end.
+    """Runs a search.
 
     Args:
-        make: `make(sentences, ids)` is one of the searches of this folder, over these sentences.
-        next_logits: see the module.
-        cache: of `batch * beam_size` rows, to begin with; a sentence's rows are consecutive.
-        memory: tensors of `batch` rows, in any structure.
-        sentences: `SearchInputs`.
-        max_length: no less than the largest limit; static on JAX.
-        ids: the special ids.
+        make: the `searching` method of a strategy: `make(sentences, ids)` returns a search.
+        next_logits: callable `(tokens, cache, memory, offset) -> (logits, cache)`; see the module docstring.
+        cache: initial cache with `batch * beam_size` rows. The rows of a sentence are consecutive.
+        memory: nested structure of tensors with `batch` rows.
+        sentences: the `SearchInputs`.
+        max_length: at least the largest of `sentences.limits`. Static on JAX.
+        ids: the `SpecialIds`.
 
     Returns:
         `Hypotheses`.
@@ -100,7 +99,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
     if not kv_cache.GROWS:
         return searching.best(_advance(searching, next_logits, memory, start, max_length))
 
-    def is_under_way(*current):
+    def has_active(*current):
         return ops.shape(ActiveBatch(*current).active)[0] > 0
 
     def next_round(*current):
@@ -119,33 +118,33 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         state=start,
         found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, NEG_INF, "float32")),
     )
-    first = _keep(first, sentences.limits > 0, searching.beam_size)  # All; the number of rows is dynamic from here on.
-    last = ActiveBatch(*ops.while_loop(is_under_way, next_round, first))
+    first = _keep(first, sentences.limits > 0, searching.beam_size)  # Keeps all rows, but makes their number dynamic.
+    last = ActiveBatch(*ops.while_loop(has_active, next_round, first))
     tokens, scores, token_scores = last.found
     history = (tokens, token_scores) if searching.token_scores else (tokens,)
     return _hypotheses([x[:, :, : last.state.step] for x in history], scores)
 
 
 def common_suffixes(suffixes, tokens, newest):
-    """How many tokens before each place are the same as at the end, in order: after one more token.
+    """Updates, for each position, the length of the longest common suffix of its left context and the sequence.
 
-    With the tokens 5 6 7 5 6 it is 2 at place 2, for 5 6 stand before it and at the end, and 0 at the others before
-    the end. Carried from step to step, this says of n-grams of any length which come again.
+    For the tokens 5 6 7 5 6 the value at position 2 is 2, because 5 6 precedes it and ends the sequence. At the other
+    positions it is 0. A token at a position with a value of at least n - 1 would repeat an n-gram if it came next.
 
     Args:
-        suffixes: int32 `(rows, max_length)`, before that token; of no token zeros.
-        tokens: int32 `(rows, max_length)`, with it.
-        newest: int32 `(rows,)`, the token.
+        suffixes: int32 `(rows, max_length)`, values before the newest token. Zeros at the start.
+        tokens: int32 `(rows, max_length)`, tokens including the newest.
+        newest: int32 `(rows,)`, the newest token.
 
     Returns:
-        Int32 `(rows, max_length)`, meaningful at the places of tokens.
+        Int32 `(rows, max_length)`, valid at the positions of tokens.
     """
     grown = ops.where(tokens == ops.expand_dims(newest, 1), suffixes + 1, 0)
     return ops.concatenate([ops.zeros_like(grown[:, :1]), grown[:, :-1]], axis=1)
 
 
 def is_possible(values):
-    """Whether log probabilities or scores are any hypothesis's."""
+    """Whether log probabilities or scores are above `NEG_INF`, so that the token or hypothesis is allowed."""
     return values > 0.5 * NEG_INF
 
 
@@ -154,13 +153,13 @@ def _hypotheses(history, scores):
 
 
 def _empty(searching, shape):
-    """A history of nothing."""
+    """Makes an empty history."""
     tokens = ops.full(shape, searching.ids.pad, "int32")
     return (tokens, ops.zeros(shape, "float32")) if searching.token_scores else (tokens,)
 
 
 def _start(searching, cache, batch_size, max_length):
-    """Each sentence begins with its first hypotheses; its other rows are impossible."""
+    """Makes the initial state, in which the first `num_first` rows of each sentence are active."""
     rows = batch_size * searching.beam_size
     values = ops.zeros((rows,), "float32")
     if searching.num_first < searching.beam_size:
@@ -177,24 +176,24 @@ def _start(searching, cache, batch_size, max_length):
 
 
 def _advance(searching, next_logits, memory, state, max_length):
-    """Steps until all sentences are settled; with dynamic shapes until a quarter of them are."""
+    """Runs steps until all sentences are finished or, with dynamic shapes, a quarter of them."""
 
     def step(*state):
         s = State(*state)
         logits, cache = next_logits(s.newest, s.cache, memory, s.step)
         return searching.advance(s, logits, cache)
 
-    def go_on(*state):
-        unsettled = searching.is_active(State(*state))
+    def should_continue(*state):
+        is_active = searching.is_active(State(*state))
         if not kv_cache.GROWS:
-            return ops.any(unsettled)
-        return 4 * ops.sum(ops.cast(unsettled, "int32")) > 3 * ops.shape(unsettled)[0]
+            return ops.any(is_active)
+        return 4 * ops.sum(ops.cast(is_active, "int32")) > 3 * ops.shape(is_active)[0]
 
-    return State(*ops.while_loop(go_on, step, state, maximum_iterations=max_length))
+    return State(*ops.while_loop(should_continue, step, state, maximum_iterations=max_length))
 
 
 def _keep(r, is_kept, beam_size):
-    """The round with some of its sentences."""
+    """Selects sentences of an `ActiveBatch`."""
     kept = ops.nonzero(is_kept)[0]
     rows = ops.reshape(ops.expand_dims(kept * beam_size, 1) + ops.arange(beam_size, dtype=kept.dtype), (-1,))
 

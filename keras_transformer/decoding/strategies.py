@@ -1,4 +1,4 @@
-"""What a search is told. Importing this imports no Keras, so that command lines and clients start fast."""
+"""Decoding strategies and their options. This module does not import Keras, so clients start fast."""
 
 import dataclasses
 from typing import Literal
@@ -9,7 +9,7 @@ LENGTH_PENALTIES = ("gnmt", "length")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Strategy:
-    """The options that every search has."""
+    """Options that all strategies share."""
 
     extra_length: int = 50
     min_length: int = 0
@@ -23,19 +23,19 @@ class _Strategy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GreedySearch(_Strategy):
-    """The likeliest token at each step.
+    """Greedy search: the most likely token at each step.
 
     Args:
-        extra_length: a hypothesis has at most this many tokens more than its source, the ends counted;
-            at that length the end token is forced.
-        min_length: tokens of a hypothesis before its end, at least; a prefix counts, the end does not.
-            The limit wins over it.
-        no_repeat_ngram_size: no sequence of so many tokens comes twice in a hypothesis, but for what a
-            prefix repeats; 0 allows all. Where no other token is left, the hypothesis ends.
-        token_scores: also return the log probability of each token.
+        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
+            At the limit only the end token is allowed.
+        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
+            precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
+            other token is allowed, the hypothesis ends.
+        token_scores: whether to also return the log probability of each token.
 
     Raises:
-        ValueError: if a number is negative.
+        ValueError: if an argument is negative.
 
     Example:
 
@@ -49,7 +49,7 @@ class GreedySearch(_Strategy):
     length_penalty_kind = "gnmt"
 
     def searching(self, sentences, ids):
-        """The search over these sentences; see `keras_transformer.decoding.greedy`."""
+        """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Greedy
 
         return Greedy(self, sentences, ids)
@@ -57,27 +57,27 @@ class GreedySearch(_Strategy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSearch(_Strategy):
-    """The best hypotheses by log p / length penalty, `beam_size` of them under way at a time.
+    """Beam search: the best hypotheses by log probability / length penalty.
 
-    A hypothesis that has ended keeps its place in the beam, frozen, as long as its score is among
-    the best. The search of a sentence stops when no unfinished hypothesis can still come among its
-    `n_best`: its log probability can only fall, and its penalty is at most that of the limit.
+    A finished hypothesis stays in the beam while its score is among the `beam_size` best. The search of a sentence
+    stops when no unfinished hypothesis can reach its `n_best`. The bound on the final score of an unfinished hypothesis
+    is its log probability, which can only decrease, divided by the length penalty at the maximum length.
 
     Args:
-        beam_size: hypotheses under way for each sentence; a beam of one is greedy search.
-        length_penalty: α of the length penalty, at least 0.
-        length_penalty_kind: `"gnmt"`, ((5 + n) / 6)^α, or `"length"`, n^α.
-        n_best: hypotheses to return, at most `beam_size`.
-        extra_length: a hypothesis has at most this many tokens more than its source, the ends counted;
-            at that length the end token is forced.
-        min_length: tokens of a hypothesis before its end, at least; a prefix counts, the end does not.
-            The limit wins over it.
-        no_repeat_ngram_size: no sequence of so many tokens comes twice in a hypothesis, but for what a
-            prefix repeats; 0 allows all. Where no other token is left, the hypothesis ends.
-        token_scores: also return the log probability of each token.
+        beam_size: number of hypotheses per sentence in the beam. 1 is greedy search.
+        length_penalty: exponent α of the length penalty, at least 0.
+        length_penalty_kind: `"gnmt"` for ((5 + n) / 6)^α, or `"length"` for n^α, where n counts the end token.
+        n_best: number of hypotheses to return, at most `beam_size`.
+        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
+            At the limit only the end token is allowed.
+        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
+            precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
+            other token is allowed, the hypothesis ends.
+        token_scores: whether to also return the log probability of each token.
 
     Raises:
-        ValueError: naming the argument that is out of range.
+        ValueError: if an argument is out of range.
 
     Example:
 
@@ -85,7 +85,7 @@ class BeamSearch(_Strategy):
     1
 
     Reference:
-        Vaswani et al. 2017, §6.1: beam 4, α = 0.6, length at most the input's + 50.
+        Vaswani et al. 2017, §6.1: beam size 4, α = 0.6, maximum output length of input length + 50.
     """
 
     beam_size: int = 4
@@ -109,7 +109,7 @@ class BeamSearch(_Strategy):
             )
 
     def searching(self, sentences, ids):
-        """The search over these sentences; see `keras_transformer.decoding.beams`."""
+        """Makes the search over `sentences`; see `keras_transformer.decoding.beams`."""
         from keras_transformer.decoding.beams import Beams
         from keras_transformer.decoding.greedy import Greedy
 
@@ -118,29 +118,29 @@ class BeamSearch(_Strategy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling(_Strategy):
-    """Tokens drawn at random: top-k and nucleus sampling, alone or together.
+    """Random sampling with temperature, top-k and nucleus (top-p) truncation.
 
-    At each step the logits are divided by `temperature`; of the tokens that may follow the `top_k`
-    likeliest are kept, and of these the fewest whose probability reaches `top_p`. One uniform number
-    a token, drawn before the search, picks among them by the inverse of their cumulative
-    distribution. The score of a sample is its log probability under the model, untempered.
+    Each step divides the logits by `temperature`, keeps the `top_k` most likely allowed tokens, and of these the
+    smallest set whose probability reaches `top_p`. One token is sampled from this set by inverting its cumulative
+    distribution at a uniform number; these numbers are drawn before the search. The score of a sample is its log
+    probability under the model at temperature 1.
 
     Args:
-        top_k: tokens to choose among at most; 0 for all.
-        top_p: probability of the tokens to choose among, in (0, 1].
-        temperature: at least 0.001; below 1 the likely becomes likelier.
-        seed: the samples of the same batch repeat exactly with the same seed. Default: another at every call.
-        n_samples: hypotheses to return, each drawn for itself, in the order of their drawing.
-        extra_length: a hypothesis has at most this many tokens more than its source, the ends counted;
-            at that length the end token is forced.
-        min_length: tokens of a hypothesis before its end, at least; a prefix counts, the end does not.
-            The limit wins over it.
-        no_repeat_ngram_size: no sequence of so many tokens comes twice in a hypothesis, but for what a
-            prefix repeats; 0 allows all. Where no other token is left, the hypothesis ends.
-        token_scores: also return the log probability of each token.
+        top_k: maximum number of tokens to sample from; 0 for all.
+        top_p: probability mass of the tokens to sample from, in (0, 1].
+        temperature: at least 0.001. Values below 1 make likely tokens more likely.
+        seed: int. The same seed and batch give the same samples. Default: a new random seed for each call.
+        n_samples: number of independent samples to return per sentence.
+        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
+            At the limit only the end token is allowed.
+        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
+            precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
+            other token is allowed, the hypothesis ends.
+        token_scores: whether to also return the log probability of each token.
 
     Raises:
-        ValueError: naming the argument that is out of range.
+        ValueError: if an argument is out of range.
 
     Example:
 
@@ -172,26 +172,26 @@ class Sampling(_Strategy):
 
     @property
     def beam_size(self) -> int:
-        """Rows of a sentence."""
+        """Number of rows per sentence."""
         return self.n_samples
 
     @property
     def n_best(self) -> int:
-        """Hypotheses of a sentence."""
+        """Number of hypotheses per sentence."""
         return self.n_samples
 
     def searching(self, sentences, ids):
-        """The search over these sentences; see `keras_transformer.decoding.greedy`."""
+        """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Sampler
 
         return Sampler(self, sentences, ids)
 
     def noise(self, batch_size: int, max_length: int):
-        """The uniform numbers of a search.
+        """Draws the uniform random numbers of a search.
 
         Args:
-            batch_size: sentences.
-            max_length: tokens of a hypothesis. The numbers of the first ones do not depend on it.
+            batch_size: number of sentences.
+            max_length: maximum tokens per hypothesis. A larger value appends numbers and keeps the others.
 
         Returns:
             Float32 array `(batch_size, n_samples, max_length)` in [0, 1).

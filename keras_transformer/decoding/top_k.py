@@ -1,25 +1,26 @@
-"""The k largest of many."""
+"""A faster `top_k` over a large vocabulary."""
 
 from keras import ops
 
-#: Sizes of a group, where the axis is a multiple of one.
+#: Possible group sizes. The axis is split into groups by the first size that divides its length.
 _GROUP_SIZES = range(64, 256)
-#: A shorter axis is gone through whole.
+#: Minimum length of an axis that is split into groups.
 _SHORTEST = 2048
 
 
 def top_k(x, k: int):
     """`ops.top_k` for a small k over a long last axis.
 
-    Going through a whole vocabulary for its k best costs as much as a layer. The k largest are in the
-    k groups whose own largest are largest, and those are found by a plain maximum.
+    `ops.top_k` over a large vocabulary costs as much as a decoder layer. This function splits the axis into groups and
+    selects the k groups with the largest maxima. These contain the k largest values.
 
     Args:
-        x: `(rows, n)`, n static.
-        k: how many; at most n.
+        x: `(rows, n)` with a static n.
+        k: number of values, at most n.
 
     Returns:
-        Values and int32 indices, `(rows, k)`, largest first. Equal values may come in another order.
+        Values and int32 indices, both `(rows, k)`, in descending order. The order of equal values may differ from
+        `ops.top_k`.
     """
     n = x.shape[-1]
     size = next((size for size in _GROUP_SIZES if n % size == 0), n)

@@ -1,25 +1,25 @@
-"""Low-rank adaptation and quantization of layers made of other layers: Keras's own, applied to their parts."""
+"""LoRA and quantization of composite layers, by applying the Keras implementations to their sub-layers."""
 
 import keras
 
-#: The layers of Keras to which LoRA is added; `TokenEmbedding` is one.
+#: Keras layers that support LoRA. `TokenEmbedding` is a `keras.layers.Embedding`.
 _ADAPTED = (keras.layers.Dense, keras.layers.Embedding)
 
 
 class Composite(keras.layers.Layer):
-    """Base of layers made of other layers: LoRA, and a quantization that is saved with the layer."""
+    """Base class of composite layers. It adds `enable_lora` and saves quantization settings with the layer."""
 
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
 
-        Saved weights hold the matrices' products, so they load into a layer without LoRA; load a compiled model with
-        `compile=False`. `compile` a model again afterwards.
+        Call `compile` again afterwards. Saved weights contain the low-rank updates, so they load into a layer without
+        LoRA. Load a saved model that was compiled with `compile=False`.
 
         Args:
-            rank: of the matrices.
-            lora_alpha: their product is scaled by `lora_alpha / rank`. Default: `rank`.
-            a_initializer: of the first matrix.
-            b_initializer: of the second.
+            rank: rank of the matrices.
+            lora_alpha: the product of the two matrices is scaled by `lora_alpha / rank`. Default: `rank`.
+            a_initializer: initializer of the first matrix.
+            b_initializer: initializer of the second matrix.
 
         Raises:
             ValueError: if the layer is not built, has LoRA already, or `rank` is not positive.
@@ -42,22 +42,22 @@ class Composite(keras.layers.Layer):
 
 
 def add_lora(layer, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
-    """`Composite.enable_lora`, of a layer or a model.
+    """Implements `Composite.enable_lora` for a layer or a model.
 
     Args:
-        layer: a built layer.
-        rank: as of `Composite.enable_lora`.
-        lora_alpha: as there.
-        a_initializer: as there.
-        b_initializer: as there.
+        layer: a built layer or model.
+        rank: see `Composite.enable_lora`.
+        lora_alpha: see `Composite.enable_lora`.
+        a_initializer: see `Composite.enable_lora`.
+        b_initializer: see `Composite.enable_lora`.
     """
     if not rank >= 1:
         raise ValueError(f"`rank` must be at least 1. Received: rank={rank}")
     parts = _parts(layer, _ADAPTED)
     if not all(part.built for part in parts):
-        raise ValueError(f"A layer must be built before LoRA is added. Received: {layer.name}")
+        raise ValueError(f"The layer must be built before LoRA is added. Received: layer={layer.name}")
     if has_lora(layer):
-        raise ValueError(f"LoRA can be added only once. Received: {layer.name}")
+        raise ValueError(f"LoRA can be added only once. Received: layer={layer.name}")
     for weight in layer.trainable_weights:
         weight.trainable = False
     for part in parts:
@@ -65,7 +65,7 @@ def add_lora(layer, rank, lora_alpha=None, a_initializer="he_uniform", b_initial
 
 
 def has_lora(layer) -> bool:
-    """Whether LoRA was added to a part of it.
+    """Whether a sub-layer has LoRA.
 
     Args:
         layer: a layer or a model.
@@ -74,7 +74,7 @@ def has_lora(layer) -> bool:
 
 
 def is_projection(layer) -> bool:
-    """Whether it is a layer that Keras can quantize.
+    """Whether Keras can quantize the layer.
 
     Args:
         layer: any layer.
@@ -83,20 +83,21 @@ def is_projection(layer) -> bool:
 
 
 def quantization_configs(layer) -> list[dict | None]:
-    """How each projection in a layer is quantized, in the order of their making.
+    """Quantization settings of the projections in a layer, in order of creation.
 
     Args:
         layer: a layer or a model.
 
     Returns:
-        Serialized configurations of Keras; nothing if no projection is quantized.
+        Serialized Keras quantization configurations, `None` for projections that are not quantized. Empty if no
+        projection is quantized.
     """
     configs = [getattr(part, "quantization_config", None) for part in _parts(layer, keras.layers.Dense)]
     return [keras.saving.serialize_keras_object(config) for config in configs] if any(configs) else []
 
 
 def quantize_parts(layer, configs):
-    """Quantizes the projections of a new layer, so that saved weights fit.
+    """Quantizes the projections of a new layer, before quantized weights are loaded into it.
 
     Args:
         layer: a built layer or model.
@@ -109,5 +110,5 @@ def quantize_parts(layer, configs):
 
 
 def _parts(layer, kinds):
-    # Keras has no public way to all the layers in a layer.
+    # Keras has no public method that lists nested sub-layers.
     return [part for part in layer._flatten_layers() if isinstance(part, kinds)]

@@ -12,24 +12,24 @@ from keras_transformer.layers.dropout import Dropout
 
 
 def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
-    """softmax(Q Kᵀ / √d_k) V, with the softmax in float32 whatever the inputs' dtype.
+    """softmax(Q Kᵀ / √d_k) V. The softmax is computed in float32 for any input dtype.
 
-    A query that may attend to nothing gets zeros.
+    The output is zero for a query whose keys are all masked.
 
     Args:
         query: `(batch, num_heads, query_length, d_k)`.
         key: `(batch, num_heads, key_length, d_k)`.
         value: `(batch, num_heads, key_length, d_v)`.
-        mask: boolean, `True` = may be attended, or integers 0 and 1; broadcasts to `(batch, num_heads,
-            query_length, key_length)`; or `None`.
-        dropout: callable applied to the attention weights, or `None`.
+        mask: boolean (`True` = may be attended) or integers 0 and 1. Broadcasts to `(batch, num_heads,
+            query_length, key_length)`. Default: `None`, no mask.
+        dropout: callable that is applied to the attention weights. Default: `None`, no dropout.
 
     Returns:
-        Pair of the result `(batch, num_heads, query_length, d_v)` in the dtype of `value` and the
-        attention weights `(batch, num_heads, query_length, key_length)` in float32, before dropout.
+        Output `(batch, num_heads, query_length, d_v)` in the dtype of `value`, and attention weights `(batch,
+        num_heads, query_length, key_length)` in float32, before dropout.
 
     Raises:
-        ValueError: if `mask` is of a float dtype.
+        ValueError: if `mask` has a float dtype.
 
     Reference:
         Vaswani et al. 2017, §3.2.1, equation 1.
@@ -39,7 +39,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))
-    # Keras warns of a softmax over a single key, which is a common thing here.
+    # `ops.softmax` warns about an axis of length 1. A single key is common in decoding.
     weights = ops.exp(ops.log_softmax(scores, axis=-1)) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
     if mask is not None:
         weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
@@ -51,48 +51,48 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
 class MultiHeadAttention(Composite):
     """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    Names here -> paper: `num_heads` -> h; `query`, `key`, `value` -> Q, K, V. Unlike
-    `keras.layers.MultiHeadAttention` the projections are plain matrices of all heads side by side,
-    `d_k` and `d_v` are free of the model's width, and there is a cache for decoding.
+    Names here -> paper: `num_heads` -> h; `query`, `key`, `value` -> Q, K, V. Differences from
+    `keras.layers.MultiHeadAttention`: each projection is one `Dense` layer for all heads, `d_k` and `d_v` do not depend
+    on `d_model`, and decoding can use a cache.
 
-    Masking: keys whose mask is `False` never matter; the query's own mask is passed on and not
-    applied. A query with nothing to attend to gets zeros (before the output bias).
+    Masking: keys whose mask is `False` are not attended to. The mask of the query is passed on to the next layer but
+    not applied. The output is zero, before the output bias, for a query whose keys are all masked.
 
     Args:
         d_model: width of the output.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_k: width of one head's queries and keys. Default: `d_model / num_heads`.
         d_v: width of one head's values. Default: `d_model / num_heads`.
-        dropout: rate on the attention weights.
-        use_bias: biases in the four projections.
+        dropout: dropout rate on the attention weights.
+        use_bias: whether the four projections have biases.
 
     Call arguments:
-        query: `(batch, query_length, any)`; or `(batch, any)`, one position of each row, where there is
-            a cache or projected `value`. With the latter its batch may be a multiple n of theirs: n
-            consecutive rows (the beams of a sentence) then share one row of keys.
-        value: `(batch, key_length, any)`; `None` for self-attention; or the `KeyValue` that
-            `project` made, where the same memory is attended again and again.
+        query: `(batch, query_length, any)`. With a cache or a projected `value` also `(batch, any)`, one position
+            per row. With a projected `value`, the batch size of `query` may be n times that of `value`: each row of
+            `value` is then shared by n consecutive rows of `query`, such as the beams of a sentence.
+        value: `(batch, key_length, any)`; or `None` for self-attention; or a `KeyValue` from `project`, to attend to
+            one memory in several calls.
         key: `(batch, key_length, any)`. Default: `value`.
-        query_mask: boolean `(batch, query_length)`, filled by Keras; the key mask of self-attention.
+        query_mask: boolean `(batch, query_length)`, filled by Keras. Self-attention uses it as the key mask.
         value_mask: boolean `(batch, key_length)`, filled by Keras.
         key_mask: boolean `(batch, key_length)`. Default: `value_mask`.
-        attention_mask: boolean, `True` = may be attended, or integers 0 and 1; broadcasts to `(batch,
-            num_heads, query_length, key_length)`; of rank 3 it is `(batch, query_length, key_length)`.
-        use_causal_mask: let queries attend to no later position.
-        cache: `KeyValue` of earlier positions (self-attention). The implicit masks speak of the new
-            positions only and are not applied; give `attention_mask` if earlier ones are padding.
+        attention_mask: boolean (`True` = may be attended) or integers 0 and 1. Shape `(batch, query_length,
+            key_length)`, or any shape that broadcasts to `(batch, num_heads, query_length, key_length)`.
+        use_causal_mask: whether to mask the keys after the position of each query.
+        cache: `KeyValue` of earlier positions, for self-attention. Implicit masks cover only the new positions and
+            are not applied. Pass `attention_mask` if earlier positions contain padding.
         offset: position of the first query, for the causal mask and the cache.
-        return_attention_scores: also return the attention weights.
+        return_attention_scores: whether to also return the attention weights.
 
     Returns:
-        `(batch, query_length, d_model)`, or `(batch, d_model)`; followed by the weights `(batch, num_heads,
-        query_length, key_length)` if asked for (n rows that share their keys stand as further query
-        positions of one); followed by the grown cache if one was given.
+        Output `(batch, query_length, d_model)`, or `(batch, d_model)`. With `return_attention_scores` also the weights
+        `(batch, num_heads, query_length, key_length)`; n rows that share keys count as n query positions of one row.
+        With `cache` also the updated cache, last.
 
     Raises:
-        ValueError: if a size is not positive, the rate not in [0, 1], or `d_model` not a multiple of
-            `num_heads` where a head's width is left to it; in a call, if `query`, `value` or `key` has
-            another rank, or a mask is of a float dtype.
+        ValueError: if a size is not positive, if the rate is not in [0, 1], or if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `query`, `value` or `key` has the wrong rank, or
+            a mask has a float dtype.
 
     Example:
 
@@ -170,9 +170,9 @@ class MultiHeadAttention(Composite):
         return results if len(results) > 1 else output
 
     def project(self, value, key=None) -> KeyValue:
-        """Keys and values of all heads, for calls that attend to the same memory repeatedly.
+        """Projects keys and values once, for several calls that attend to the same memory.
 
-        For use inside a layer or a model's methods: no operation of a functional model by itself.
+        Call it inside a layer or a model method. It does not accept symbolic Keras tensors.
 
         Args:
             value: `(batch, key_length, any)`.
@@ -188,13 +188,13 @@ class MultiHeadAttention(Composite):
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """A cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
         return kv_cache.empty(like, batch_size, self.num_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:-1], self.d_model)
 
-    # What is returned depends on the arguments, so the symbolic outputs come from tracing `call`.
+    # The number of outputs depends on the arguments, so Keras infers symbolic outputs by tracing `call`.
     compute_output_spec = keras.Operation.compute_output_spec
 
     def get_config(self):
@@ -212,9 +212,9 @@ class MultiHeadAttention(Composite):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
 
     def _split_heads(self, x, width):
-        if _is_one_position(x):  # It needs no transpose.
+        if _is_one_position(x):  # No transpose needed.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
-        # A length known only at run time is left to the reshape: tf2onnx would take the axes of another tensor.
+        # Let reshape infer a dynamic length: with `ops.shape`, tf2onnx may read it from the wrong tensor.
         length = -1 if x.shape[1] is None else x.shape[1]
         heads = ops.reshape(x, (ops.shape(x)[0], length, self.num_heads, width))
         return ops.transpose(heads, (0, 2, 1, 3))
@@ -223,7 +223,7 @@ class MultiHeadAttention(Composite):
         projection = self.query_projection(query)
         if not isinstance(value, KeyValue):
             return self._split_heads(projection, self.d_k)
-        # Rows that share their keys stand as further query positions.
+        # Rows that share keys become query positions of one row.
         heads = ops.reshape(projection, (ops.shape(value.key)[0], -1, self.num_heads, self.d_k))
         return ops.transpose(heads, (0, 2, 1, 3))
 
@@ -237,12 +237,12 @@ class MultiHeadAttention(Composite):
         query_length = 1 if _is_one_position(query) else ops.shape(query)[1]
         key_length = ops.shape(projected.key)[2]
         if cache is None or kv_cache.GROWS:
-            # The newest position sees all that a growing cache holds.
+            # The newest position may attend to every position of a growing cache, so it needs no mask.
             is_newest = cache is not None and _is_one_position(query)
             return masks.causal_mask(query_length, key_length, offset) if use_causal_mask and not is_newest else None
         if use_causal_mask:
             return masks.causal_mask(query_length, key_length, offset)
-        return masks.causal_mask(1, key_length, offset + query_length - 1)  # What is filled so far.
+        return masks.causal_mask(1, key_length, offset + query_length - 1)  # Masks unfilled positions.
 
 
 def _check_ranks(query, value, key, cache):

@@ -1,7 +1,7 @@
-"""What encoder and decoder layers and stacks have in common: their sizes and their sub-layers.
+"""Base classes of encoder and decoder layers and stacks.
 
-The layers run their residual connections by `call`, not `__call__`: Keras refuses keyword arguments
-that mix tensors with flags, and all that `__call__` would add (dtype, masks) is the layer's own.
+The layers run their residual connections by `call` instead of `__call__`, because `__call__` rejects keyword
+arguments that mix tensors with flags. Dtype and masks, which `__call__` would handle, are already those of the layer.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from keras_transformer.layers.checks import check_rank, check_rates, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.residual import ResidualConnection
 
-#: The arguments that layers and stacks share, by name.
+#: Names of the constructor arguments that layers and stacks share.
 SHARED_ARGUMENTS = (
     "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
     "norm_first layer_norm_epsilon"
@@ -23,21 +23,21 @@ SHARED_ARGUMENTS = (
 
 
 class TransformerBlock(Composite):
-    """Base of the layers of encoder and decoders and of their stacks; the arguments they share.
+    """Base class of encoder and decoder layers and stacks, with their shared arguments.
 
     Args:
         d_model: width of the residual stream.
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: inner width of the feed-forward layer.
         d_k: width of one head's queries and keys. Default: `d_model / num_heads`.
         d_v: width of one head's values. Default: `d_model / num_heads`.
-        dropout: rate on each sub-layer's output.
-        attention_dropout: rate on the attention weights.
-        activation_dropout: rate on the inner activations of the feed-forward layer.
+        dropout: dropout rate on the output of each sub-layer.
+        attention_dropout: dropout rate on the attention weights.
+        activation_dropout: dropout rate on the inner activations of the feed-forward layer.
         activation: name of a Keras activation.
-        use_bias: biases in projections and the feed-forward layer.
-        norm_first: normalise before each sub-layer instead of after the residual sum.
-        layer_norm_epsilon: added to the variance in layer normalisation.
+        use_bias: whether projections and the feed-forward layer have biases.
+        norm_first: normalize before each sub-layer instead of after the residual sum.
+        layer_norm_epsilon: added to the variance in layer normalization.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class TransformerBlock(Composite):
         self._make_parts()
 
     def _make_parts(self):
-        """Makes the sub-layers of a layer, whose constructor this is; a stack has one of its own."""
+        """Makes the sub-layers of a layer. Stacks make theirs in `__init__`."""
 
     def compute_output_spec(self, *args, **kwargs):
-        # To trace `call` takes most of the time of building a model, so it is traced only if the input's shape does not
-        # tell the outputs.
+        # Tracing `call` takes most of the time of building a model. It is needed only if the number of outputs depends
+        # on the arguments, or if the arguments may be wrong.
         arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
         layer = keras.Layer if _is_plain_call(arguments, self.d_model) else keras.Operation
         return layer.compute_output_spec(self, *args, **kwargs)
 
     def sizes(self):
-        """The shared arguments, by name."""
+        """Returns the shared arguments as a dictionary."""
         return {name: getattr(self, name) for name in SHARED_ARGUMENTS}
 
     def get_config(self):
@@ -122,10 +122,10 @@ class TransformerBlock(Composite):
 
 
 class SelfAttentionBlock(TransformerBlock):
-    """Base of the layers without a memory: self-attention and feed-forward, each in a residual connection.
+    """Base class of layers without cross-attention: self-attention and feed-forward, each in a residual connection.
 
     Args:
-        *args, **kwargs: of `TransformerBlock`.
+        *args, **kwargs: arguments of `TransformerBlock`.
     """
 
     def _make_parts(self):
@@ -141,7 +141,7 @@ class SelfAttentionBlock(TransformerBlock):
         return inputs_shape
 
     def _run(self, inputs, **attention):
-        """Both sub-layers, with these arguments of the first; what it returns besides is handed on."""
+        """Runs both sub-layers. Extra outputs of the attention are returned after the output."""
         check_rank("inputs", inputs.shape, one_position=attention.get("cache") is not None)
         check_width("inputs", inputs.shape, self.d_model)
         attended = self.self_attention.call(inputs, **attention)
@@ -151,14 +151,14 @@ class SelfAttentionBlock(TransformerBlock):
 
 
 class TransformerStack(TransformerBlock):
-    """Base of `Encoder`, `Decoder` and `CausalDecoder`: N layers and an optional final layer normalisation.
+    """Base class of `Encoder`, `Decoder` and `CausalDecoder`: N layers and an optional final layer normalization.
 
     Args:
-        num_layers: N.
-        final_norm: normalise the output. Default: the value of `norm_first`, since a pre-norm stack
-            ends on an unnormalised sum.
+        num_layers: number of layers N.
+        final_norm: normalize the output. Default: the value of `norm_first`, since the output of a pre-norm layer is
+            not normalized.
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, layer_norm_epsilon: of `TransformerBlock`.
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
     """
 
     layer_class: type[TransformerBlock]

@@ -1,4 +1,4 @@
-"""Decoder layers without a memory, and their stack."""
+"""The decoder layer without cross-attention, and its stack."""
 
 import keras
 
@@ -9,30 +9,30 @@ from keras_transformer.layers.block import SelfAttentionBlock, TransformerStack
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class CausalDecoderLayer(SelfAttentionBlock):
-    """Causal self-attention and feed-forward, each in a residual connection: `DecoderLayer` without a memory.
+    """Causal self-attention and feed-forward, each in a residual connection: a `DecoderLayer` without cross-attention.
 
-    Masking: no position attends to a later one; positions whose mask is `False` are attended by none;
-    the mask passes through. With a cache `mask` is not applied.
+    Masking: no position attends to a later position or to one whose mask is `False`. The mask is passed on unchanged.
+    With a cache, `mask` is not applied.
 
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
-        inputs: `(batch, length, d_model)`; with a cache also `(batch, d_model)`, one position.
+        inputs: `(batch, length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
         mask: boolean `(batch, length)`. Default: the implicit mask.
-        cache: `KeyValue` of the earlier positions, from `empty_cache` or the last call.
+        cache: `KeyValue` of the earlier positions, from `empty_cache` or the previous call.
         offset: position of the first input.
-        return_attention_scores: also return the attention weights.
+        return_attention_scores: whether to also return the attention weights.
 
     Returns:
-        The shape of `inputs`; followed by the weights `(batch, num_heads, length, length)` if asked for;
-        followed by the grown cache if one was given.
+        Output of the shape of `inputs`. With `return_attention_scores` also the weights `(batch, num_heads, length,
+        length)`. With `cache` also the updated cache, last.
 
     Raises:
-        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
-            `num_heads` where a head's width is left to it; in a call, if `inputs` is not `d_model` wide or
-            has another rank, or a mask is of a float dtype.
+        ValueError: if a size is not positive, if a rate is not in [0, 1], or if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `inputs` has the wrong rank or width, or a mask
+            has a float dtype.
 
     Example:
 
@@ -55,35 +55,35 @@ class CausalDecoderLayer(SelfAttentionBlock):
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """A cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
         return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class CausalDecoder(TransformerStack):
-    """N decoder layers without a memory, with a final layer normalisation where `final_norm`.
+    """N decoder layers without cross-attention, and a layer normalization if `final_norm`.
 
     Masking: as in `CausalDecoderLayer`.
 
     Args:
-        num_layers: N.
+        num_layers: number of layers N.
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
         inputs: embedded tokens with positions, `(batch, length, d_model)`; with a cache also `(batch,
-            d_model)`, one position.
+            d_model)`, one position per row.
         mask: boolean `(batch, length)`. Default: the implicit mask.
-        cache: one `KeyValue` a layer, from `empty_cache` or the last call.
+        cache: one `KeyValue` per layer, from `empty_cache` or the previous call.
         offset: position of the first input.
-        return_attention_scores: also return each layer's attention weights.
+        return_attention_scores: whether to also return the attention weights of each layer.
 
     Returns:
-        The shape of `inputs`; followed by a tuple of the weights, `(batch, num_heads, length, length)` of
-        each layer, if asked for; followed by the grown caches if some were given.
+        Output of the shape of `inputs`. With `return_attention_scores` also a tuple of the weights `(batch, num_heads,
+        length, length)` of each layer. With `cache` also the updated caches, last.
 
     Raises:
-        ValueError: if `num_layers` is not positive, and as of `CausalDecoderLayer`.
+        ValueError: if `num_layers` is not positive; see also `CausalDecoderLayer`.
 
     Example:
 
@@ -102,7 +102,7 @@ class CausalDecoder(TransformerStack):
 
     def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
         mask = masks.resolve(mask, inputs)
-        x, of_layers = inputs, []
+        x, extra_outputs = inputs, []
         for i, layer in enumerate(self.layers):
             result = layer(
                 x,
@@ -112,12 +112,12 @@ class CausalDecoder(TransformerStack):
                 return_attention_scores=return_attention_scores,
             )
             x, *others = result if isinstance(result, tuple) else (result,)
-            of_layers.append(others)
-        others = [*zip(*of_layers, strict=True)]  # All layers' weights, all layers' caches.
+            extra_outputs.append(others)
+        others = [*zip(*extra_outputs, strict=True)]  # Weights of all layers, caches of all layers.
         return (self._normalize(x), *others) if others else self._normalize(x)
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
-        """One cache a layer; see `keras_transformer.cache.empty`."""
+        """Makes one cache per layer; see `keras_transformer.cache.empty`."""
         return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
 
     def compute_output_shape(self, inputs_shape):

@@ -1,14 +1,14 @@
-"""Checks of the arguments and of the inputs that several layers share. Only static shapes are looked at."""
+"""Argument and input checks that several layers share. Input checks use static shapes only."""
 
 
 def check_sizes(**sizes):
-    """Refuses a size below 1; `None` passes.
+    """Checks that sizes are at least 1 or `None`.
 
     Args:
-        **sizes: by the names of the arguments.
+        **sizes: argument name -> value.
 
     Raises:
-        ValueError: naming the argument.
+        ValueError: if a size is below 1. The message names the argument.
     """
     for name, size in sizes.items():
         if size is not None and size < 1:
@@ -16,13 +16,13 @@ def check_sizes(**sizes):
 
 
 def check_rates(**rates):
-    """Refuses a dropout rate outside [0, 1].
+    """Checks that dropout rates are in [0, 1].
 
     Args:
-        **rates: by the names of the arguments.
+        **rates: argument name -> value.
 
     Raises:
-        ValueError: naming the argument.
+        ValueError: if a rate is outside [0, 1]. The message names the argument.
     """
     for name, rate in rates.items():
         if not 0 <= rate <= 1:
@@ -30,15 +30,15 @@ def check_rates(**rates):
 
 
 def check_rank(name, shape, one_position=False):
-    """Refuses what is not a batch of sequences of vectors.
+    """Checks that an input has shape `(batch, length, width)`.
 
     Args:
-        name: of the argument, for messages.
-        shape: of the input.
-        one_position: whether `(batch, width)`, one position of each row, is allowed too.
+        name: argument name in error messages.
+        shape: shape of the input.
+        one_position: whether to also allow `(batch, width)`, one position per row.
 
     Raises:
-        ValueError: naming the argument and its shape.
+        ValueError: if the rank is wrong. The message names the argument and its shape.
     """
     if len(shape) != 3 and not (one_position and len(shape) == 2):
         also = " or (batch, width)" if one_position else ""
@@ -46,18 +46,18 @@ def check_rank(name, shape, one_position=False):
 
 
 def check_width(name, shape, d_model):
-    """Refuses vectors of another width than the model's.
+    """Checks that the last axis of an input has width `d_model`.
 
     Args:
-        name: of the argument, for messages.
-        shape: of the input.
-        d_model: width that the last axis must have.
+        name: argument name in error messages.
+        shape: shape of the input.
+        d_model: expected width.
 
     Raises:
-        ValueError: naming the argument, `d_model` and the width received.
+        ValueError: if the width differs. The message names the argument, `d_model` and the width.
     """
     if shape[-1] != d_model:
         raise ValueError(
-            f"The last axis of `{name}` must be `d_model`={d_model} wide. "
+            f"The last axis of `{name}` must have width `d_model`={d_model}. "
             f"Received: width={shape[-1]}, shape={tuple(shape)}"
         )

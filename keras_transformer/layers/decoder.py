@@ -10,37 +10,38 @@ from keras_transformer.layers.checks import check_rank, check_width
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class DecoderLayer(TransformerBlock):
-    """Causal self-attention, attention to the memory and feed-forward, each in a residual connection.
+    """Causal self-attention, cross-attention and feed-forward, each in a residual connection.
 
-    Masking: no position attends to a later one; target and memory positions whose mask is `False`
-    are attended by none; the target's mask passes through. With a cache `target_mask` is not applied.
+    The memory is the output of the encoder, to which the cross-attention attends.
+
+    Masking: no target position attends to a later one, or to a target or memory position whose mask is `False`. The
+    target mask is passed on unchanged. With a cache, `target_mask` is not applied.
 
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
-        target: `(batch, target_length, d_model)`; with a cache also `(batch, d_model)`, one position.
-        memory: output of the encoder `(batch, source_length, d_model)`, or the `KeyValue` that
-            `project_memory` made of it.
+        target: `(batch, target_length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
+        memory: output of the encoder `(batch, source_length, d_model)`, or a `KeyValue` from `project_memory`.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
-        attention_mask: of the target's attention to itself, besides causality: boolean, broadcasts to
-            `(batch, num_heads, target_length, target_length)`.
-        memory_attention_mask: of its attention to the memory: boolean, broadcasts to `(batch, num_heads,
+        attention_mask: additional mask of the self-attention: boolean, broadcasts to `(batch, num_heads, target_length,
+            target_length)`.
+        memory_attention_mask: additional mask of the cross-attention: boolean, broadcasts to `(batch, num_heads,
             target_length, source_length)`.
-        cache: `KeyValue` of the earlier target positions, from `empty_cache` or the last call.
+        cache: `KeyValue` of the earlier target positions, from `empty_cache` or the previous call.
         offset: position of the first target token.
-        return_attention_scores: also return the weights of the attention to the memory.
+        return_attention_scores: whether to also return the cross-attention weights.
 
     Returns:
-        The shape of `target`; followed by the weights `(batch, num_heads, target_length,
-        source_length)` if asked for; followed by the grown cache if one was given.
+        Output of the shape of `target`. With `return_attention_scores` also the cross-attention weights `(batch,
+        num_heads, target_length, source_length)`. With `cache` also the updated cache, last.
 
     Raises:
-        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
-            `num_heads` where a head's width is left to it; in a call, if `target` is not `d_model` wide or
-            has another rank, or a mask is of a float dtype.
+        ValueError: if a size is not positive, if a rate is not in [0, 1], or if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `target` has the wrong rank or width, or a mask
+            has a float dtype.
 
     Example:
 
@@ -100,7 +101,7 @@ class DecoderLayer(TransformerBlock):
         return results if len(results) > 1 else results[0]
 
     def project_memory(self, memory) -> KeyValue:
-        """Keys and values of the memory, projected once for a whole search.
+        """Projects the keys and values of the memory, once per search.
 
         Args:
             memory: `(batch, source_length, d_model)`.
@@ -111,7 +112,7 @@ class DecoderLayer(TransformerBlock):
         return self.cross_attention.sublayer.project(memory)
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """A self-attention cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a self-attention cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
         return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
 
     def compute_output_shape(self, target_shape, memory_shape):
@@ -120,36 +121,35 @@ class DecoderLayer(TransformerBlock):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Decoder(TransformerStack):
-    """N decoder layers, with a final layer normalisation where `final_norm`.
+    """N decoder layers, and a layer normalization if `final_norm`.
 
     Masking: as in `DecoderLayer`.
 
     Args:
-        num_layers: N.
+        num_layers: number of layers N.
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
         target: embedded tokens with positions, `(batch, target_length, d_model)`; with a cache also
-            `(batch, d_model)`, one position.
-        memory: output of the encoder `(batch, source_length, d_model)`, or what `project_memory`
-            made of it.
+            `(batch, d_model)`, one position per row.
+        memory: output of the encoder `(batch, source_length, d_model)`, or the result of `project_memory`.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
-        attention_mask: of the target's attention to itself, besides causality: boolean, broadcasts to
-            `(batch, num_heads, target_length, target_length)`.
-        memory_attention_mask: of its attention to the memory: boolean, broadcasts to `(batch, num_heads,
+        attention_mask: additional mask of the self-attention: boolean, broadcasts to `(batch, num_heads, target_length,
+            target_length)`.
+        memory_attention_mask: additional mask of the cross-attention: boolean, broadcasts to `(batch, num_heads,
             target_length, source_length)`.
-        cache: one `KeyValue` a layer, from `empty_cache` or the last call.
+        cache: one `KeyValue` per layer, from `empty_cache` or the previous call.
         offset: position of the first target token.
-        return_attention_scores: also return the weights of each layer's attention to the memory.
+        return_attention_scores: whether to also return the cross-attention weights of each layer.
 
     Returns:
-        The shape of `target`; followed by a tuple of the weights, `(batch, num_heads, target_length,
-        source_length)` of each layer, if asked for; followed by the grown caches if some were given.
+        Output of the shape of `target`. With `return_attention_scores` also a tuple of the cross-attention weights
+        `(batch, num_heads, target_length, source_length)` of each layer. With `cache` also the updated caches, last.
 
     Raises:
-        ValueError: if `num_layers` is not positive, and as of `DecoderLayer`.
+        ValueError: if `num_layers` is not positive; see also `DecoderLayer`.
 
     Example:
 
@@ -203,18 +203,18 @@ class Decoder(TransformerStack):
         return results if len(results) > 1 else results[0]
 
     def project_memory(self, memory) -> tuple[KeyValue, ...]:
-        """Keys and values of the memory for each layer, projected once for a whole search.
+        """Projects the keys and values of the memory for each layer, once per search.
 
         Args:
             memory: `(batch, source_length, d_model)`.
 
         Returns:
-            One `KeyValue` a layer.
+            One `KeyValue` per layer.
         """
         return tuple(layer.project_memory(memory) for layer in self.layers)
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
-        """One self-attention cache a layer; see `keras_transformer.cache.empty`."""
+        """Makes one self-attention cache per layer; see `keras_transformer.cache.empty`."""
         return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
 
     def compute_output_shape(self, target_shape, memory_shape):

@@ -1,4 +1,4 @@
-"""Dropout with masks that cost next to nothing."""
+"""Dropout with a fast counter-based random generator."""
 
 import keras
 from keras import ops
@@ -8,26 +8,26 @@ from keras_transformer.layers.random_bits import random_bits
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Dropout):
-    """x · mask / (1 - rate), where each position of the mask is 0 with probability `rate`; in inference x itself.
+    """x · mask / (1 - rate), where each mask entry is 0 with probability `rate`. In inference the output is x.
 
-    The mask is a hash of each position, the seed and the number of the call (see `random_bits`), in integer arithmetic
-    that compilers fuse with the surrounding operations. `keras.layers.Dropout` draws from the
-    backend's generator, which under XLA on CPUs takes a hundred times as long. The mask is the same on every
-    backend. Keras's implicit mask passes through.
+    The mask is a hash of the position, the seed and a call counter (see `random_bits`). Compilers fuse its integer
+    arithmetic with the surrounding operations, so under XLA on CPUs it is a hundred times faster than the generator of
+    the backend, which `keras.layers.Dropout` uses. The mask is the same on every backend. The implicit Keras mask is
+    passed on unchanged.
 
     Args:
-        rate: probability, in [0, 1].
-        seed: an int. Default: drawn from Python's generator.
+        rate: probability of dropping an entry, in [0, 1].
+        seed: int. Default: drawn from Python's `random` module.
 
     Call arguments:
-        inputs: float tensor of any shape, of fewer than 2^31 positions.
-        training: whether to drop; filled by Keras.
+        inputs: float tensor of any shape, with fewer than 2^31 entries.
+        training: whether to apply dropout, filled by Keras.
 
     Returns:
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `rate` is not in [0, 1], or `noise_shape` is given, which Keras's layer has.
+        ValueError: if `rate` is not in [0, 1], or if `noise_shape` is given, which `keras.layers.Dropout` supports.
 
     Example:
 
@@ -41,7 +41,7 @@ class Dropout(keras.layers.Dropout):
 
     def __init__(self, rate, seed=None, **kwargs):
         if "noise_shape" in kwargs:
-            raise ValueError(f"Each position is drawn by itself. Received: noise_shape={kwargs['noise_shape']}")
+            raise ValueError(f"`noise_shape` is not supported. Received: noise_shape={kwargs['noise_shape']}")
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):

@@ -1,4 +1,4 @@
-"""Token embedding, whose matrix can also make the logits."""
+"""Token embedding with tied output logits."""
 
 import keras
 from keras import ops
@@ -9,18 +9,18 @@ from keras_transformer.layers.checks import check_sizes, check_width
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenEmbedding(keras.layers.Embedding):
-    """√d_model · E[ids], and with the same matrix the logits x Eᵀ.
+    """√d_model · E[ids]. The method `logits` computes x Eᵀ with the same matrix.
 
-    Makes the implicit mask: `False` where an id is `pad_id`.
+    Masking: the implicit mask of the output is `False` where an id is `pad_id`.
 
     Args:
         vocab_size: number of rows of E.
         d_model: number of columns of E.
-        pad_id: id of padding, or `None` for no mask.
-        scale: the factor √d_model.
+        pad_id: id of the padding token. With `None` the layer makes no mask.
+        scale: whether to multiply by √d_model.
 
     Call arguments:
-        ids: int `(batch, length)` or of any rank, in `[0, vocab_size)`.
+        ids: int tensor of any rank, such as `(batch, length)`, with values in `[0, vocab_size)`.
 
     Returns:
         `(batch, length, d_model)`.
@@ -42,7 +42,7 @@ class TokenEmbedding(keras.layers.Embedding):
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
         check_sizes(vocab_size=vocab_size, d_model=d_model)
         super().__init__(vocab_size, d_model, "zeros", **kwargs)
-        # Keras's embedding has both off: its mask is that of another argument, and it casts what it has looked up.
+        # `keras.layers.Embedding` disables both: it masks only with `mask_zero`, and casts its output itself.
         self.supports_masking = True
         self.autocast = True
         self.vocab_size = vocab_size
@@ -59,24 +59,24 @@ class TokenEmbedding(keras.layers.Embedding):
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def logits(self, inputs, matrix=None):
-        """One score for each subword, in the dtype of the inputs.
+        """Computes x Eᵀ, one logit per subword, in the dtype of the inputs.
 
         Args:
             inputs: `(…, d_model)`.
-            matrix: from `output_matrix`, where logits are made again and again. Default: made anew.
+            matrix: result of `output_matrix`, to compute it once for several calls. Default: computed here.
 
         Returns:
-            `(…, vocab_size)`, without implicit mask.
+            `(…, vocab_size)`, without an implicit mask.
 
         Raises:
-            ValueError: if the inputs are not `d_model` wide.
+            ValueError: if the width of the inputs is not `d_model`.
         """
         check_width("inputs", inputs.shape, self.d_model)
         matrix = self.output_matrix() if matrix is None else matrix
         return ops.matmul(inputs, ops.cast(matrix, inputs.dtype))
 
     def output_matrix(self):
-        """Eᵀ. Made once for a whole search, it spares each step a product with a matrix that lies the other way.
+        """Computes Eᵀ, once per search, so that decoding steps do not multiply by a transposed matrix.
 
         Returns:
             `(d_model, vocab_size)`, in the compute dtype.
@@ -91,7 +91,7 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def get_config(self):
         return {
-            **keras.layers.Layer.get_config(self),  # Without the arguments of Keras's embedding.
+            **keras.layers.Layer.get_config(self),  # Skip the arguments of `keras.layers.Embedding`.
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
             "pad_id": self.pad_id,
@@ -101,24 +101,24 @@ class TokenEmbedding(keras.layers.Embedding):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TiedLogits(keras.layers.Layer):
-    """`TokenEmbedding.logits`, and a bias if asked for, as a layer, so that a functional graph can hold it.
+    """`TokenEmbedding.logits` as a layer for functional models, with an optional bias.
 
-    Ends the implicit mask: with a mask on the logits Keras would rescale the loss on each replica,
-    and the gradient would no longer be that of the global token mean.
+    Masking: the output has no implicit mask. With a mask on the logits, Keras would rescale the loss on each replica,
+    and the gradient would differ from that of the mean over all tokens.
 
     Args:
         embedding: the `TokenEmbedding` whose matrix is used.
-        use_bias: a bias for each subword.
+        use_bias: whether to add a bias per subword.
 
     Call arguments:
         inputs: `(…, d_model)`.
-        matrix: from the embedding's `output_matrix`, where logits are made again and again.
+        matrix: result of `embedding.output_matrix`, to compute it once for several calls.
 
     Returns:
         `(…, vocab_size)`.
 
     Raises:
-        ValueError: if `inputs` is not as wide as the embedding.
+        ValueError: if the width of `inputs` is not that of the embedding.
 
     Example:
 

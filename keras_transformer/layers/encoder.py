@@ -10,7 +10,7 @@ from keras_transformer.layers.block import SelfAttentionBlock, TransformerStack
 class EncoderLayer(SelfAttentionBlock):
     """Self-attention and feed-forward, each in a residual connection.
 
-    Masking: positions whose mask is `False` are attended by none; the mask passes through.
+    Masking: no position attends to one whose mask is `False`. The mask is passed on unchanged.
 
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
@@ -18,18 +18,18 @@ class EncoderLayer(SelfAttentionBlock):
 
     Call arguments:
         inputs: `(batch, length, d_model)`.
-        mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
+        mask: boolean `(batch, length)`, `False` at padding. Default: the implicit mask.
         attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
-        return_attention_scores: also return the attention weights.
+        return_attention_scores: whether to also return the attention weights.
 
     Returns:
-        `(batch, length, d_model)`; followed by the weights `(batch, num_heads, length, length)` if asked
-        for.
+        Output `(batch, length, d_model)`. With `return_attention_scores` also the weights `(batch, num_heads, length,
+        length)`.
 
     Raises:
-        ValueError: if a size is not positive, a rate not in [0, 1], or `d_model` not a multiple of
-            `num_heads` where a head's width is left to it; in a call, if `inputs` is not `d_model` wide or
-            has another rank, or a mask is of a float dtype.
+        ValueError: if a size is not positive, if a rate is not in [0, 1], or if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `inputs` has the wrong rank or width, or a mask
+            has a float dtype.
 
     Example:
 
@@ -52,27 +52,27 @@ class EncoderLayer(SelfAttentionBlock):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Encoder(TransformerStack):
-    """N encoder layers, with a final layer normalisation where `final_norm`.
+    """N encoder layers, and a layer normalization if `final_norm`.
 
-    Masking: positions whose mask is `False` are attended by none; the mask passes through.
+    Masking: no position attends to one whose mask is `False`. The mask is passed on unchanged.
 
     Args:
-        num_layers: N.
+        num_layers: number of layers N.
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
 
     Call arguments:
         inputs: embedded tokens with positions, `(batch, length, d_model)`.
-        mask: boolean `(batch, length)`, `True` = real. Default: the implicit mask.
+        mask: boolean `(batch, length)`, `False` at padding. Default: the implicit mask.
         attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
-        return_attention_scores: also return each layer's attention weights.
+        return_attention_scores: whether to also return the attention weights of each layer.
 
     Returns:
-        `(batch, length, d_model)`; followed by a tuple of the weights, `(batch, num_heads, length,
-        length)` of each layer, if asked for.
+        Output `(batch, length, d_model)`. With `return_attention_scores` also a tuple of the weights of each layer,
+        `(batch, num_heads, length, length)`.
 
     Raises:
-        ValueError: if `num_layers` is not positive, and as of `EncoderLayer`.
+        ValueError: if `num_layers` is not positive; see also `EncoderLayer`.
 
     Example:
 

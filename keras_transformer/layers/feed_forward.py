@@ -9,14 +9,14 @@ from keras_transformer.layers.dropout import Dropout
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class FeedForward(Composite):
-    """activation(x W_1 + b_1) W_2 + b_2 at each position alike. A mask passes through.
+    """activation(x W_1 + b_1) W_2 + b_2, applied to each position. The implicit mask is passed on unchanged.
 
     Args:
         d_model: width of the output.
         d_ff: inner width.
         activation: name of a Keras activation, or a callable.
-        dropout: rate on the inner activations.
-        use_bias: the two biases.
+        dropout: dropout rate on the inner activations.
+        use_bias: whether to add the biases b_1 and b_2.
 
     Call arguments:
         inputs: `(…, any)`.
@@ -25,7 +25,7 @@ class FeedForward(Composite):
         `(…, d_model)`.
 
     Raises:
-        ValueError: if a size is not positive, or the rate not in [0, 1].
+        ValueError: if a size is not positive, or if the rate is not in [0, 1].
 
     Example:
 

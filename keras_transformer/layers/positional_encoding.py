@@ -1,4 +1,4 @@
-"""Positions added to embeddings: sinusoidal (any length) or learned (a table)."""
+"""Positional encodings that are added to embeddings: sinusoidal or learned."""
 
 import keras
 from keras import ops
@@ -8,10 +8,10 @@ from keras_transformer.layers.checks import check_rank, check_width
 
 
 def segment_positions(segments):
-    """The position of each token in its segment: how many of the same segment lie before it.
+    """Computes the position of each token in its segment: the number of earlier tokens of the same segment.
 
     Args:
-        segments: int `(batch, length)`, the segment of each token.
+        segments: int `(batch, length)`, segment of each token.
 
     Returns:
         Int32 `(batch, length)`.
@@ -31,24 +31,24 @@ def segment_positions(segments):
 class PositionalEncoding(keras.layers.Layer):
     """x + PE with PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same).
 
-    Has no table and so no longest length. The angles are float32 whatever the policy. A mask
-    passes through.
+    Any length is supported. The angles are computed in float32 under every dtype policy. The implicit mask is passed
+    on unchanged.
 
     Args:
-        max_wavelength: the 10000 of the formula.
-        layout: `"interleaved"`, as in the formula, or `"halves"`: PE(pos, i) is the sine and
-            PE(pos, d_model/2 + i) the cosine of the formula's 2i and 2i+1.
+        max_wavelength: the constant 10000 in the formula.
+        layout: `"interleaved"`, as in the formula, or `"halves"`, all sines before all cosines:
+            PE(pos, i) = sin(pos / 10000^(2i/d_model)), PE(pos, d_model/2 + i) = cos(same).
 
     Call arguments:
-        inputs: `(batch, length, d_model)`, `d_model` even; or `(batch, d_model)`, one position of each row.
+        inputs: `(batch, length, d_model)` with an even `d_model`; or `(batch, d_model)`, one position per row.
         offset: position of the first input; an int or an int scalar tensor.
-        positions: int `(batch, length)`, such as `segment_positions`. Default: `offset`, `offset` + 1, ….
+        positions: int `(batch, length)`, such as the result of `segment_positions`. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.
 
     Raises:
-        ValueError: if the layout is unknown, `d_model` is odd, or `inputs` has another rank.
+        ValueError: if `layout` is unknown, `d_model` is odd, or `inputs` has the wrong rank.
 
     Example:
 
@@ -79,7 +79,7 @@ class PositionalEncoding(keras.layers.Layer):
         d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
         angles = ops.cast(positions, "float32")[..., None] * frequencies
-        # The pairs of sine and cosine lie along the last axis, or along the one before it.
+        # Stacking on the last axis interleaves sines and cosines. Stacking on the axis before keeps them in halves.
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.layout == "interleaved" else -2)
         encoding = ops.reshape(pairs, (*ops.shape(positions), d_model))
         return inputs + ops.cast(encoding, inputs.dtype)
@@ -93,23 +93,23 @@ class PositionalEncoding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LearnedPositionalEmbedding(keras.layers.Layer):
-    """x + table[position]. A mask passes through.
+    """x + table[position]. The implicit mask is passed on unchanged.
 
     Args:
-        max_length: number of positions. Later ones are clamped to the last, since a graph cannot
-            raise; a static length beyond it is refused.
+        max_length: number of positions. A longer static length raises an error. Otherwise later positions use the
+            last row of the table, since a compiled graph cannot raise errors.
 
     Call arguments:
-        inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position of each row.
+        inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position per row.
         offset: position of the first input; an int or an int scalar tensor.
-        positions: int `(batch, length)`, such as `segment_positions`. Default: `offset`, `offset` + 1, ….
+        positions: int `(batch, length)`, such as the result of `segment_positions`. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `max_length` is not positive or less than a known length, or `inputs` has another rank
-            or width.
+        ValueError: if `max_length` is not positive or less than the static length, or if `inputs` has the wrong rank or
+            width.
 
     Example:
 
@@ -138,7 +138,9 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         check_width("inputs", inputs.shape, self.embeddings.shape[-1])
         length = _length(inputs)
         if positions is None and isinstance(length, int) and length > self.max_length:
-            raise ValueError(f"The length must be at most `max_length`={self.max_length}. Received: length={length}")
+            raise ValueError(
+                f"The length of `inputs` must be at most `max_length`={self.max_length}. Received: length={length}"
+            )
         positions = _consecutive(inputs, offset) if positions is None else positions
         return inputs + ops.take(self.embeddings, ops.minimum(positions, self.max_length - 1), axis=0)
 

@@ -1,32 +1,32 @@
-"""Counter-based random bits: XXH32 of a position, keyed by a seed and a call number, in operations of Keras.
+"""Counter-based random bits: the XXH32 hash of a position, keyed by a seed and a call counter, in `keras.ops`.
 
-Compilers fuse its integer arithmetic with the surrounding operations, which the generators of the backends do not
-allow: under XLA on CPUs these take a hundred times as long.
+Compilers fuse the integer arithmetic with the surrounding operations, unlike the generators of the backends. Under XLA
+on CPUs it is a hundred times faster than these.
 """
 
 from keras import ops
 
 #: The five primes of XXH32.
 _PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-#: The same as int32: unsigned integers are not available on every backend, and wrap around alike.
+#: The primes as int32: some backends lack unsigned integers, and int32 arithmetic wraps around in the same way.
 _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (p - 2**32 if p >= 2**31 else p for p in _PRIMES)
 
 
 def random_bits(shape, seed, call):
-    """Independent bits for each position of a tensor, each call and each seed.
+    """Makes random bits for each position of a tensor, independent between calls and seeds.
 
     bits[n] = XXH32((n, k_1); k_0) with k_i = XXH32((seed, call); i)
 
-    Both words of the 64-bit key (k_0, k_1) depend on `seed` and `call`, and they enter the hash in different rounds,
-    so that the bits of two keys are unrelated: neither equal, nor shifted, nor exchanged.
+    Both words of the 64-bit key (k_0, k_1) depend on `seed` and `call`, and they enter the hash in different rounds.
+    The bits of two keys are therefore not equal, shifted or swapped versions of each other.
 
     Args:
-        shape: shape of the result, of fewer than 2^31 positions.
-        seed: int scalar, of which the low 32 bits count.
-        call: int scalar, such as the number of the call; the low 32 bits count.
+        shape: shape of the result, with fewer than 2^31 entries.
+        seed: int scalar; only the low 32 bits are used.
+        call: int scalar, such as a call counter; only the low 32 bits are used.
 
     Returns:
-        int32 tensor of the given shape, uniform in [-2^31, 2^31).
+        Int32 tensor of shape `shape`, uniform in [-2^31, 2^31).
 
     Example:
 
@@ -46,14 +46,14 @@ def random_bits(shape, seed, call):
 
 
 def xxh32(words, seed):
-    """The XXH32 hash of up to three 32-bit words.
+    """Computes the XXH32 hash of up to three 32-bit words.
 
     Args:
-        words: int tensors that broadcast against each other, the message; the low 32 bits count.
-        seed: int scalar; the low 32 bits count.
+        words: the message, int tensors that broadcast against each other; only the low 32 bits are used.
+        seed: int scalar; only the low 32 bits are used.
 
     Returns:
-        int32 tensor.
+        Int32 tensor.
 
     Example:
 
@@ -72,7 +72,7 @@ def xxh32(words, seed):
 
 
 def _rotated(x, count):
-    """X rotated to the left."""
+    """Rotates the bits of x to the left."""
     return ops.bitwise_or(ops.left_shift(x, count), _shifted(x, 32 - count))
 
 
@@ -81,5 +81,5 @@ def _xor_shifted(x, count):
 
 
 def _shifted(x, count):
-    """X >> count, with zeros from the left whatever the sign."""
+    """Logical right shift: fills with zeros for negative x too."""
     return ops.bitwise_and(ops.right_shift(x, count), 2 ** (32 - count) - 1)

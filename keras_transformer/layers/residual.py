@@ -1,4 +1,4 @@
-"""Residual sum, dropout and layer normalisation around a sub-layer."""
+"""Residual connection with dropout and layer normalization around a sub-layer."""
 
 import keras
 
@@ -11,25 +11,25 @@ from keras_transformer.layers.dropout import Dropout
 class ResidualConnection(Composite):
     """LayerNorm(x + Dropout(Sublayer(x))), or x + Dropout(Sublayer(LayerNorm(x))) with `norm_first`.
 
-    The implicit mask of x passes through. Where the sub-layer returns a tuple, the first member is
-    summed and the others are returned after it.
+    The implicit mask of x is passed on unchanged. If the sub-layer returns a tuple, its first element is added to x and
+    the other elements are returned unchanged.
 
     Args:
-        sublayer: a layer whose (first) output has the shape of its first input; unless it is built
-            already, it is built from that shape alone.
-        dropout: rate on the sub-layer's output.
-        norm_first: normalise the sub-layer's input instead of the sum.
-        epsilon: added to the variance in layer normalisation.
+        sublayer: a layer whose first output has the shape of its first input. A layer that is not built is built
+            with this shape.
+        dropout: dropout rate on the output of the sub-layer.
+        norm_first: normalize the input of the sub-layer instead of the sum.
+        epsilon: added to the variance in layer normalization.
 
     Call arguments:
         inputs: `(…, d_model)`.
-        *args, **kwargs: passed on to the sub-layer after the (normalised) inputs.
+        *args, **kwargs: further arguments of the sub-layer.
 
     Returns:
-        `(…, d_model)`, or a tuple that starts with it.
+        `(…, d_model)`, or a tuple with this tensor first.
 
     Raises:
-        ValueError: if the rate is not in [0, 1]; in a call, if the sub-layer changes the width.
+        ValueError: if the rate is not in [0, 1]. In a call: if the sub-layer changes the width.
 
     Example:
 
@@ -63,7 +63,7 @@ class ResidualConnection(Composite):
         output, *others = result if isinstance(result, tuple) else (result,)
         if output.shape[-1] != inputs.shape[-1]:
             raise ValueError(
-                "`sublayer` must return the width of its input. "
+                "`sublayer` must not change the width of its input. "
                 f"Received: input width={inputs.shape[-1]}, output width={output.shape[-1]}"
             )
         output = inputs + self.output_dropout(output)
@@ -73,7 +73,7 @@ class ResidualConnection(Composite):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    # What is returned depends on the sub-layer, so the symbolic outputs come from tracing `call`.
+    # The number of outputs depends on the sub-layer, so Keras infers symbolic outputs by tracing `call`.
     compute_output_spec = keras.Operation.compute_output_spec
 
     def get_config(self):

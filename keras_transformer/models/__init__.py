@@ -1,4 +1,4 @@
-"""Whole models."""
+"""Keras models: `Transformer`, `LanguageModel` and `SentenceClassifier`."""
 
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.sentence_classifier import SentenceClassifier

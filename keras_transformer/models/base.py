@@ -1,4 +1,4 @@
-"""What all models of a `TransformerConfig` have in common."""
+"""The base class of models that are built from a `TransformerConfig`."""
 
 import dataclasses
 import functools
@@ -13,35 +13,35 @@ from keras_transformer.models.compiled import Compiled, rounded
 
 
 class ConfiguredModel(keras.Model):
-    """Base of the functional models of this folder.
+    """Base class of functional models that are built from a `TransformerConfig`.
 
-    Copy a model by `type(model).from_config(model.get_config())`. `keras.models.clone_model` gives a plain functional
-    model, without `generate` and with untied embeddings; a model inside another one it copies as it is.
+    Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
+    functional model without `generate` and with untied embeddings, unless the model is nested in another model.
 
     Args:
-        inputs: symbolic.
-        outputs: symbolic.
+        inputs: symbolic inputs.
+        outputs: symbolic outputs.
         policy: dtype policy of the layers.
-        **kwargs: of `keras.Model`.
+        **kwargs: arguments of `keras.Model`.
     """
 
     def __init__(self, inputs, outputs, policy, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = policy
-        # One of each function and strategy; behind a function, where Keras does not track them as layers.
+        # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
         self._compiled = functools.cache(functools.partial(Compiled, self))
 
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
 
-        Saved models and weights hold the matrices' products: they load as models without LoRA, not compiled.
-        `compile` again after this call, too.
+        Call `compile` again afterwards. Saved models and weights contain the low-rank updates. A saved model loads
+        without LoRA and uncompiled.
 
         Args:
-            rank: of the matrices.
-            lora_alpha: their product is scaled by `lora_alpha / rank`. Default: `rank`.
-            a_initializer: of the first matrix.
-            b_initializer: of the second.
+            rank: rank of the matrices.
+            lora_alpha: the product of the two matrices is scaled by `lora_alpha / rank`. Default: `rank`.
+            a_initializer: initializer of the first matrix.
+            b_initializer: initializer of the second matrix.
 
         Raises:
             ValueError: if the model has LoRA already, or `rank` is not positive.
@@ -54,21 +54,21 @@ class ConfiguredModel(keras.Model):
         self._compiled.cache_clear()
 
     def get_compile_config(self):
-        # The optimizer's state is of the matrices, which the loaded model has no more.
+        # The optimizer state belongs to the low-rank matrices, which a loaded model does not have.
         return None if has_lora(self) else super().get_compile_config()
 
     def quantize(self, mode=None, config=None):
-        """Keras's int8 quantization of the projections; embeddings and logits stay as they are.
+        """Quantizes the projections to int8 with Keras. Embeddings and logits are not quantized.
 
-        The quantized model is saved and loaded as such. It is for use from Python: exports are made from the
-        unquantized model, by `keras-transformer export --quantize int8`.
+        Saving and loading keep the quantization. A quantized model cannot be exported; to export int8 weights, use
+        `keras-transformer export --quantize int8` with the unquantized model.
 
         Args:
             mode: `"int8"`.
             config: `keras.quantizers.Int8QuantizationConfig`, instead of `mode`.
 
         Raises:
-            ValueError: if the mode is another.
+            ValueError: if `mode` is not `"int8"`.
         """
         if mode != "int8":
             raise ValueError(
@@ -103,13 +103,13 @@ class ConfiguredModel(keras.Model):
         return model
 
     def _hypotheses(self, strategy, **arrays):
-        """What `search` finds for matrices of ids, compiled."""
+        """Runs the compiled `search` on arrays of ids."""
         arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
         if isinstance(strategy, Sampling):
             rows = len(next(iter(arrays.values())))
             max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
             arrays["noise"] = strategy.noise(rows, max_length)
-            strategy = dataclasses.replace(strategy, seed=None)  # One compiled search for all seeds.
+            strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
         tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
         used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
         token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
@@ -120,29 +120,29 @@ class ConfiguredModel(keras.Model):
 
 
 def checked_policy(config, dtype):
-    """The dtype policy of a model.
+    """Checks the type of `config` and returns the dtype policy of a model.
 
     Args:
-        config: must be a `TransformerConfig`.
-        dtype: name of a policy, a policy, or `None` for the global one.
+        config: a `TransformerConfig`.
+        dtype: a dtype policy or its name. Default: the global policy.
 
     Returns:
         A `keras.DTypePolicy`.
 
     Raises:
-        ValueError: if `config` is none.
+        ValueError: if `config` is not a `TransformerConfig`.
     """
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
     return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
 
-def nothing_found(rows: int, strategy) -> Hypotheses:
-    """The hypotheses of sources without a token.
+def empty_hypotheses(rows: int, strategy) -> Hypotheses:
+    """Makes empty hypotheses for empty sources.
 
     Args:
         rows: number of sources.
-        strategy: of the search.
+        strategy: strategy of the search.
 
     Returns:
         `Hypotheses` of length 0.

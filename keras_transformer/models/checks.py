@@ -1,4 +1,4 @@
-"""Checks of what a model is given: ids, and the strategy of a search."""
+"""Checks of model inputs: token ids and decoding strategies."""
 
 import reprlib
 
@@ -8,45 +8,45 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
 
 def checked_strategy(strategy):
-    """A strategy of `keras_transformer.decoding`.
+    """Checks that a strategy is a `BeamSearch`, `GreedySearch` or `Sampling`.
 
     Args:
-        strategy: what a caller gave.
+        strategy: the object to check.
 
     Returns:
-        The same.
+        `strategy`.
 
     Raises:
-        ValueError: if it is none, naming those that there are.
+        ValueError: if it has another type.
     """
     if not isinstance(strategy, (BeamSearch, GreedySearch, Sampling)):
         raise ValueError(
-            "`strategy` must be an object of keras_transformer.decoding: a BeamSearch, a GreedySearch or a Sampling, "
-            f"such as BeamSearch(beam_size=4). Received: strategy={strategy!r}"
+            "`strategy` must be a BeamSearch, GreedySearch or Sampling of keras_transformer.decoding, such as "
+            f"BeamSearch(beam_size=4). Received: strategy={strategy!r}"
         )
     return strategy
 
 
 def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
-    """A matrix of ids.
+    """Converts token ids to an array and checks them.
 
     Args:
-        name: of the argument, for messages.
+        name: argument name in error messages.
         ids: an array or nested lists.
-        vocab_size: ids must be below it.
-        longest: the model's learned positions, or `None` where any length will do.
+        vocab_size: exclusive upper bound of the ids.
+        longest: maximum length, the number of learned positions. `None` for no limit.
 
     Returns:
-        Int32 `(batch, length)`.
+        Int32 array `(batch, length)`.
 
     Raises:
-        ValueError: if it is none, holds other ids, or is too long.
+        ValueError: if `ids` is not an int matrix, is too long, or contains ids outside the vocabulary.
     """
     try:
         ids = np.asarray(ids)
     except ValueError as error:
         raise ValueError(
-            f"`{name}` must have rows of one length, padded with `pad_id`. Received: {name}={reprlib.repr(ids)}"
+            f"`{name}` must have rows of equal length, padded with `pad_id`. Received: {name}={reprlib.repr(ids)}"
         ) from error
     if ids.ndim != 2 or not (np.issubdtype(ids.dtype, np.integer) or ids.size == 0):
         raise ValueError(
@@ -54,72 +54,74 @@ def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
         )
     outside = ids[(ids < 0) | (ids >= vocab_size)]
     if outside.size:
-        raise ValueError(f"`{name}` must hold ids in [0, {vocab_size}). Received: {outside[0]}")
+        raise ValueError(f"`{name}` must contain ids in [0, {vocab_size}). Received: id={outside[0]}")
     if longest and ids.shape[1] > longest:
         raise ValueError(
-            f"`{name}` must be at most `max_length`={longest} long, the number of learned "
-            f"positions. Received: {name}_length={ids.shape[1]}"
+            f"`{name}` must have at most `max_length`={longest} columns, the number of learned positions. "
+            f"Received: {name}_length={ids.shape[1]}"
         )
     return ids.astype("int32")
 
 
 def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target ids, as many of the one as of the other.
+    """Checks source and target ids.
 
     Args:
         source: ids `(batch, source_length)`.
         target: ids `(batch, target_length)`.
-        config: the model's `TransformerConfig`.
+        config: `TransformerConfig` of the model.
 
     Returns:
-        Two int32 matrices.
+        Int32 source and target arrays.
 
     Raises:
-        ValueError: if one is no matrix of ids, or their batch sizes differ.
+        ValueError: see `checked_ids`; also if the batch sizes differ.
     """
     source = checked_ids("source", source, config.source_vocabulary, config.max_length)
     target = checked_ids("target", target, config.vocab_size, config.max_length)
     if len(source) != len(target):
         raise ValueError(
-            f"`source` and `target` must have as many rows. Received: {len(source)} and {len(target)} rows"
+            f"`source` and `target` must have the same number of rows. Received: {len(source)} and {len(target)} rows"
         )
     return source, target
 
 
 def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
-    """How the hypotheses of some sentences must begin.
+    """Checks target prefixes.
 
     Args:
         prefix: ids `(batch, prefix_length)`.
-        batch_size: of the source.
-        config: the model's `TransformerConfig`.
+        batch_size: batch size of the source.
+        config: `TransformerConfig` of the model.
 
     Returns:
-        Int32 matrix, padded.
+        Int32 array, trimmed to the longest row.
 
     Raises:
-        ValueError: as of `checked_beginnings`, and if it has not a row a sentence.
+        ValueError: see `checked_beginnings`; also if the batch sizes differ.
     """
     prefix = checked_beginnings("prefix", prefix, config)
     if len(prefix) != batch_size:
-        raise ValueError(f"`prefix` must have as many rows as `source`. Received: {len(prefix)} and {batch_size} rows")
+        raise ValueError(
+            f"`prefix` must have one row per row of `source`. Received: {len(prefix)} and {batch_size} rows"
+        )
     return prefix
 
 
 def checked_beginnings(name, ids, config) -> np.ndarray:
-    """How hypotheses must begin.
+    """Checks the ids with which hypotheses must begin: a prefix or a prompt.
 
     Args:
-        name: of the argument, for messages.
-        ids: `(batch, length)`.
-        config: the model's `TransformerConfig`.
+        name: argument name in error messages.
+        ids: ids `(batch, length)`.
+        config: `TransformerConfig` of the model.
 
     Returns:
-        Int32 matrix, padded to the longest row.
+        Int32 array, trimmed to the longest row.
 
     Raises:
-        ValueError: if it is no matrix of ids, holds special ids or padding between others, or leaves no
-            learned position for the end.
+        ValueError: see `checked_ids`; also if `ids` contains BOS or EOS, has padding before other ids, or fills all
+            learned positions, so that EOS does not fit.
     """
     ids = checked_ids(name, ids, config.vocab_size, None)
     is_real = ids != config.pad_id
@@ -127,12 +129,12 @@ def checked_beginnings(name, ids, config) -> np.ndarray:
     if is_broken.any():
         row = is_broken.argmax()
         raise ValueError(
-            f"`{name}` must have its padding after each row's ids. "
+            f"`{name}` must have padding only at the end of each row. "
             f"Received: {name}[{row}]={reprlib.repr(ids[row].tolist())}"
         )
     for special in ("bos_id", "eos_id"):
         if (ids == getattr(config, special)).any():
-            raise ValueError(f"`{name}` must not hold `{special}`. Received: {getattr(config, special)}")
+            raise ValueError(f"`{name}` must not contain `{special}`. Received: {special}={getattr(config, special)}")
     longest = int(is_real.sum(axis=1).max(initial=0))
     if config.max_length and longest >= config.max_length:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Compiled functions of a `Transformer` or a `LanguageModel`: a thin Keras model whose call is the function."""
+"""Compiles functions of a model, such as its search. A thin Keras model has the function as its `call`."""
 
 import sys
 
@@ -7,53 +7,53 @@ import numpy as np
 
 from keras_transformer import cache as kv_cache
 
-#: Where shapes are static each length compiles anew, so lengths are rounded up to this.
+#: With static shapes each length is compiled separately, so lengths are rounded up to a multiple of this.
 _LENGTH_STEP = 16
 
 
 class Compiled(keras.Model):
-    """A function of a model run by `predict_on_batch`, which compiles it. Eager search is 100 times slower.
+    """Runs a function of a model with `predict_on_batch`, which compiles it. Eager search is 100 times slower.
 
     Args:
-        transformer: the model.
-        function: of the model and of tensors, called by their names.
-        **options: of the function, beside its tensors; the same in every call.
+        transformer: a `Transformer` or `LanguageModel`.
+        function: receives the model, and tensors and options as keyword arguments.
+        **options: keyword arguments that are the same in every call.
     """
 
     def __init__(self, transformer, function, **options):
-        # No casting of what comes in: noise in half precision would be too coarse.
+        # Without `autocast` the inputs keep their dtype. Sampling noise in half precision would be too coarse.
         super().__init__(name=function.__name__, dtype=transformer.dtype_policy, autocast=False)
         self.transformer = transformer
         self.function = function
         self.options = options
-        # Dynamic shapes run without XLA; JAX always compiles.
+        # XLA needs static shapes. JAX always compiles.
         self.jit_compile = not kv_cache.GROWS
 
     def call(self, inputs):
         return self.function(self.transformer, **inputs, **self.options)
 
     def run(self, **arrays):
-        """The result for one batch.
+        """Runs the function on one batch.
 
         Args:
-            **arrays: the function's tensors, by name.
+            **arrays: inputs of the function, by name.
 
         Returns:
-            The function's result, in arrays.
+            The result of the function as NumPy arrays.
         """
         return self.predict_on_batch(arrays)
 
 
 def rounded(ids, pad_id: int, longest: int | None) -> np.ndarray:
-    """Ids padded to a length that is compiled once for many.
+    """Pads ids to a multiple of 16 columns, so that fewer lengths are compiled.
 
     Args:
         ids: int array `(batch, length)`.
-        pad_id: id of padding.
-        longest: the model's learned positions, or `None`.
+        pad_id: id of the padding token.
+        longest: maximum length, the number of learned positions. `None` for no limit.
 
     Returns:
-        Array `(batch, length or more)`; the same array where shapes may be dynamic.
+        Array `(batch, length or more)`. If shapes may be dynamic, `ids` itself.
     """
     if kv_cache.GROWS:
         return ids

@@ -1,4 +1,4 @@
-"""The decoder alone, as a causal language model."""
+"""A decoder-only causal language model."""
 
 import keras
 import numpy as np
@@ -17,25 +17,25 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
+from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
 from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LanguageModel(ConfiguredModel):
-    """logits = E · decoder(tokens): what comes next after each token and those before it.
+    """logits = E · decoder(tokens).
 
-    A functional model of int ids `(batch, length)`, whose output is `(batch, length, vocab_size)` logits.
-    The tokens are those shifted right: they start with `bos_id`, and the logits at a position predict the
-    next token.
+    This is a functional model. Its input is int ids `(batch, length)`, its output is logits
+    `(batch, length, vocab_size)`. The input is the text shifted right: it starts with `bos_id`, and the logits at a
+    position predict the next token.
 
-    Masking: positions that hold `pad_id` are attended by none, and no position attends to a later one. The
-    logits carry no mask.
+    Masking: positions with `pad_id` are not attended to, and no position attends to a later one. The logits carry no
+    Keras mask.
 
     Args:
-        config: a `TransformerConfig`; what it says of a source is not looked at. With
-            `share_embeddings=False` the output has a matrix of its own.
+        config: a `TransformerConfig`. Options of the encoder and the source are ignored. With
+            `share_embeddings=False` the output has a separate embedding matrix.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
@@ -58,7 +58,7 @@ class LanguageModel(ConfiguredModel):
         embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
-        # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         vars(self).update(
             config=config,
             embedding=embedding,
@@ -71,16 +71,16 @@ class LanguageModel(ConfiguredModel):
         super().__init__(tokens, self.decode(tokens), policy, name=name, **kwargs)
 
     def decode(self, tokens, cache=None, offset=0, output_matrix=None):
-        """The logits after tokens.
+        """Computes the logits for the token after each input token.
 
         Args:
-            tokens: int `(batch, length)`; with a cache also `(batch,)`, one token of each row.
-            cache: from `decoder.empty_cache` or the last call.
-            offset: position of the first token; with a cache.
-            output_matrix: from `logits.embedding.output_matrix`, where tokens are decoded one by one.
+            tokens: int `(batch, length)`; with a cache also `(batch,)`, one token per row.
+            cache: result of `decoder.empty_cache` or of the previous call.
+            offset: position of the first token, if a cache is given.
+            output_matrix: result of `logits.embedding.output_matrix`, to compute it once for many decoding steps.
 
         Returns:
-            Logits, the shape of `tokens` and `vocab_size`; followed by the grown cache if one was given.
+            Logits `(*tokens.shape, vocab_size)`. If a cache is given, a tuple of the logits and the updated cache.
         """
         x = self.dropout(self.positions(self.embedding(tokens), offset=offset))
         if cache is None:
@@ -89,13 +89,13 @@ class LanguageModel(ConfiguredModel):
         return self.logits(x, matrix=output_matrix), cache
 
     def search(self, prompt, strategy, noise=None) -> Hypotheses:
-        """`generate` without its checks and conversions: for graphs that contain the search.
+        """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
         Args:
             prompt: int tensor `(batch, prompt_length)`.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
-            noise: of `Sampling`: float32 tensor `(batch, n_samples, max_length)`, from its `noise`, where
-                `max_length` is `prompt_length + max(extra_length, 1)`.
+            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
+                `(batch, n_samples, max_length)` with `max_length = prompt_length + max(extra_length, 1)`.
 
         Returns:
             `Hypotheses` of tensors.
@@ -106,7 +106,7 @@ class LanguageModel(ConfiguredModel):
         limits = ops.sum(ops.cast(masks.padding_mask(prompt, config.pad_id), "int32"), axis=-1) + strategy.extra_length
         limits = ops.clip(limits, 1, config.max_length or max_length)
         cache = self.decoder.empty_cache(prompt, batch_size * strategy.beam_size, max_length)
-        # One more column, so that there is one: prompts may be empty.
+        # Appends a column, because the search needs at least one and prompts may be empty.
         prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
         sentences = SearchInputs(limits, prefix, () if noise is None else noise)
         matrix = self.logits.embedding.output_matrix()
@@ -118,22 +118,22 @@ class LanguageModel(ConfiguredModel):
         return run_search(strategy.searching, next_logits, cache, (), sentences, max_length, ids)
 
     def generate(self, prompt, strategy: BeamSearch | GreedySearch | Sampling | None = None) -> Hypotheses:
-        """Searches for the best continuations, or draws some, compiled.
+        """Generates continuations of prompts by a compiled search or by sampling.
 
         Args:
-            prompt: int ids `(batch, prompt_length)`, padded with `pad_id`, without the start token; rows may
-                be empty. An array or nested lists.
-            strategy: `BeamSearch`, `GreedySearch` or `Sampling`; its `extra_length` is counted from the
-                prompt's. Default: `GreedySearch()`.
+            prompt: int ids `(batch, prompt_length)`, an array or nested lists, padded with `pad_id` and without the
+                start token. Rows may be empty.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Its `extra_length` is relative to the length of the
+                prompt. Default: `GreedySearch()`.
 
         Returns:
-            `Hypotheses` of NumPy arrays: tokens int32 `(batch, n_best, length)`, with the prompt, the end
-            token and then padding, scores float32 `(batch, n_best)`, in which the prompt counts, and token
-            scores if asked for.
+            `Hypotheses` of NumPy arrays. `tokens` are int32 `(batch, n_best, length)` and contain the prompt, the
+            continuation, the end token and padding. `scores` are float32 `(batch, n_best)` and include the prompt.
+            `token_scores` are returned if the strategy requests them.
 
         Raises:
-            ValueError: if `prompt` is not a matrix of ids, or holds start, end or inner padding, or `strategy`
-                is another object, such as a string.
+            ValueError: if `prompt` is not an int matrix of ids, or contains `bos_id`, `eos_id` or padding before other
+                ids, or `strategy` has another type.
 
         Example:
 
@@ -143,20 +143,20 @@ class LanguageModel(ConfiguredModel):
         """
         prompt = checked_beginnings("prompt", prompt, self.config)
         strategy = GreedySearch() if strategy is None else checked_strategy(strategy)
-        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else nothing_found(0, strategy)
+        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else empty_hypotheses(0, strategy)
 
     def token_log_probs(self, tokens) -> np.ndarray:
-        """The log probability of each token of given texts, after those before it; compiled.
+        """Computes the log probability of each token of texts, given the tokens before it. The function is compiled.
 
         Args:
-            tokens: int ids `(batch, length)`, without the start token, padded with `pad_id`: such as the
-                tokens of `generate`.
+            tokens: int ids `(batch, length)`, padded with `pad_id` and without the start token, such as tokens from
+                `generate`.
 
         Returns:
             Float32 array `(batch, length)`; 0 at padding.
 
         Raises:
-            ValueError: if `tokens` is not a matrix of ids.
+            ValueError: if `tokens` is not an int matrix of ids.
 
         Example:
 

@@ -1,4 +1,4 @@
-"""The layers that a `TransformerConfig` asks for."""
+"""Makes the layers of a model from its `TransformerConfig`."""
 
 import keras
 
@@ -15,7 +15,7 @@ from keras_transformer.layers.block import SHARED_ARGUMENTS
 
 
 def stack_sizes(config) -> dict:
-    """The arguments of a stack of layers.
+    """Returns the arguments of `Encoder`, `Decoder` and `CausalDecoder`.
 
     Args:
         config: a `TransformerConfig`.
@@ -24,24 +24,24 @@ def stack_sizes(config) -> dict:
 
 
 def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
-    """A token embedding.
+    """Makes a token embedding.
 
     Args:
         config: a `TransformerConfig`.
-        policy: dtype policy.
+        policy: dtype policy of the layer.
         vocab_size: number of subwords.
-        name: of the layer.
+        name: name of the layer.
     """
     return TokenEmbedding(vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name)
 
 
 def make_positions(config, policy, name) -> keras.layers.Layer:
-    """The layer that adds positions.
+    """Makes the layer that adds sinusoidal or learned positions.
 
     Args:
         config: a `TransformerConfig`.
-        policy: dtype policy.
-        name: of the layer.
+        policy: dtype policy of the layer.
+        name: name of the layer.
     """
     if config.positions == "sinusoidal":
         return PositionalEncoding(layout=config.position_layout, dtype=policy, name=name)
@@ -49,14 +49,14 @@ def make_positions(config, policy, name) -> keras.layers.Layer:
 
 
 def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
-    """The layers of a `Transformer`, by the names of its attributes.
+    """Makes the layers of a `Transformer`.
 
     Args:
         config: a `TransformerConfig`.
-        policy: dtype policy of all of them.
+        policy: dtype policy of the layers.
 
     Returns:
-        Unbuilt layers.
+        Unbuilt layers, keyed by the attribute name.
     """
     sizes = stack_sizes(config)
     if config.share_embeddings:

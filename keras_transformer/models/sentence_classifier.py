@@ -1,4 +1,4 @@
-"""The encoder alone, as a classifier of sentences."""
+"""An encoder-only sentence classifier."""
 
 import keras
 from keras import ops
@@ -14,17 +14,17 @@ from keras_transformer.models.parts import make_embedding, make_positions, stack
 class SentenceClassifier(ConfiguredModel):
     """logits = W · pooled(encoder(source)) + b.
 
-    A functional model of int ids `(batch, source_length)`, whose output is `(batch, num_classes)` logits in
-    float32: train it with a loss `from_logits=True`.
+    This is a functional model. Its input is int ids `(batch, source_length)`, its output is float32 logits
+    `(batch, num_classes)`. Train it with a loss that has `from_logits=True`.
 
-    Masking: positions that hold `pad_id` are attended by none and count for nothing in the mean; of no position
-    the pooled output is zeros.
+    Masking: positions with `pad_id` are not attended to and are excluded from the mean. The mean over no position is
+    zeros, and so is the first position of a source of length 0.
 
     Args:
-        config: a `TransformerConfig`; what it says of a decoder is not looked at.
+        config: a `TransformerConfig`. Options of the decoder are ignored.
         num_classes: number of logits.
-        pooling: `"mean"` over the real positions, or `"first"`, the first position's output, where each
-            source begins with a token for this purpose, such as `bos_id`.
+        pooling: `"mean"` averages the encoder output over all positions except padding; `"first"` takes the first
+            position. For `"first"`, begin each source with a special token, such as `bos_id`.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
@@ -56,7 +56,7 @@ class SentenceClassifier(ConfiguredModel):
             raise ValueError(f"`num_classes` must be at least 1. Received: num_classes={num_classes}")
         if pooling not in ("mean", "first"):
             raise ValueError(f"`pooling` must be 'mean' or 'first'. Received: pooling={pooling!r}")
-        # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         vars(self).update(
             config=config,
             num_classes=num_classes,
@@ -71,7 +71,7 @@ class SentenceClassifier(ConfiguredModel):
         super().__init__(source, self.classify(source), policy, name=name, **kwargs)
 
     def classify(self, source):
-        """The logits of sources.
+        """Computes the logits of sources.
 
         Args:
             source: int `(batch, source_length)`, padded with `pad_id`.
@@ -82,7 +82,7 @@ class SentenceClassifier(ConfiguredModel):
         mask = masks.padding_mask(source, self.config.pad_id)
         x = self.dropout(self.positions(self.embedding(source)))
         x = ops.cast(self.encoder(x, mask=mask), "float32")
-        # The first of no position is zeros, as the mean is.
+        # A sum instead of an index, because a source of length 0 has no first position.
         return self.head(ops.sum(x[:, :1], axis=1) if self.pooling == "first" else _mean(x, mask))
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""What a model says of given targets: one pass over each, every token after the true ones before it."""
+"""Functions of a model with teacher forcing: one pass over given targets instead of a search."""
 
 from keras import ops
 
@@ -7,10 +7,10 @@ from keras_transformer.losses import token_cross_entropy
 
 
 def token_log_probs(transformer, source, target):
-    """`Transformer.token_log_probs` of tensors.
+    """Computes `Transformer.token_log_probs` on tensors.
 
     Args:
-        transformer: the model.
+        transformer: a `Transformer`.
         source: int tensor `(batch, source_length)`.
         target: int tensor `(batch, target_length)`.
 
@@ -22,10 +22,10 @@ def token_log_probs(transformer, source, target):
 
 
 def text_log_probs(language_model, tokens):
-    """`LanguageModel.token_log_probs` of a tensor.
+    """Computes `LanguageModel.token_log_probs` on a tensor.
 
     Args:
-        language_model: the model.
+        language_model: a `LanguageModel`.
         tokens: int tensor `(batch, length)`.
 
     Returns:
@@ -36,15 +36,15 @@ def text_log_probs(language_model, tokens):
 
 
 def attention_scores(transformer, source, target):
-    """`Transformer.attention_scores` of tensors.
+    """Computes `Transformer.attention_scores` on tensors.
 
     Args:
-        transformer: the model.
+        transformer: a `Transformer`.
         source: int tensor `(batch, source_length)`.
         target: int tensor `(batch, target_length)`.
 
     Returns:
-        One float32 tensor `(batch, num_heads, target_length, source_length)` a layer.
+        One float32 tensor `(batch, num_heads, target_length, source_length)` per layer.
     """
     _, scores = _teacher_forced(transformer, source, target)
     is_real = masks.padding_mask(target, transformer.config.pad_id)[:, None, :, None]

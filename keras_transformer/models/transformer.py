@@ -17,7 +17,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, nothing_found
+from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix, checked_strategy
 from keras_transformer.models.parts import make_layers
 
@@ -26,23 +26,24 @@ from keras_transformer.models.parts import make_layers
 class Transformer(ConfiguredModel):
     """logits = E · decoder(target, encoder(source)).
 
-    A functional model of `{"source": (batch, source_length), "target": (batch, target_length)}`, both
-    int ids, whose output is `(batch, target_length, vocab_size)` logits. The target is the one shifted
-    right: it starts with `bos_id`, and the logits at a position predict the next token.
+    This is a functional model. Its input is a dict of int ids, `{"source": (batch, source_length), "target":
+    (batch, target_length)}`. Its output is logits `(batch, target_length, vocab_size)`. The target is shifted right: it
+    starts with `bos_id`, and the logits at a position predict the next token.
 
-    Masking: source and target positions that hold `pad_id` are attended by none, and no target
-    position attends to a later one. The logits carry no mask.
+    Masking: source and target positions with `pad_id` are not attended to, and no target position attends to a later
+    one. The logits carry no Keras mask.
 
-    Several pairs may share a row: then `"source_segments"` and `"target_segments"`, of the shapes of
-    `"source"` and `"target"`, say of each token which pair it is of (0 at padding). Tokens attend to those
-    of their own pair, and positions count anew in each, so that the logits are those of the pairs apart.
+    Packing: a row may contain several pairs. Then the inputs `"source_segments"` and `"target_segments"`, of the shapes
+    of `"source"` and `"target"`, contain the number of the pair of each token, and 0 at padding. Attention is masked
+    between pairs and positions restart in each pair, so the logits equal those of unpacked pairs.
 
     Args:
         config: a `TransformerConfig`.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
-        ValueError: if `config` is not a `TransformerConfig`, or segments are given of one side alone.
+        ValueError: if `config` is not a `TransformerConfig`, or only one of `source_segments` and `target_segments` is
+            given.
 
     Example:
 
@@ -59,7 +60,7 @@ class Transformer(ConfiguredModel):
 
     def __init__(self, config: TransformerConfig, *, name="transformer", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
-        # On PyTorch no layer can be an attribute before `super().__init__`, which needs the whole graph.
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         vars(self).update(config=config, **make_layers(config, policy))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
@@ -67,25 +68,25 @@ class Transformer(ConfiguredModel):
         super().__init__({"source": source, "target": target}, logits, policy, name=name, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        given = inputs if isinstance(inputs, dict) else {}  # Keras takes a list, too.
+        given = inputs if isinstance(inputs, dict) else {}  # Keras also accepts a list of source and target.
         segments = {name: given[name] for name in ("source_segments", "target_segments") if name in given}
         if not segments:
             return super().call(inputs, training=training, mask=mask)
         if len(segments) == 1:
-            raise ValueError(f"`source_segments` and `target_segments` go together. Received: {[*segments]}")
+            raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[*segments]}")
         memory = self.encode(given["source"], source_segments=segments["source_segments"])
         return self.decode(given["target"], memory, **segments)
 
     def encode(self, source, source_mask=None, source_segments=None):
-        """The encoder's output.
+        """Encodes source ids.
 
         Args:
             source: int `(batch, source_length)`.
-            source_mask: boolean `(batch, source_length)`. Default: what is not padding.
-            source_segments: int `(batch, source_length)`, of rows that hold several sentences.
+            source_mask: boolean `(batch, source_length)`. Default: `True` where `source` is not `pad_id`.
+            source_segments: int `(batch, source_length)`, for packed rows: the number of the sentence of each token.
 
         Returns:
-            Memory `(batch, source_length, d_model)`.
+            The encoder output ("memory"), `(batch, source_length, d_model)`.
         """
         x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
         return self.encoder(
@@ -104,22 +105,22 @@ class Transformer(ConfiguredModel):
         return_attention_scores=False,
         output_matrix=None,
     ):
-        """The logits of a target.
+        """Computes the logits for the token after each target token.
 
         Args:
-            target: int `(batch, target_length)`; with a cache also `(batch,)`, one token of each row.
-            memory: from `encode`, or from `decoder.project_memory`.
-            memory_mask: boolean `(batch, source_length)`. Default: the mask that `memory` carries.
-            target_segments: int `(batch, target_length)`, of rows that hold several targets; without a cache.
-            source_segments: int `(batch, source_length)`, of the sources of these.
-            cache: from `decoder.empty_cache` or the last call.
-            offset: position of the first target token; with a cache.
-            return_attention_scores: also return the weights of the attention to the memory.
-            output_matrix: from `logits.embedding.output_matrix`, where tokens are decoded one by one.
+            target: int `(batch, target_length)`; with a cache also `(batch,)`, one token per row.
+            memory: result of `encode` or of `decoder.project_memory`.
+            memory_mask: boolean `(batch, source_length)`. Default: the Keras mask of `memory`.
+            target_segments: int `(batch, target_length)`, for packed rows, without a cache.
+            source_segments: int `(batch, source_length)`, for packed rows, without a cache.
+            cache: result of `decoder.empty_cache` or of the previous call.
+            offset: position of the first target token, if a cache is given.
+            return_attention_scores: whether to also return the cross-attention weights.
+            output_matrix: result of `logits.embedding.output_matrix`, to compute it once for many decoding steps.
 
         Returns:
-            Logits, the shape of `target` and `vocab_size`; followed by the weights if asked for, as of
-            `Decoder`; followed by the grown cache if one was given.
+            Logits `(*target.shape, vocab_size)`. With `return_attention_scores` or a cache, a tuple of the logits, the
+            attention weights as `Decoder` returns them, and the updated cache.
         """
         x = self.target_embedding(target)
         x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
@@ -138,14 +139,15 @@ class Transformer(ConfiguredModel):
         return (logits, *others) if others else logits
 
     def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
-        """`generate` without its checks and conversions: for graphs that contain the search.
+        """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
         Args:
             source: int tensor `(batch, source_length)`.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
             prefix: int tensor `(batch, prefix_length)`, or `None`.
-            noise: of `Sampling`: float32 tensor `(batch, n_samples, max_length)`, from its `noise`, where
-                `max_length` is `source_length + prefix_length + max(extra_length, 1)`.
+            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
+                `(batch, n_samples, max_length)` with
+                `max_length = source_length + prefix_length + max(extra_length, 1)`.
 
         Returns:
             `Hypotheses` of tensors.
@@ -170,22 +172,24 @@ class Transformer(ConfiguredModel):
         return run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
-        """Searches for the best targets, or draws some, compiled.
+        """Generates targets by a compiled search or by sampling.
 
         Args:
-            source: int ids `(batch, source_length)`, padded with `pad_id`; an array or nested lists.
-            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`, the paper's.
-            prefix: int ids `(batch, prefix_length)` that every hypothesis of a sentence begins with,
-                padded with `pad_id`. Its log probability counts; of one as long as the limit the end follows.
+            source: int ids `(batch, source_length)`, an array or nested lists, padded with `pad_id`.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()` with the settings of the
+                paper.
+            prefix: int ids `(batch, prefix_length)`, padded with `pad_id`: the first tokens of every hypothesis of a
+                sentence. The score includes the prefix. After a prefix that reaches the maximum length, only the end
+                token follows.
 
         Returns:
-            `Hypotheses` of NumPy arrays: tokens int32 `(batch, n_best, length)`, with the end token and
-            then padding, scores float32 `(batch, n_best)`, and token scores if asked for.
+            `Hypotheses` of NumPy arrays. `tokens` are int32 `(batch, n_best, length)` and end with the end token and
+            padding. `scores` are float32 `(batch, n_best)`. `token_scores` are returned if the strategy requests them.
 
         Raises:
-            ValueError: if `source` is not a matrix of ids of the source vocabulary, `strategy` is another
-                object, such as a string, or `prefix` is not a matrix of as many rows with ids of the target
-                vocabulary, without start, end or inner padding.
+            ValueError: if `source` is not an int matrix of ids of the source vocabulary, if `strategy` has another
+                type, or if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
+                contains `bos_id`, `eos_id` or padding before other ids.
 
         Example:
 
@@ -199,21 +203,22 @@ class Transformer(ConfiguredModel):
         if prefix is not None:
             prefix = checked_prefix(prefix, len(source), self.config)
             arrays |= {"prefix": prefix} if prefix.size else {}
-        return self._hypotheses(strategy, **arrays) if source.size else nothing_found(len(source), strategy)
+        return self._hypotheses(strategy, **arrays) if source.size else empty_hypotheses(len(source), strategy)
 
     def token_log_probs(self, source, target) -> np.ndarray:
-        """The log probability of each token of given targets, after those before it; compiled.
+        """Computes the log probability of each target token, given those before it. The function is compiled.
 
         Args:
             source: int ids `(batch, source_length)`, padded with `pad_id`.
-            target: int ids `(batch, target_length)`, without the start token, with the end token and then
-                padding: such as the tokens of `generate`.
+            target: int ids `(batch, target_length)`, without the start token, with the end token, padded with
+                `pad_id`, such as tokens from `generate`.
 
         Returns:
             Float32 array `(batch, target_length)`; 0 at padding.
 
         Raises:
-            ValueError: if one is no matrix of ids of its vocabulary, or they have not as many rows.
+            ValueError: if `source` or `target` is not an int matrix of ids of its vocabulary, or the batch sizes
+                differ.
 
         Example:
 
@@ -228,18 +233,18 @@ class Transformer(ConfiguredModel):
         return self._compiled(teacher_forcing.token_log_probs).run(**arrays)[:, : target.shape[1]]
 
     def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:
-        """How the making of each token of given targets attends to the source; compiled.
+        """Computes the cross-attention weights of given targets. The function is compiled.
 
         Args:
             source: int ids `(batch, source_length)`, padded with `pad_id`.
-            target: int ids `(batch, target_length)`, as in `token_log_probs`.
+            target: int ids `(batch, target_length)`; see `token_log_probs`.
 
         Returns:
-            One float32 array `(batch, num_heads, target_length, source_length)` a layer of the decoder:
-            at row t the weights by which token t was predicted; 0 at padding of either.
+            One float32 array `(batch, num_heads, target_length, source_length)` per decoder layer. Row t contains the
+            weights of the decoding step that predicts target token t. Weights are 0 at padding.
 
         Raises:
-            ValueError: as of `token_log_probs`.
+            ValueError: see `token_log_probs`.
 
         Example:
 

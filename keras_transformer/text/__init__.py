@@ -1,4 +1,4 @@
-"""From lines of text to translations and scores: tokenizers, files, batches, translators, evaluation."""
+"""Tokenization, text files, batching, translation, scoring and evaluation."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Which lines go through the model together."""
+"""Batches of lines of similar length."""
 
 import dataclasses
 import itertools
@@ -18,15 +18,15 @@ _CHUNK_BATCHES = 64
 
 @dataclasses.dataclass(frozen=True)
 class BatchLimits:
-    """How much goes through the model at a time.
+    """Limits of a batch for translation and scoring.
 
     Args:
         batch_size: maximum sentences per batch.
         batch_tokens: maximum tokens per batch, including padding: the number of sentences times the length of the
-            longest one. A longer sentence is a batch of its own.
+            longest one. A longer sentence forms a separate batch.
 
     Raises:
-        ValueError: if one of them is not positive.
+        ValueError: if a limit is not positive.
     """
 
     batch_size: int = BATCH_SIZE
@@ -41,10 +41,10 @@ class BatchLimits:
         """Groups sentences of similar length, the shortest first.
 
         Args:
-            lengths: tokens of each sentence. Sentences of length 0 are left out.
+            lengths: number of tokens of each sentence. Sentences of length 0 are skipped.
 
         Yields:
-            Positions in `lengths`.
+            Lists of indices into `lengths`, one list per batch.
 
         Example:
 
@@ -64,7 +64,7 @@ class BatchLimits:
         """Splits a stream that need not fit in memory into chunks of 64 batches.
 
         Args:
-            items: read one chunk at a time.
+            items: the stream, which is read one chunk at a time.
 
         Yields:
             Lists of `64 * batch_size` items. The last list may be shorter.
@@ -86,7 +86,7 @@ def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
         sentences: rows of ids.
 
     Returns:
-        Int32 `(rows, longest)`, padded with 0.
+        Int32 array `(rows, longest_row)`, padded with 0.
     """
     matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
     for row, ids in zip(matrix, sentences, strict=True):

@@ -1,35 +1,35 @@
-"""Encodings of text: which ones can be asked for, and which one unknown bytes probably have."""
+"""Text encodings: canonical names, and detection of the probable encoding of a file."""
 
 import codecs
 
-#: The start of a gzip file.
+#: First bytes of a gzip file.
 _GZIP = b"\x1f\x8b"
-#: Byte order marks, the longer ones first: one of UTF-32 begins like one of UTF-16.
+#: Byte order marks. UTF-32 comes first, because its little-endian mark starts with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: Bytes that a guess is made from.
+#: Maximum number of bytes for the detection of an encoding.
 _SAMPLE_SIZE = 1 << 14
-#: The letters and signs of Western European languages in cp1252, of which latin-1 is a part.
+#: Letters and signs of Western European languages in cp1252, which extends latin-1.
 _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒŸàáâãäåæçèéêëìíîïñòóôõöøùúûüœÿß„“”‚‘’–—…«»‹›€£°§¿¡\N{NO-BREAK SPACE}")
-#: In Western text, fewer of the letters than this are outside ASCII.
+#: Maximum fraction of letters outside ASCII in Western European text.
 _MOST_WESTERN = 0.3
 
 
 def canonical_encoding(encoding: str) -> str:
-    """Python's own name of a text encoding.
+    """Returns the canonical Python name of a text encoding.
 
     Args:
-        encoding: any of its names, such as `"utf-8"`, `"cp1252"` or `"utf-16"`.
+        encoding: name or alias of a text encoding, such as `"utf-8"`, `"cp1252"` or `"utf-16"`.
 
     Returns:
-        The name.
+        The canonical name.
 
     Raises:
-        ValueError: if the name is unknown, or that of a codec that is not for text.
+        ValueError: if the encoding is unknown or is not a text encoding.
 
     Example:
 
@@ -47,10 +47,10 @@ def canonical_encoding(encoding: str) -> str:
 
 
 def describe(sample: bytes) -> str:
-    """What bytes probably are that are not text in the expected encoding, and how to read them.
+    """Describes the probable format of bytes that could not be decoded, and how to read them.
 
     Args:
-        sample: bytes of a file, those at fault among them; best from its beginning.
+        sample: bytes of a file, preferably its first ones, including those that could not be decoded.
 
     Returns:
         A clause for an error message.
@@ -58,7 +58,7 @@ def describe(sample: bytes) -> str:
     if sample.startswith(_GZIP):
         return "it looks like a gzip file, whose name must end in .gz"
     name = _wide_encoding(sample) if _is_wide(sample) else _narrow_encoding(sample)
-    return f"it is probably {name}, which `--encoding {name}` reads" if name else "it looks like binary data"
+    return f"it is probably {name}: use `--encoding {name}`" if name else "it looks like binary data"
 
 
 def _is_wide(sample):
@@ -66,7 +66,7 @@ def _is_wide(sample):
 
 
 def _wide_encoding(sample):
-    """UTF-16 or UTF-32, by the mark at its beginning or by its NUL bytes; `None` of what is no text in it."""
+    """Detects UTF-16 or UTF-32 by the byte order mark or the NUL bytes. Returns `None` if the result is not text."""
     width = 32 if 3 * sample.count(0) > 2 * len(sample) else 16
     by_zeros = f"utf-{width}-{'be' if sample.startswith(bytes(1)) else 'le'}"
     name = next((name for mark, name in _MARKS if sample.startswith(mark)), by_zeros)
@@ -75,8 +75,8 @@ def _wide_encoding(sample):
 
 
 def _narrow_encoding(sample):
-    """The encoding whose letters make the likeliest words of the lines that are not plain ASCII."""
-    import charset_normalizer  # Here, since only errors need it.
+    """Detects UTF-8 or another extension of ASCII from the lines that are not plain ASCII."""
+    import charset_normalizer  # Slow to import, and only needed for error messages.
 
     lines = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())[:_SAMPLE_SIZE]
     if _is_utf_8(lines):
@@ -89,24 +89,24 @@ def _narrow_encoding(sample):
 
 def _is_utf_8(sample):
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample)  # The last character may be cut.
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # Incremental: the last character may be incomplete.
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _is_western(sample):
-    """Whether bytes are words with a few letters beyond ASCII, all of them Western European in cp1252."""
+    """Whether bytes are probably cp1252: few characters outside ASCII, all of them Western European."""
     text = sample.decode("cp1252", errors="replace")
     beyond = [character for character in text if not character.isascii()]
     return len(beyond) < _MOST_WESTERN * sum(map(str.isalpha, text)) and _WESTERN.issuperset(beyond)
 
 
 def is_wide(line: str) -> bool:
-    r"""Whether a decoded line is full of NUL characters: that of UTF-16, UTF-32 or binary data read as other text.
+    r"""Whether a decoded line has many NUL characters, because UTF-16, UTF-32 or binary data was read as other text.
 
     Args:
-        line: the text.
+        line: the decoded line.
 
     Example:
 

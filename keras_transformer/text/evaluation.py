@@ -1,4 +1,4 @@
-"""Scores of a trained model on a test set."""
+"""Evaluation of a translator on a test set: BLEU, chrF and exact match."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -8,24 +8,23 @@ import sacrebleu
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.text.translator import Translator
 
-#: How sacreBLEU can divide lines into words without further packages.
+#: Tokenizers of sacreBLEU that need no other packages.
 BLEU_TOKENIZERS = ("13a", "none", "intl", "zh", "char")
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Scores with what is needed to reproduce them.
+    """Scores of translations, with the sacreBLEU signatures to reproduce them.
 
     Attributes:
-        bleu: corpus BLEU, 0 to 100; cased, and with the tokenizer 13a detokenised. It says nothing unless
-            `has_4_grams`.
-        bleu_signature: sacreBLEU's signature of it.
+        bleu: corpus BLEU, 0 to 100, cased. It is undefined if `has_4_grams` is false.
+        bleu_signature: sacreBLEU signature of `bleu`.
         chrf: corpus chrF2, 0 to 100.
-        chrf_signature: sacreBLEU's signature of it.
-        exact_match: share of the lines that equal their reference.
+        chrf_signature: sacreBLEU signature of `chrf`.
+        exact_match: fraction of the lines that equal their reference.
         sentences: number of lines.
-        has_4_grams: whether translations and references hold sequences of four words, of which BLEU is made. It is
-            near 0 where all lines are shorter, however right they are.
+        has_4_grams: whether translations and references contain sequences of four words. If all lines are shorter,
+            BLEU is near 0 even for correct translations.
     """
 
     bleu: float
@@ -49,22 +48,23 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
     """Scores translations against references.
 
     Args:
-        translations: one a line.
-        references: as many lines.
-        bleu_tokenize: one of `BLEU_TOKENIZERS`; `none` for text that is tokenised already, `zh` for Chinese.
+        translations: one translation per line.
+        references: one reference per translation.
+        bleu_tokenize: one of `BLEU_TOKENIZERS`. Use `none` for text that is already tokenized, `zh` for Chinese.
 
     Returns:
         `Scores`.
 
     Raises:
-        ValueError: if there are none, or not as many of each, or there is no such tokenizer.
+        ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
     """
     _require_known(bleu_tokenize)
     if len(translations) != len(references) or not references:
         raise ValueError(
-            f"As many translations as references are needed. Received: {len(translations)} and {len(references)}"
+            f"`translations` and `references` must have the same number of lines, at least 1. "
+            f"Received: {len(translations)} and {len(references)}"
         )
-    # With text that is tokenized already, sacreBLEU would warn of it.
+    # `force` suppresses the warning of sacreBLEU about tokenized text.
     bleu = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
     chrf = sacrebleu.metrics.CHRF()
     result, perfect = (bleu.corpus_score(lines, [references]) for lines in (translations, references))
@@ -91,11 +91,11 @@ def evaluate(
     """Translates a test set and scores the result.
 
     Args:
-        translator: any runtime's.
+        translator: a `Translator` of any runtime.
         source: lines to translate.
-        references: their translations, as many lines.
-        batch_size: sentences translated at a time, at most.
-        batch_tokens: source tokens translated at a time, at most, padding counted.
+        references: reference translations, one per line of `source`.
+        batch_size: maximum sentences per batch.
+        batch_tokens: maximum source tokens per batch, including padding.
         bleu_tokenize: see `score`.
         progress: see `Translator.translate`.
 
@@ -111,23 +111,27 @@ def evaluate(
 
 
 def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> None:
-    """Checks what `evaluate` is given, before a model is loaded.
+    """Checks the arguments of `evaluate` before a model is loaded.
 
     Args:
         source: lines to translate.
-        references: their translations.
+        references: reference translations.
         bleu_tokenize: see `score`.
 
     Raises:
-        ValueError: if there are no lines, not as many of each, or there is no such tokenizer.
+        ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
     """
     if len(source) != len(references):
-        raise ValueError(f"Source and reference do not align: {len(source)} and {len(references)} lines")
+        raise ValueError(
+            f"Source and reference must have the same number of lines. Received: {len(source)} and {len(references)}"
+        )
     if not source:
-        raise ValueError("Source and reference must have lines. Received: 0 and 0")
+        raise ValueError("Source and reference must have at least 1 line. Received: 0 and 0")
     _require_known(bleu_tokenize)
 
 
 def _require_known(bleu_tokenize):
     if bleu_tokenize not in BLEU_TOKENIZERS:
-        raise ValueError(f"`bleu_tokenize` must be one of {', '.join(BLEU_TOKENIZERS)}. Received: {bleu_tokenize}")
+        raise ValueError(
+            f"`bleu_tokenize` must be one of {', '.join(BLEU_TOKENIZERS)}. Received: bleu_tokenize={bleu_tokenize}"
+        )

@@ -13,22 +13,22 @@ from typing import BinaryIO
 
 from keras_transformer.text.encoding import canonical_encoding, describe, is_wide
 
-#: The encoding of text files unless another is given.
+#: Default encoding of text files.
 UTF_8 = "utf-8"
 
 
 @contextlib.contextmanager
 def readable(path: str | Path) -> Iterator[BinaryIO]:
-    """The bytes of a text file.
+    """Context manager that opens a text file for reading bytes.
 
     Args:
         path: the file, plain or `.gz`.
 
     Yields:
-        The open file.
+        The open file, decompressed if the name ends in `.gz`.
 
     Raises:
-        ValueError: naming the file, whatever keeps it from being read.
+        ValueError: if the file cannot be read. The message contains its name.
     """
     opener = gzip.open if str(path).endswith(".gz") else open
     with _named_errors(path), opener(path, "rb") as file:
@@ -36,35 +36,35 @@ def readable(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: str | Path, encoding: str = UTF_8) -> list[str]:
-    """The lines of a text file, plain or gzipped.
+    """Reads the lines of a text file, plain or gzipped.
 
     Args:
         path: the file.
-        encoding: its encoding.
+        encoding: encoding of the file.
 
     Returns:
-        Lines without their ends; see `split_lines`. A byte order mark at the beginning is dropped.
+        The lines without line breaks; see `split_lines`. A byte order mark is removed.
 
     Raises:
-        ValueError: if the file cannot be read, or `encoding` is unknown; naming the line and the probable encoding
-            where the file is not in this one.
+        ValueError: if the file cannot be read, `encoding` is unknown, or the file has another encoding. In the last
+            case the message contains the line number and the probable encoding.
     """
     with TextLines(path, encoding) as lines:
         return list(lines)
 
 
 def split_lines(file: BinaryIO, encoding: str = UTF_8) -> Iterator[str]:
-    r"""The lines of a text: one ends at `\n` or `\r\n`, of which nothing stays, and nowhere else.
+    r"""Splits a text into lines at `\n` and `\r\n` only, not at other line separators of Unicode.
 
     Args:
-        file: the open file; it is left open.
-        encoding: its encoding. A line end may be of several bytes, as in UTF-16.
+        file: the open file, which is not closed.
+        encoding: encoding of the file. It may use several bytes per character, as UTF-16 does.
 
     Yields:
-        Lines without their ends.
+        The lines without line breaks.
 
     Raises:
-        UnicodeError: if the bytes are not in the encoding.
+        UnicodeError: if the bytes are not in this encoding.
 
     Example:
 
@@ -76,22 +76,22 @@ def split_lines(file: BinaryIO, encoding: str = UTF_8) -> Iterator[str]:
         for line in text:
             yield line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line
     finally:
-        with contextlib.suppress(ValueError):  # The file was closed before its last line.
-            text.detach()  # Otherwise the file is closed with it.
+        with contextlib.suppress(ValueError):  # The caller closed the file early.
+            text.detach()  # Otherwise `text` closes the file when it is deleted.
 
 
 class TextLines:
-    """Iterates once over the lines of a text that may be larger than memory; see `split_lines`.
+    """Streams the lines of a text file, which may be larger than memory; see `split_lines`.
 
-    A byte order mark at the beginning is dropped.
+    The object can be iterated once. A byte order mark is removed.
 
     Args:
         path: the file, plain or `.gz`. Default: standard input.
-        encoding: its encoding.
+        encoding: encoding of the file.
 
     Raises:
-        ValueError: if the file cannot be read, or `encoding` is unknown; naming the line and the probable encoding
-            where the file is not in this one.
+        ValueError: if the file cannot be read, `encoding` is unknown, or the file has another encoding. In the last
+            case the message contains the line number and the probable encoding.
 
     Example:
 
@@ -120,7 +120,7 @@ class TextLines:
                 yield from self._checked(lines)
 
     def _checked(self, lines):
-        """The lines without a byte order mark; errors name the line and the probable encoding."""
+        """Removes the byte order mark, and adds the line number and the probable encoding to errors."""
         number = 0
         try:
             for number, line in enumerate(lines, 1):
@@ -128,23 +128,23 @@ class TextLines:
                     raise self._error(number, line.encode(self._encoding))
                 yield line if number > 1 else line.removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            # The decoder has read on from the last line that came out.
+            # The decoder reads ahead, so the error may be several lines after the last yielded line.
             between = error.object[: error.start].decode(error.encoding, errors="replace")
             raise self._error(number + 1 + between.count("\n"), error.object, error.reason) from error
-        except UnicodeError as error:  # UTF-16 and UTF-32 that begin without a mark.
+        except UnicodeError as error:  # UTF-16 or UTF-32 without a byte order mark.
             raise ValueError(
-                f"Cannot read {self._name}: {error}; an encoding such as utf-16-le needs none. "
+                f"Cannot read {self._name}: {error}. An encoding without byte order mark is, for example, utf-16-le. "
                 f"Received: encoding={self._encoding!r}"
             ) from error
 
     def _error(self, number, sample, reason=None):
-        is_cut = reason == "truncated data"  # Of UTF-16 and UTF-32, whose characters have all bytes or none.
-        why = "it ends within a character" if is_cut else describe(sample)
+        is_cut = reason == "truncated data"  # The error of UTF-16 and UTF-32 if the last character is incomplete.
+        why = "the last character is incomplete" if is_cut else describe(sample)
         return ValueError(f"Cannot read {self._name}: line {number} is not {self._encoding} text; {why}")
 
     @property
     def share(self) -> float | None:
-        """The share of the file that has been read, above 0; `None` where its size is unknown."""
+        """Fraction of the file that has been read, above 0. `None` if the file size is unknown."""
         return max(self._raw.tell(), 1) / self._size if self._size else None
 
 
@@ -157,9 +157,9 @@ def _named_errors(path):
 
 
 def _size(file):
-    """Bytes of a file on a disk; 0 of anything else."""
+    """Returns the size of a regular file in bytes, and 0 for pipes and other streams."""
     try:
         status = os.fstat(file.fileno())
-    except OSError:  # Of a stream in memory.
+    except OSError:  # A stream in memory has no file descriptor.
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -1,4 +1,4 @@
-"""Translation with the Keras model itself."""
+"""Translation with a Keras model."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from keras_transformer.text.translator import TokenTranslator, with_n_best
 
 
 class ModelTranslator(TokenTranslator):
-    """Translates with `Transformer.generate` of a model in memory.
+    """Translates with a `Transformer` in memory.
 
     Args:
         model: a `Transformer`.
-        tokenizers: of the source and of the target.
+        tokenizers: source tokenizer and target tokenizer.
         strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`. The number of hypotheses per line is an
             argument of `translate`.
 
@@ -40,15 +40,15 @@ class ModelTranslator(TokenTranslator):
 
 
 class KerasTranslator(ModelTranslator):
-    """Translates with `Transformer.generate` of a model directory's model.
+    """Translates with the Keras model of a model directory.
 
     Args:
-        directory: a finished model directory.
+        directory: model directory of a finished training.
         strategy: see `ModelTranslator`.
 
     Raises:
-        ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer belongs to
-            another model.
+        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
+            to another model.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Lines of text on their way into a model: checked, made ids, and cut where it takes no more."""
+"""Preparation of lines of text for a model: checks, encoding to ids and truncation."""
 
 import sys
 import warnings
@@ -6,71 +6,71 @@ from collections.abc import Iterable, Sequence
 
 from keras_transformer.text.tokenization import Tokenizer
 
-#: Subwords of a line at most, the end not counted.
+#: Maximum subwords per line, not counting the end token.
 MAX_LENGTH = 512
 
 
 def max_tokens(num_positions: int | None) -> int:
-    """Subwords of a line that a model is given, the end not counted.
+    """Returns the maximum subwords per line, not counting the end token.
 
     Args:
-        num_positions: the model's learned positions, or `None` where any length will do.
+        num_positions: number of learned positions of the model, or `None` if any length is supported.
 
     Returns:
-        `MAX_LENGTH`, or what the positions leave room for.
+        The smaller of `MAX_LENGTH` and `num_positions - 1`.
     """
     return MAX_LENGTH if num_positions is None else min(MAX_LENGTH, num_positions - 1)
 
 
 def check_no_string(name: str, lines: Iterable[str]) -> None:
-    """Refuses one string, whose characters would be taken for lines.
+    """Checks that `lines` is not a single string, whose characters would be used as lines.
 
     Args:
-        name: of the argument, for the message.
-        lines: what was given.
+        name: argument name in the error message.
+        lines: the argument.
 
     Raises:
-        ValueError: if it is a string or bytes.
+        ValueError: if `lines` is a string or bytes.
     """
     if isinstance(lines, (str, bytes)):
         raise ValueError(f"`{name}` must be a list of strings. Received: {lines[:80]!r}")
 
 
 def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
-    """Lines of well-formed text.
+    """Checks lines and makes them valid UTF-8, which SentencePiece needs.
 
     Args:
-        name: of the argument, for the message.
-        lines: text; an iterable of strings, not one string.
+        name: argument name in the error message.
+        lines: an iterable of strings, not a single string.
 
     Returns:
-        The lines, with a question mark for each lone surrogate: SentencePiece takes valid UTF-8 only.
+        The list of lines. Each lone surrogate is replaced by a question mark.
 
     Raises:
-        ValueError: if `lines` is a string or holds anything but strings.
+        ValueError: if `lines` is a string or contains other objects than strings.
     """
     check_no_string(name, lines)
     lines = list(lines)
     wrong = [line for line in lines if not isinstance(line, str)]
     if wrong:
-        raise ValueError(f"`{name}` must hold strings. Received: {wrong[0]!r}")
+        raise ValueError(f"`{name}` must contain only strings. Received: {wrong[0]!r}")
     return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first_line: int = 1) -> list[list[int]]:
-    """The ids of each line, cut to the limit.
+    """Encodes lines to ids and truncates long ones.
 
     Args:
-        tokenizer: of these lines.
-        lines: well-formed text.
-        longest: subwords at most, the end not counted.
+        tokenizer: the `Tokenizer`.
+        lines: result of `checked_lines`.
+        longest: maximum subwords per line, not counting the end token.
         first_line: number of the first line, for warnings.
 
     Returns:
-        One list of ids a line, with the end.
+        One list of ids per line, with the end token.
 
     Warns:
-        UserWarning: for each line that is cut.
+        UserWarning: for each truncated line.
     """
     sentences = tokenizer.encode(lines)
     warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest, first_line)
@@ -81,9 +81,9 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
     """Warns about lines that are truncated. The warning points to the first caller outside this package.
 
     Args:
-        lines: text.
-        lengths: subwords of each line, the end token not counted.
-        longest: maximum subwords.
+        lines: the lines.
+        lengths: subwords of each line, not counting the end token.
+        longest: maximum subwords per line.
         first_line: number of the first line.
 
     Warns:
@@ -92,14 +92,14 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
     for number, (line, length) in enumerate(zip(lines, lengths, strict=True), first_line):
         if length > longest:
             warnings.warn(
-                f"line {number} has {length} subwords and is cut to its first {longest}: {line[:60]}…",
+                f"line {number} has {length} subwords and is truncated to {longest}: {line[:60]}…",
                 stacklevel=_level_outside_package(),
             )
 
 
 def _level_outside_package():
-    """The `stacklevel` with which a warning of the calling function points outside this package."""
+    """Returns the `stacklevel` of the first caller outside this package."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
         frame, level = frame.f_back, level + 1
     return level

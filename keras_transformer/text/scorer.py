@@ -1,4 +1,4 @@
-"""Pairs of lines in, log probabilities out."""
+"""Log probabilities of given translations."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 
 @dataclasses.dataclass(frozen=True)
 class PairScore:
-    """What a model says of one given translation.
+    """The score of a translation.
 
     Attributes:
-        log_prob: log p of the whole translation, in nats.
-        num_tokens: its subwords, the end counted.
-        mean_log_prob: log p of a subword; the translation's perplexity is exp(-mean).
+        log_prob: log probability of the translation, in nats.
+        num_tokens: number of subwords of the translation, including the end token.
+        mean_log_prob: mean log probability per subword. The perplexity is `exp(-mean_log_prob)`.
     """
 
     log_prob: float
@@ -31,14 +31,14 @@ class PairScore:
 class Scorer:
     """Scores given translations with `Transformer.token_log_probs`.
 
-    A line without text is scored like any other: its tokens are the end alone.
+    An empty line is scored too. Its only token is the end token.
 
     Args:
-        directory: a finished model directory.
+        directory: model directory of a finished training.
 
     Raises:
-        ValueError: if the directory holds no finished model, its weights cannot be read, or its tokenizer is
-            another model's.
+        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
+            to another model.
 
     Example:
 
@@ -47,7 +47,7 @@ class Scorer:
 
     def __init__(self, directory: str | Path):
         directory = ModelDirectory(directory)
-        directory.require_finished()  # Before the import of Keras, which takes many seconds.
+        directory.require_finished()  # Fails before the import of Keras, which takes many seconds.
         from keras_transformer.saving import load_finished
 
         self.model, self.tokenizers = load_finished(directory)
@@ -63,21 +63,21 @@ class Scorer:
         """Scores pairs of lines, sorted by length and batched.
 
         Args:
-            source: text; an iterable of strings, not one string.
-            target: its translation, as many lines.
-            batch_size: pairs scored at a time, at most.
-            batch_tokens: tokens of either side scored at a time, at most, padding counted. A longer pair
-                is scored alone.
+            source: source lines, an iterable of strings, not a single string.
+            target: translations, one line per source line.
+            batch_size: maximum pairs per batch.
+            batch_tokens: maximum tokens per batch of the longer side, including padding. A longer pair is scored
+                alone.
 
         Returns:
-            One `PairScore` a pair, in their order.
+            One `PairScore` per pair, in the order of the pairs.
 
         Raises:
-            ValueError: if a side is a string or holds anything but strings, there are not as many source
-                as target lines, or `batch_size` or `batch_tokens` is not positive.
+            ValueError: if `source` or `target` is a string or contains other objects than strings, the numbers of
+                lines differ, or `batch_size` or `batch_tokens` is not positive.
 
         Warns:
-            UserWarning: for each line of more subwords than `longest`, which is cut there.
+            UserWarning: for each line with more than `longest` subwords, which is truncated.
         """
         return self._score(source, target, BatchLimits(batch_size, batch_tokens))
 
@@ -94,15 +94,15 @@ class Scorer:
     def score_stream(
         self, pairs: Iterable[tuple[str, str]], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
     ) -> Iterator[PairScore]:
-        """Scores more pairs than memory holds: in chunks of 64 batches, each of which is sorted by length.
+        """Scores a stream of pairs that need not fit in memory. Chunks of 64 batches are sorted by length.
 
         Args:
-            pairs: of a source and a target line; they are read one chunk at a time.
+            pairs: an iterable of (source line, target line), which is read one chunk at a time.
             batch_size: see `score`.
             batch_tokens: see `score`.
 
         Yields:
-            One `PairScore` a pair, in their order.
+            One `PairScore` per pair, in the order of the pairs.
 
         Raises:
             ValueError: see `score`.
@@ -116,12 +116,12 @@ class Scorer:
             first_line += len(chunk)
 
     def _encoded(self, source, target, first_line):
-        """The ids of each side's lines."""
+        """Encodes the source lines and the target lines."""
         source, target = checked_lines("source", source), checked_lines("target", target)
         if len(source) != len(target):
             raise ValueError(
-                f"`source` and `target` must have as many lines. Received: {len(source)} and {len(target)}"
+                f"`source` and `target` must have the same number of lines. Received: {len(source)} and {len(target)}"
             )
-        of_source, of_target = self.tokenizers
-        source_ids = encode_lines(of_source, source, self.longest, first_line)
-        return source_ids, encode_lines(of_target, target, self.longest, first_line)
+        source_tokenizer, target_tokenizer = self.tokenizers
+        source_ids = encode_lines(source_tokenizer, source, self.longest, first_line)
+        return source_ids, encode_lines(target_tokenizer, target, self.longest, first_line)

@@ -1,4 +1,4 @@
-"""Subwords: the special ids, the SentencePiece options and a tokenizer that needs no TensorFlow."""
+"""Subword tokenization with SentencePiece: special ids, options, training and the tokenizer."""
 
 import dataclasses
 import functools
@@ -10,32 +10,31 @@ from typing import Literal
 
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 
-#: Subwords learnt by default, from text that holds as many.
+#: Default vocabulary size. A small corpus may yield a smaller vocabulary.
 DEFAULT_VOCAB_SIZE = 8000
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-#: The pieces of these ids.
+#: Pieces of the special ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
-#: After the special ids and 256 bytes come what the text's characters merge to, the commonest first.
+#: First id of merged subwords, most frequent first. Lower ids are the 4 special tokens and 256 bytes.
 FIRST_MERGED_ID = 260
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How subwords are learnt: SentencePiece BPE with byte fallback, so that no text is unknown.
+    """Options of tokenizer training: SentencePiece BPE with byte fallback, which can encode any text.
 
     Args:
-        vocab_size: number of subwords, of which 4 are special and 256 are bytes. Default: 8,000, or as many as the text
-            holds where that is less.
-        shared: one vocabulary for both sides; otherwise one each, of `vocab_size` subwords.
-        normalization: SentencePiece's rule. The default `nmt_nfkc` rewrites ligatures, full-width
-            letters and the like; `identity` keeps them. Runs of spaces become one in every case.
-        character_coverage: share of the text's characters that get a subword of their own.
-        sample_size: pairs of sentences that the subwords are learnt from, drawn at random from larger corpora. They are
-            held in memory.
+        vocab_size: number of subwords, including 4 special tokens and 256 bytes. Default: 8,000, or the largest
+            possible number for a small corpus.
+        shared: whether source and target share a vocabulary. Otherwise each has `vocab_size` subwords.
+        normalization: SentencePiece normalization rule. The default `nmt_nfkc` replaces ligatures, full-width letters
+            and similar characters; `identity` keeps them. All rules merge consecutive spaces.
+        character_coverage: fraction of the characters of the corpus that are subwords. The others become bytes.
+        sample_size: maximum sentence pairs for tokenizer training, sampled at random and held in memory.
 
     Raises:
-        ValueError: naming the argument that is out of range.
+        ValueError: if an argument is out of range.
     """
 
     vocab_size: int | None = None
@@ -47,7 +46,7 @@ class TokenizerConfig:
     def __post_init__(self):
         if self.vocab_size is not None and self.vocab_size < 261:
             raise ValueError(
-                "`tokenizer.vocab_size` must be at least 261: 4 special subwords, 256 bytes and the text's own. "
+                "`tokenizer.vocab_size` must be at least 261: 4 special tokens, 256 bytes and one subword of the text. "
                 f"Received: vocab_size={self.vocab_size}"
             )
         if not 0.9 <= self.character_coverage <= 1:
@@ -58,17 +57,17 @@ class TokenizerConfig:
 
 
 def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig) -> bytes:
-    """Learns subwords.
+    """Trains a SentencePiece tokenizer.
 
     Args:
-        sentences: the text, one sentence at a time.
-        config: the options.
+        sentences: the sentences.
+        config: a `TokenizerConfig`.
 
     Returns:
-        A serialised SentencePiece model.
+        The serialized SentencePiece model.
 
     Raises:
-        ValueError: if the text does not hold enough different pieces for `vocab_size`, or is empty.
+        ValueError: if `vocab_size` is too large or too small for the text, or the text is empty.
     """
     sentences = list(sentences)
     try:
@@ -109,17 +108,17 @@ def _explain(message, limit, vocab_size):
         return f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={vocab_size}"
     if "smaller than" in message or "Vocabulary size" in message:
         return f"`tokenizer.vocab_size` is too small for this text's characters. Received: vocab_size={vocab_size}"
-    return f"No subwords can be learnt from this text: {message}"
+    return f"Training the tokenizer on this text failed: {message}"
 
 
 class Tokenizer:
-    """A SentencePiece model: lines to ids and back.
+    """A SentencePiece tokenizer.
 
     Args:
-        model: the serialised model, or the path of its file.
+        model: the serialized SentencePiece model, or the path of its file.
 
     Raises:
-        ValueError: if it is not a SentencePiece model, or its special ids are not this package's.
+        ValueError: if `model` is not a SentencePiece model, or its special ids differ from those of this package.
     """
 
     def __init__(self, model: bytes | str | Path):
@@ -142,33 +141,33 @@ class Tokenizer:
 
     @property
     def sha256(self) -> str:
-        """Hash of the model file, which tells one tokenizer from another."""
+        """SHA-256 hash of the serialized model."""
         return hashlib.sha256(self.model).hexdigest()
 
     @functools.cached_property
     def pieces(self) -> list[str]:
-        """The subwords, by id."""
+        """List of subwords in the order of their ids."""
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, with the end id; of many lines on all cores.
+        """Encodes lines to ids. Many lines are encoded on all cores.
 
         Args:
-            lines: text.
+            lines: the lines.
 
         Returns:
-            One list of ids a line.
+            One list of ids per line, with the end token.
         """
         return self._processor.encode(list(lines), add_eos=True)
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """The text of each row of ids, up to its first end or padding.
+        """Decodes rows of ids to lines. Each row is decoded up to its first end token or padding.
 
         Args:
             ids: rows of ids.
 
         Returns:
-            One line a row.
+            One line per row.
         """
         rows = [[int(i) for i in row] for row in ids]
         ends = [next((k for k, i in enumerate(row) if i in (EOS_ID, PAD_ID)), len(row)) for row in rows]
@@ -176,21 +175,20 @@ class Tokenizer:
 
 
 def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:
-    """The source's and the target's tokenizer.
+    """Loads the source tokenizer and the target tokenizer of a model directory.
 
     Args:
-        directory: a model directory.
-        sha256: what the hashes of the source's and the target's must be. Default: any.
+        directory: the model directory.
+        sha256: expected hashes of the source tokenizer and the target tokenizer. Default: not checked.
 
     Returns:
-        Two tokenizers; one object twice where it is shared.
+        The source tokenizer and the target tokenizer. A shared tokenizer is returned twice.
 
     Raises:
-        ValueError: if a file is no SentencePiece model, its special ids are not this package's, or
-            its hash is another.
+        ValueError: see `Tokenizer`; also if a hash differs from `sha256`.
     """
     tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
     source, target = (tokenizers[path] for path in directory.tokenizer_files)
     if sha256 and list(sha256) != [source.sha256, target.sha256]:
-        raise ModelDirectoryError(f"The tokenizer in {directory.path} is not the one of its model")
+        raise ModelDirectoryError(f"The tokenizers in {directory.path} do not belong to its model")
     return source, target

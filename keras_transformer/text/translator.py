@@ -1,4 +1,4 @@
-"""Lines in, translations out: what the translators of all runtimes have in common."""
+"""Base classes of the translators of all runtimes."""
 
 import dataclasses
 import functools
@@ -15,13 +15,13 @@ from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One line's translation.
+    """The translation of a line.
 
     Attributes:
-        text: the best hypothesis.
-        score: its log probability over the length penalty; 0 for an empty line.
-        tokens: its subword ids, the end counted.
-        alternatives: the next best hypotheses, best first: one less than the `n_best` that was asked for.
+        text: text of the best hypothesis.
+        score: log probability of the hypothesis divided by its length penalty. 0 for an empty line.
+        tokens: subword ids of the hypothesis, including the end token.
+        alternatives: the other `n_best - 1` hypotheses, best first.
     """
 
     text: str
@@ -31,19 +31,19 @@ class Translation:
 
     @property
     def hypotheses(self) -> tuple["Translation", ...]:
-        """The best hypothesis and its alternatives, best first."""
+        """All `n_best` hypotheses, best first."""
         return (self, *self.alternatives)
 
 
 class Translator:
-    """Translates lines; subclasses say how a batch is prepared and translated.
+    """Base class that translates lines. Subclasses implement `_sentences` and `_translate_batch`.
 
-    Lines are sorted by length, batched, and returned in their own order. A line without text stays
-    an empty line.
+    Lines are translated in batches of similar length and returned in the order of the input. The translation of an
+    empty line is an empty line.
 
     Args:
-        parallel_batches: batches translated at a time; `_translate_batch` must then be safe to call from several
-            threads.
+        parallel_batches: number of batches that are translated at the same time. Above 1, `_translate_batch` must be
+            thread-safe.
     """
 
     def __init__(self, parallel_batches: int = 1):
@@ -55,11 +55,11 @@ class Translator:
         return 1
 
     def _sentences(self, lines: list[str], first_line: int) -> tuple[Sequence, list[int]]:
-        """What `_translate_batch` takes for each line, and its tokens: 0 for a line without text."""
+        """Returns the input of `_translate_batch` for each line, and its number of tokens, 0 for an empty line."""
         raise NotImplementedError
 
     def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
-        """The translations of one batch of what `_sentences` gave."""
+        """Translates one batch of the results of `_sentences`."""
         raise NotImplementedError
 
     def translate(
@@ -73,22 +73,21 @@ class Translator:
         """Translates lines.
 
         Args:
-            lines: text; an iterable of strings, not one string.
-            batch_size: sentences of a batch, at most.
-            batch_tokens: source tokens of a batch, at most, padding counted. A longer line is translated
-                alone.
-            n_best: hypotheses of each line: the best, and its `alternatives`.
-            progress: called with the number of lines that have been translated since the last call.
+            lines: an iterable of strings, not a single string.
+            batch_size: maximum sentences per batch.
+            batch_tokens: maximum source tokens per batch, including padding. A longer line is translated alone.
+            n_best: number of hypotheses per line.
+            progress: called with the number of lines that were translated since the previous call.
 
         Returns:
-            One `Translation` a line, in the order of the lines.
+            One `Translation` per line, in the order of the lines.
 
         Raises:
-            ValueError: if `lines` is a string or holds anything but strings, `batch_size` or `batch_tokens` is
-                not positive, or `n_best` is not in [1, `max_n_best`].
+            ValueError: if `lines` is a string or contains other objects than strings, `batch_size` or `batch_tokens`
+                is not positive, or `n_best` is not in [1, `max_n_best`].
 
         Warns:
-            UserWarning: for each line of more subwords than `max_source_length`, which is cut there.
+            UserWarning: for each line with more than `max_source_length` subwords, which is truncated.
         """
         limits = BatchLimits(batch_size, batch_tokens)
         self._check_n_best(n_best)
@@ -100,7 +99,7 @@ class Translator:
         sentences, lengths = self._sentences(lines, first_line)
         translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
         batches = [*limits.batches(lengths)]
-        batches.reverse()  # The longest first: the last that are under way together are then short.
+        batches.reverse()  # The longest first, so that parallel batches end at about the same time.
         progress(len(lines) - sum(map(len, batches)))
         found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
         for batch, translated in zip(batches, found, strict=True):
@@ -118,10 +117,10 @@ class Translator:
         progress: Callable[[int], object] | None = None,
         first_line: int = 1,
     ) -> Iterator[Translation]:
-        """Translates more lines than memory holds: in chunks of 64 batches, each of which is sorted by length.
+        """Translates a stream of lines that need not fit in memory. Chunks of 64 batches are sorted by length.
 
         Args:
-            lines: text; they are read one chunk at a time.
+            lines: an iterable of strings, which is read one chunk at a time.
             batch_size: see `translate`.
             batch_tokens: see `translate`.
             n_best: see `translate`.
@@ -129,7 +128,7 @@ class Translator:
             first_line: number of the first line, for warnings.
 
         Yields:
-            One `Translation` a line, in the order of the lines.
+            One `Translation` per line, in the order of the lines.
 
         Raises:
             ValueError: see `translate`.
@@ -147,7 +146,7 @@ class Translator:
     def _check_n_best(self, n_best):
         if not 1 <= n_best <= self.max_n_best:
             raise ValueError(
-                f"`n_best` must be in [1, {self.max_n_best}], what this search or export holds. "
+                f"`n_best` must be in [1, {self.max_n_best}], the limit of this search or export. "
                 f"Received: n_best={n_best}"
             )
 
@@ -161,13 +160,14 @@ class Translator:
 
 
 class TokenTranslator(Translator):
-    """Translates token ids with a runtime's search; subclasses give `search`.
+    """Base class of translators that search over token ids. Subclasses implement `search`.
 
     Args:
-        source_tokenizer: of the source.
-        target_tokenizer: of the target.
-        num_positions: the model's number of learned positions, or `None` if any length is supported.
-        parallel_batches: batches translated at a time; `search` must then be safe to call from several threads.
+        source_tokenizer: `Tokenizer` of the source.
+        target_tokenizer: `Tokenizer` of the target.
+        num_positions: number of learned positions of the model, or `None` if any length is supported.
+        parallel_batches: number of batches that are translated at the same time. Above 1, `search` must be
+            thread-safe.
     """
 
     def __init__(
@@ -183,12 +183,12 @@ class TokenTranslator(Translator):
         self.max_source_length = max_tokens(num_positions)
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The hypotheses of one batch.
+        """Searches for the hypotheses of one batch.
 
         Args:
             source: int32 `(batch, source_length)`.
-            n_best: hypotheses of each row that are needed; an export gives as many as it was made with. Default:
-                those of the strategy or of the export.
+            n_best: number of hypotheses per row. An export with a fixed search ignores it. Default: `n_best` of the
+                strategy or of the export.
 
         Returns:
             Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
@@ -215,17 +215,17 @@ class TokenTranslator(Translator):
 
 
 def with_n_best(strategy, n_best: int | None):
-    """A beam search that gives another number of hypotheses; other searches give what they give.
+    """Sets `n_best` of a `BeamSearch`. Other strategies are returned unchanged.
 
     Args:
-        strategy: the search.
-        n_best: how many. Default: as many as it gives.
+        strategy: a decoding strategy.
+        n_best: number of hypotheses. Default: unchanged.
     """
     return dataclasses.replace(strategy, n_best=n_best) if n_best and isinstance(strategy, BeamSearch) else strategy
 
 
 def best_first(hypotheses: Sequence[Translation]) -> Translation:
-    """The best hypothesis of a line, with the others as its alternatives.
+    """Makes one `Translation` of the hypotheses of a line.
 
     Args:
         hypotheses: at least one, best first.

@@ -48,7 +48,7 @@ def translator(exported, runtime, keras_translator):
 
 def texts(translator, lines, **options):
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="line .* subwords and is cut to its first 512")
+        warnings.filterwarnings("ignore", message="line .* 512: ")
         return [translation.text for translation in translator.translate(lines, **options)]
 
 

@@ -89,7 +89,7 @@ def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, is_folder):
     path.mkdir() if is_folder else path.touch()
     for name in ("shutil.rmtree", "pathlib.Path.unlink"):
         monkeypatch.setattr(name, refuse)
-    with pytest.raises(OSError, match="Cannot delete .*/old: permission denied"):
+    with pytest.raises(OSError, match="/old.*permission denied"):
         delete(path)
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import keras
 import pytest
@@ -80,48 +81,54 @@ def test_overrides_replace_fields_of_the_preset():
 
 
 def test_unknown_preset_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"Unknown preset.*'base'.*'big'.*Received: name='huge'"):
+    with pytest.raises(ValueError, match=r"`name` .*'base'.*'big'.*Received: name='huge'"):
         TransformerConfig.preset("huge", vocab_size=11)
 
 
 def test_unknown_override_is_named():
-    with pytest.raises(ValueError, match=r"must be fields of TransformerConfig. Received: \['layers'\]"):
+    with pytest.raises(ValueError, match=r"`overrides`.*Received: \['layers'\]"):
         TransformerConfig.preset("base", vocab_size=11, layers=3)
 
 
 @pytest.mark.parametrize(
     ("fields", "messages"),
     [
-        ({"vocab_size": 0}, ["`vocab_size` must be at least 1. Received: vocab_size=0"]),
-        ({"num_layers": -1}, ["`num_layers` must be at least 1. Received: num_layers=-1"]),
-        ({"num_heads": 0}, ["`num_heads` must be at least 1"]),
-        ({"d_k": 0}, ["`d_k` must be at least 1"]),
-        ({"dropout": 1.0}, ["`dropout` must be in [0, 1). Received: dropout=1.0"]),
-        ({"attention_dropout": float("nan")}, ["`attention_dropout` must be in [0, 1)"]),
-        ({"layer_norm_epsilon": 0}, ["`layer_norm_epsilon` must be positive. Received: layer_norm_epsilon=0"]),
-        ({"layer_norm_epsilon": float("nan")}, ["`layer_norm_epsilon` must be positive"]),
-        ({"d_model": 10, "num_heads": 4}, ["`d_model` must be a multiple of `num_heads`"]),
-        ({"d_model": 9, "num_heads": 3}, ["`d_model` must be even. Received: d_model=9"]),
-        ({"bos_id": 0}, ["must be different", "pad_id=0, bos_id=0, eos_id=3"]),
-        ({"eos_id": 11}, ["in [0, 11)"]),
-        ({"activation": "rellu"}, ["`activation` must be one of celu, elu,", "Received: activation='rellu'"]),
-        ({"positions": "rotary"}, ["`positions` must be 'sinusoidal' or 'learned'. Received: positions='rotary'"]),
-        ({"positions": "learned"}, ["`max_length` must be at least 1 with learned positions"]),
-        ({"max_length": 7}, ["`max_length` goes with learned positions only. Received: max_length=7"]),
-        ({"position_layout": "thirds"}, ["`position_layout` must be 'interleaved' or 'halves'. Received: 'thirds'"]),
+        ({"vocab_size": 0}, ["`vocab_size`.*Received: vocab_size=0"]),
+        ({"num_layers": -1}, ["`num_layers`.*Received: num_layers=-1"]),
+        ({"num_heads": 0}, ["`num_heads`.*Received: num_heads=0"]),
+        ({"d_k": 0}, ["`d_k`.*Received: d_k=0"]),
+        ({"dropout": 1.0}, ["`dropout`.*Received: dropout=1.0"]),
+        ({"attention_dropout": float("nan")}, ["`attention_dropout`.*Received: attention_dropout=nan"]),
+        ({"layer_norm_epsilon": 0}, ["`layer_norm_epsilon`.*Received: layer_norm_epsilon=0"]),
+        ({"layer_norm_epsilon": float("nan")}, ["`layer_norm_epsilon`.*Received: layer_norm_epsilon=nan"]),
+        ({"d_model": 10, "num_heads": 4}, ["`d_model`.*`num_heads`.*Received: d_model=10, num_heads=4"]),
+        ({"d_model": 9, "num_heads": 3}, ["`d_model`.*even.*Received: d_model=9"]),
+        ({"bos_id": 0}, ["`pad_id`, `bos_id`.*Received: pad_id=0, bos_id=0, eos_id=3"]),
+        ({"eos_id": 11}, [r"`eos_id`.*\[0, 11\).*eos_id=11"]),
+        ({"activation": "rellu"}, ["`activation`.*celu, elu,.*Received: activation='rellu'"]),
+        ({"positions": "rotary"}, ["`positions`.*'learned'.*Received: positions='rotary'"]),
+        ({"positions": "learned"}, ["`max_length`.*learned.*Received: max_length=None"]),
+        ({"max_length": 7}, ["`max_length`.*sinusoidal.*Received: max_length=7"]),
+        ({"position_layout": "thirds"}, ["`position_layout`.*Received: position_layout='thirds'"]),
         (
             {"positions": "learned", "max_length": 7, "position_layout": "halves"},
-            ["`position_layout` goes with sinusoidal positions only. Received: 'halves'"],
+            ["`position_layout`.*learned.*Received: position_layout='halves'"],
         ),
-        ({"scale_embedding": 0, "logits_bias": None}, ["`scale_embedding` must be bool", "`logits_bias` must be bool"]),
-        ({"source_vocab_size": 13}, ["`source_vocab_size` must equal `vocab_size` when embeddings are shared"]),
-        ({"d_model": 8.0}, ["`d_model` must be int. Received: d_model=8.0"]),
-        ({"num_layers": True}, ["`num_layers` must be int. Received: num_layers=True"]),
-        ({"norm_first": 1}, ["`norm_first` must be bool"]),
-        ({"d_v": "4"}, ["`d_v` must be int or None. Received: d_v='4'"]),
+        (
+            {"scale_embedding": 0, "logits_bias": None},
+            ["`scale_embedding`.*bool.*scale_embedding=0", "`logits_bias`.*bool.*logits_bias=None"],
+        ),
+        (
+            {"source_vocab_size": 13},
+            ["`source_vocab_size`.*`vocab_size`.*Received: source_vocab_size=13, vocab_size=11"],
+        ),
+        ({"d_model": 8.0}, ["`d_model`.*int.*Received: d_model=8.0"]),
+        ({"num_layers": True}, ["`num_layers`.*int.*Received: num_layers=True"]),
+        ({"norm_first": 1}, ["`norm_first`.*bool.*Received: norm_first=1"]),
+        ({"d_v": "4"}, ["`d_v`.*int or None.*Received: d_v='4'"]),
         (
             {"vocab_size": 2, "num_layers": 0, "d_ff": -2, "dropout": 2.0, "positions": "x", "d_model": 7},
-            ["in [0, 2)", "`num_layers`", "`d_ff`", "`dropout`", "`positions`", "`d_model` must be a multiple"],
+            [r"\[0, 2\)", "`num_layers`", "`d_ff`", "`dropout`", "`positions`", "`d_model`.*`num_heads`"],
         ),
         ({"vocab_size": None, "activation": 3, "use_bias": None}, ["`vocab_size`", "`activation`", "`use_bias`"]),
     ],
@@ -130,8 +137,8 @@ def test_all_faults_stand_in_one_error(fields, messages):
     with pytest.raises(ValueError, match="Invalid TransformerConfig") as error:
         TransformerConfig(**{"vocab_size": 11, "d_model": 8, "num_heads": 2, **fields})
     for message in messages:
-        assert message in str(error.value)
-    assert str(error.value).count("\n- ") >= len(messages) - 1
+        assert re.search(message, str(error.value))
+    assert str(error.value).count("\n- ") >= len(messages)
 
 
 def test_one_fault_is_reported_once():

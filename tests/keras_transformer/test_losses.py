@@ -78,7 +78,7 @@ def test_large_logits_stay_finite():
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_smoothing_out_of_range(smoothing):
-    with pytest.raises(ValueError, match=rf"`smoothing` must be in \[0, 1\). Received: smoothing={smoothing}"):
+    with pytest.raises(ValueError, match=rf"`smoothing`.*Received: smoothing={smoothing}"):
         LabelSmoothedCrossEntropy(smoothing)
 
 

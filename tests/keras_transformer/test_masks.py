@@ -70,9 +70,7 @@ def test_ranks_and_dtypes_of_a_mask(shape, expected, dtype):
 
 
 def test_a_higher_rank_is_refused():
-    with pytest.raises(
-        ValueError, match=r"`attention_mask` must have rank 4 at most. Received: shape=\(1, 1, 1, 1, 5\)"
-    ):
+    with pytest.raises(ValueError, match=r"`attention_mask`.*rank.*Received: shape=\(1, 1, 1, 1, 5\)"):
         masks.attention_mask(mask=np.ones((1, 1, 1, 1, 5), bool))
 
 
@@ -86,5 +84,5 @@ def test_resolve_prefers_the_explicit_mask():
 
 
 def test_a_mask_of_another_length_is_refused():
-    with pytest.raises(ValueError, match=r"A padding mask must have shape \(batch, 5\), .* Received: shape=\(2, 7\)"):
+    with pytest.raises(ValueError, match=r"mask.*\(batch, 5\).*Received: shape=\(2, 7\)"):
         masks.resolve(keras.ops.ones((2, 7), "bool"), keras.ops.zeros((2, 5, 4)))

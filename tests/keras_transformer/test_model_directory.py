@@ -1,5 +1,6 @@
 import json
 import os
+import re
 
 import pytest
 
@@ -41,19 +42,19 @@ def test_record_round_trip(directory):
 def test_unreadable_record(directory, text):
     directory.path.mkdir()
     directory.config_file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ModelDirectoryError, match=f"Unreadable {directory.config_file}"):
+    with pytest.raises(ModelDirectoryError, match=f"Unreadable.*{directory.config_file}"):
         directory.record()
 
 
 def test_no_record(directory):
-    with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(there is no such directory\)"):
+    with pytest.raises(ModelDirectoryError, match=r"/run .*no such directory"):
         directory.record()
     directory.path.write_text("text")
-    with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(it is a file\)"):
+    with pytest.raises(ModelDirectoryError, match=r"/run .*is a file"):
         directory.record()
     directory.path.unlink()
     directory.path.mkdir()
-    with pytest.raises(ModelDirectoryError, match=r"Not a model directory: .*run \(no config.yaml\)"):
+    with pytest.raises(ModelDirectoryError, match=r"/run .*no config.yaml"):
         directory.record()
 
 
@@ -62,7 +63,7 @@ def test_an_unfinished_run_of_format_1_is_resumed_under_todays_names(directory):
     old = {"format": 1, "finished": False, "tokens": "corpus", "recipe": {"keep": 5}, "model_as_built": {"d_model": 8}}
     directory.config_file.write_text(json.dumps(old))  # JSON is YAML.
     assert directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 5}})
-    with pytest.raises(ModelDirectoryError, match="recipe.keep_checkpoints: 5 there, 6 asked for"):
+    with pytest.raises(ModelDirectoryError, match=r"recipe.keep_checkpoints\b.*\b5\b.*\b6$"):
         directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 6}})
     record = directory.record()
     assert record["model_config"] == {"d_model": 8} and not {"tokens", "model_as_built"} & set(record)
@@ -76,7 +77,7 @@ def test_newer_format(directory):
         directory.require_finished,
         lambda: directory.check_resumable(RECORD, overwrite=True),
     ):
-        with pytest.raises(ModelDirectoryError, match=f"has format {FORMAT_VERSION + 6}; .* up to {FORMAT_VERSION}$"):
+        with pytest.raises(ModelDirectoryError, match=rf"format {FORMAT_VERSION + 6}\b.*\b{FORMAT_VERSION}$"):
             ask()
 
 
@@ -94,7 +95,7 @@ def test_finished(directory):
 
 def test_unfinished(directory):
     finish(directory).write_record(RECORD, finished=False)
-    with pytest.raises(ModelDirectoryError, match=r"holds no finished model \(its training has not finished\)"):
+    with pytest.raises(ModelDirectoryError, match=r"no finished model.*training"):
         directory.require_finished()
 
 
@@ -102,14 +103,14 @@ def test_a_model_stays_while_it_is_trained_for_longer(directory):
     finish(directory, {**RECORD, "weights_of_steps": [7]}).write_record({**RECORD, "weights_of_steps": [7]}, False)
     assert directory.require_finished()["weights_of_steps"] == [7]
     directory.clear()
-    with pytest.raises(ModelDirectoryError, match="holds no finished model"):
+    with pytest.raises(ModelDirectoryError, match="no finished model"):
         directory.require_finished()
 
 
 @pytest.mark.parametrize("name", ["model.keras", "tokenizer.model"])
 def test_a_file_is_missing(directory, name):
     (finish(directory).path / name).unlink()
-    with pytest.raises(ModelDirectoryError, match=rf"no finished model \(missing: {directory.path / name}\)"):
+    with pytest.raises(ModelDirectoryError, match=rf"no finished model.*missing.*{directory.path / name}"):
         directory.require_finished()
 
 
@@ -128,16 +129,15 @@ def test_an_unfinished_run_of_the_same_configuration_is_begun(directory):
 def test_an_unfinished_run_of_another_configuration_names_what_differs(directory):
     directory.write_record(RECORD, finished=False)
     other = {"dataset": "d", "recipe": {"seed": 2, "epochs": 3}, "reverse": True}
-    with pytest.raises(ModelDirectoryError, match="another configuration, differing in: ") as caught:
+    with pytest.raises(ModelDirectoryError, match=r"recipe.seed\b.*1.*2.*\breverse\b.*None.*True") as caught:
         directory.check_resumable(other)
-    differences = str(caught.value).split("differing in: ")[1]
-    assert differences == "recipe.seed: 1 there, 2 asked for; reverse: None there, True asked for"
+    assert "epochs" not in str(caught.value) and "dataset" not in str(caught.value)
     assert not directory.check_resumable(other, overwrite=True)
 
 
 def test_a_finished_run_is_refused(directory):
     finish(directory)
-    with pytest.raises(ModelDirectoryError, match="holds a finished model; --overwrite replaces it"):
+    with pytest.raises(ModelDirectoryError, match="finished model.*--overwrite"):
         directory.check_resumable(RECORD)
     assert not directory.check_resumable(RECORD, overwrite=True)
 
@@ -145,11 +145,11 @@ def test_a_finished_run_is_refused(directory):
 def test_options_that_a_resumed_run_may_change(directory):
     record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
     directory.write_record(RECORD, finished=False)
-    with pytest.raises(ModelDirectoryError, match="differing in: recipe.epochs: 3 there, 5 asked for$"):
+    with pytest.raises(ModelDirectoryError, match=r"recipe.epochs\b.*\b3\b.*\b5$"):
         directory.check_resumable(record)
     assert directory.check_resumable(record, changeable=("recipe.epochs",))
     record["recipe"]["seed"] = 2
-    message = "differing in: recipe.seed: 1 there, 2 asked for. A resumed run may change only: recipe.epochs$"
+    message = r"recipe.seed\b.*\b1\b.*\b2\b.*change only.*recipe.epochs$"
     with pytest.raises(ModelDirectoryError, match=message):
         directory.check_resumable(record, changeable=("recipe.epochs",))
 
@@ -158,11 +158,8 @@ def test_a_finished_run_goes_on_with_other_options_alone(directory):
     finish(directory)
     record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
     assert directory.check_resumable(record, changeable=("recipe.epochs",))
-    message = "--overwrite replaces it, --init_from .*run with another --output .*, other values of recipe.epochs"
-    for refused, more in (
-        (RECORD, ""),
-        ({**record, "dataset": "e"}, ".* It differs in: dataset: 'd' there, 'e' asked"),
-    ):
+    message = "--overwrite.*--init_from .*run .*--output.*recipe.epochs"
+    for refused, more in ((RECORD, "$"), ({**record, "dataset": "e"}, ".*dataset .*'d'.*'e'$")):
         with pytest.raises(ModelDirectoryError, match=message + more):
             directory.check_resumable(refused, changeable=("recipe.epochs",))
 
@@ -171,7 +168,7 @@ def test_an_option_that_a_record_lacks_has_its_default(directory):
     directory.write_record({"dataset": "d", "recipe": {"seed": 1}}, finished=False)
     defaults = {"dataset": "x", "recipe": {"seed": 0, "epochs": 3}, "encoding": "utf-8"}
     assert directory.check_resumable({**RECORD, "encoding": "utf-8"}, defaults=defaults)
-    with pytest.raises(ModelDirectoryError, match="differing in: encoding: 'utf-8' there, 'latin-1' asked for$"):
+    with pytest.raises(ModelDirectoryError, match="encoding .*'utf-8'.*'latin-1'$"):
         directory.check_resumable({**RECORD, "encoding": "latin-1"}, defaults=defaults)
 
 
@@ -189,7 +186,7 @@ FOREIGN = (
 def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
     (directory.path / name).parent.mkdir(parents=True)
     (directory.path / name).touch()
-    with pytest.raises(ModelDirectoryError, match="is not empty and is no model directory"):
+    with pytest.raises(ModelDirectoryError, match="not empty.*no config.yaml"):
         directory.check_resumable(RECORD, overwrite)
 
 
@@ -240,14 +237,13 @@ def test_clear_follows_no_links(directory, tmp_path, capsys):
     before = contents(tmp_path / "disk")
     directory.clear()
     assert contents(directory.path) == ["config.yaml"] and contents(tmp_path / "disk") == before
-    message = f"{directory.checkpoints} was a link and is removed; {tmp_path}/disk/checkpoints is left as it was"
-    assert message in capsys.readouterr().err
+    assert re.search(f"link {directory.checkpoints};.*{tmp_path}/disk/checkpoints", capsys.readouterr().err)
 
 
 def test_an_export_replaces_exports_alone(directory):
     directory.require_replaceable("onnx")
     (directory.exported("onnx")).mkdir(parents=True)
-    with pytest.raises(ModelDirectoryError, match="export/onnx is not an export that .*verification.json records"):
+    with pytest.raises(ModelDirectoryError, match="export/onnx .*verification.json"):
         directory.require_replaceable("onnx")
     (directory.exported("onnx") / "origin.json").touch()  # One whose export was killed before it was recorded.
     directory.require_replaceable("onnx")
@@ -262,7 +258,7 @@ def test_an_export_replaces_exports_alone(directory):
 def test_locked_twice_in_one_process(directory):
     with directory.locked():
         (directory.path / "kept").touch()
-        with pytest.raises(ModelDirectoryError, match="is in use by another process"), directory.locked():
+        with pytest.raises(ModelDirectoryError, match="/run .*in use"), directory.locked():
             pass
     with directory.locked():
         assert contents(directory.path) == ["kept"]
@@ -277,7 +273,7 @@ def test_locked_by_another_process_until_it_is_killed(directory):
     )
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(ModelDirectoryError, match="in use"), directory.locked():
+        with pytest.raises(ModelDirectoryError, match="/run .*in use"), directory.locked():
             pass
         holder.kill()
         holder.wait()

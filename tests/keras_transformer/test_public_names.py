@@ -31,6 +31,7 @@ def public_names():
         "optimizers",
         "plotting",
         "schedules",
+        "text",
         "training",
     ):
         module = importlib.import_module(f"keras_transformer.{submodule}")

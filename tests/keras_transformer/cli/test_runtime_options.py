@@ -42,9 +42,9 @@ def test_files_and_options_in_any_order(parsed, arguments):
 
 def test_the_file_can_be_left_out(parsed):
     assert parsed("DIR").file is parsed("--runtime=onnx", "DIR").file is None
-    with pytest.raises(ArgumentError, match="unrecognized arguments: OTHER"):
+    with pytest.raises(ArgumentError, match="unrecognized.*OTHER"):
         parsed("DIR", "FILE", "--runtime=onnx", "OTHER")
-    with pytest.raises(ArgumentError, match="required: directory"):
+    with pytest.raises(ArgumentError, match="required.*directory"):
         parsed("--runtime=onnx")
 
 
@@ -81,7 +81,7 @@ def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments
         **{"beam_size": 5, "n_best": 1, **search}
     )
     if search:
-        with pytest.raises(ValueError, match="The search of the onnx export is fixed: .* Received: "):
+        with pytest.raises(ValueError, match="search of the onnx export.*Received: "):
             make_translator(parsed("DIR", "--runtime=onnx", *arguments))
     else:
         assert make_translator(parsed("DIR", "--runtime=onnx", *arguments)) is clients["onnx"]
@@ -113,5 +113,5 @@ def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, a
 
 
 def test_keras_translates_one_batch_at_a_time(parsed):
-    with pytest.raises(ValueError, match="`--parallel_batches` must be 1 with the keras runtime. Received: 2"):
+    with pytest.raises(ValueError, match="`--parallel_batches`.*keras.*Received: 2"):
         make_translator(parsed("DIR", "--parallel_batches=2"))

@@ -169,7 +169,7 @@ def test_a_beam_of_one_reorders_no_caches(scripted, monkeypatch):
 @pytest.mark.parametrize("name", ["min_length", "no_repeat_ngram_size", "extra_length"])
 @pytest.mark.parametrize("strategy", [GreedySearch, BeamSearch, Sampling])
 def test_bad_options(strategy, name):
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 0. Received: {name}=-1"):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}=-1"):
         strategy(**{name: -1})
 
 

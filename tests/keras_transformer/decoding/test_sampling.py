@@ -114,13 +114,13 @@ def test_the_noise_follows_its_sentence_through_the_rounds(scripted):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"top_k": -1}, "`top_k` must be at least 0. Received: top_k=-1"),
-        ({"top_p": 0.0}, r"`top_p` must be in \(0, 1\]. Received: top_p=0.0"),
-        ({"top_p": 1.1}, r"`top_p` must be in \(0, 1\]. Received: top_p=1.1"),
-        ({"temperature": 0.0}, "`temperature` must be at least 0.001. Received: temperature=0.0"),
-        ({"temperature": float("nan")}, "`temperature` must be at least 0.001. Received: temperature=nan"),
-        ({"n_samples": 0}, "`n_samples` must be at least 1. Received: n_samples=0"),
-        ({"seed": -1}, "`seed` must be at least 0. Received: seed=-1"),
+        ({"top_k": -1}, "`top_k`.*Received: top_k=-1"),
+        ({"top_p": 0.0}, r"`top_p`.*Received: top_p=0.0"),
+        ({"top_p": 1.1}, r"`top_p`.*Received: top_p=1.1"),
+        ({"temperature": 0.0}, "`temperature`.*Received: temperature=0.0"),
+        ({"temperature": float("nan")}, "`temperature`.*Received: temperature=nan"),
+        ({"n_samples": 0}, "`n_samples`.*Received: n_samples=0"),
+        ({"seed": -1}, "`seed`.*Received: seed=-1"),
     ],
 )
 def test_bad_arguments(arguments, message):

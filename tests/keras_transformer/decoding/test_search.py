@@ -216,13 +216,13 @@ def test_length_penalty_never_falls():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"beam_size": 0}, "`beam_size` must be at least 1. Received: beam_size=0"),
-        ({"n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
-        ({"n_best": 5}, "`n_best` must be at most `beam_size`. Received: n_best=5, beam_size=4"),
-        ({"length_penalty": -0.1}, "`length_penalty` must be at least 0. Received: length_penalty=-0.1"),
-        ({"length_penalty": float("nan")}, "`length_penalty` must be at least 0. Received: length_penalty=nan"),
-        ({"extra_length": -1}, "`extra_length` must be at least 0. Received: extra_length=-1"),
-        ({"length_penalty_kind": "wu"}, "`length_penalty_kind` must be one of .*'gnmt'.*Received: .*'wu'"),
+        ({"beam_size": 0}, "`beam_size`.*Received: beam_size=0"),
+        ({"n_best": 0}, "`n_best`.*Received: n_best=0"),
+        ({"n_best": 5}, "`n_best`.*Received: n_best=5, beam_size=4"),
+        ({"length_penalty": -0.1}, "`length_penalty`.*Received: length_penalty=-0.1"),
+        ({"length_penalty": float("nan")}, "`length_penalty`.*Received: length_penalty=nan"),
+        ({"extra_length": -1}, "`extra_length`.*Received: extra_length=-1"),
+        ({"length_penalty_kind": "wu"}, "`length_penalty_kind` .*'gnmt'.*Received: length_penalty_kind='wu'"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -231,7 +231,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_bad_greedy_arguments():
-    with pytest.raises(ValueError, match="`extra_length` must be at least 0. Received: extra_length=-1"):
+    with pytest.raises(ValueError, match="`extra_length`.*Received: extra_length=-1"):
         GreedySearch(extra_length=-1)
 
 

@@ -128,11 +128,11 @@ def test_frozen_layer_has_nothing_to_train(self_attention):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"d_model": 0}, "`d_model` must be at least 1. Received: d_model=0"),
-        ({"num_heads": -1}, "`num_heads` must be at least 1. Received: num_heads=-1"),
-        ({"d_k": 0}, "`d_k` must be at least 1. Received: d_k=0"),
-        ({"d_model": 17}, "`d_model` must be a multiple of `num_heads`.*Received: d_model=17, num_heads=3"),
-        ({"dropout": 1.5}, r"`dropout` must be in \[0, 1\]. Received: dropout=1.5"),
+        ({"d_model": 0}, "`d_model`.*Received: d_model=0"),
+        ({"num_heads": -1}, "`num_heads`.*Received: num_heads=-1"),
+        ({"d_k": 0}, "`d_k`.*Received: d_k=0"),
+        ({"d_model": 17}, "`d_model`.*Received: d_model=17, num_heads=3"),
+        ({"dropout": 1.5}, r"`dropout`.*Received: dropout=1.5"),
     ],
 )
 def test_bad_arguments(arguments, message):

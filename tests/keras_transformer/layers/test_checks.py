@@ -36,13 +36,13 @@ def test_one_position_without_a_cache_is_refused(block, symbolic):
     """Each row would attend to itself alone."""
     layer, name, memory = block
     given = (keras.Input((6,)), *(keras.Input(x.shape[1:]) for x in memory)) if symbolic else (zeros(2, 6), *memory)
-    with pytest.raises(ValueError, match=rf"`{name}` must have shape \(batch, length, width\)"):
+    with pytest.raises(ValueError, match=rf"`{name}`.*\(batch, length, width\).*Received: shape="):
         layer(*given)
 
 
 def test_another_width_is_refused_and_leaves_the_layer_as_it_was(block):
     layer, name, memory = block
-    message = rf"The last axis of `{name}` must be `d_model`=6 wide. Received: width=4, shape=\(2, 5, 4\)"
+    message = rf"`{name}` .*`d_model`=6.* Received: width=4, shape=\(2, 5, 4\)"
     for _ in range(2):  # Before the layer is built, and after.
         with pytest.raises(ValueError, match=message):
             layer(zeros(2, 5, 4), *memory)
@@ -56,7 +56,7 @@ def test_float_masks_are_refused(block, argument):
     if type(layer).__name__.startswith("Causal") and argument == "attention_mask":
         pytest.skip("the layer takes no such mask")
     mask = ADDITIVE if argument == "attention_mask" else np.ones((2, 5), "float32")
-    with pytest.raises(ValueError, match="must be boolean.* or integers 0 and 1.*Received: dtype=float32"):
+    with pytest.raises(ValueError, match="boolean.*Received: dtype=float32"):
         layer(zeros(2, 5, 6), *memory, **{argument: mask})
     assert layer(zeros(2, 5, 6), *memory, **{argument: (mask == 0).astype("int32")}).shape == (2, 5, 6)
 
@@ -64,7 +64,7 @@ def test_float_masks_are_refused(block, argument):
 @pytest.mark.parametrize("name", ["memory_mask", "memory_attention_mask"])
 def test_float_masks_of_the_memory_are_refused(name):
     mask = zeros(2, 3) if name == "memory_mask" else zeros(2, 5, 3)
-    with pytest.raises(ValueError, match="must be boolean"):
+    with pytest.raises(ValueError, match="boolean.*Received: dtype=float32"):
         layers.DecoderLayer(**SIZES)(zeros(2, 5, 6), zeros(2, 3, 6), **{name: mask})
 
 
@@ -75,24 +75,24 @@ def test_attention_refuses_other_ranks_and_float_masks(symbolic):
 
     attention = MultiHeadAttention(6, 2)
     for name, inputs in {"query": [(6,), (5, 6)], "value": [(5, 6), (6,)], "key": [(5, 6), (5, 6), (6,)]}.items():
-        with pytest.raises(ValueError, match=rf"`{name}` must have shape \(batch, length, width\)"):
+        with pytest.raises(ValueError, match=rf"`{name}`.*\(batch, length, width\).*Received: shape="):
             attention(*(given(*shape) for shape in inputs))
-    with pytest.raises(ValueError, match="`query` must have shape"):
+    with pytest.raises(ValueError, match=r"`query`.*\(batch, length, width\).*Received: shape="):
         attention(given(3, 5, 6))
-    with pytest.raises(ValueError, match="`attention_mask` must be boolean"):
+    with pytest.raises(ValueError, match="`attention_mask`.*boolean.*Received: dtype=float32"):
         attention(given(5, 6), attention_mask=given(5, 5))
 
 
 def test_the_attention_function_refuses_float_masks():
     heads = zeros(1, 1, 5, 2)
-    with pytest.raises(ValueError, match="`mask` must be boolean"):
+    with pytest.raises(ValueError, match="`mask`.*boolean.*Received: dtype=float32"):
         layers.scaled_dot_product_attention(heads, heads, heads, ADDITIVE)
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
 def test_rates_are_named_as_the_argument(block, name):
     layer, _, _ = block
-    with pytest.raises(ValueError, match=rf"`{name}` must be in \[0, 1\]. Received: {name}=1.5"):
+    with pytest.raises(ValueError, match=rf"`{name}`.*Received: {name}=1.5"):
         type(layer)(**{**layer.get_config(), name: 1.5})
 
 
@@ -101,29 +101,29 @@ def test_rates_are_named_as_the_argument(block, name):
 )
 def test_rates_of_sub_layers(make):
     for layer in (make, lambda **rate: ResidualConnection(make(), **rate)):
-        with pytest.raises(ValueError, match=r"`dropout` must be in \[0, 1\]. Received: dropout=-0.1"):
+        with pytest.raises(ValueError, match=r"`dropout`.*Received: dropout=-0.1"):
             layer(dropout=-0.1)
 
 
 def test_a_sub_layer_that_changes_the_width_is_refused():
-    with pytest.raises(ValueError, match="must return the width of its input. Received: input width=1, output width=6"):
+    with pytest.raises(ValueError, match="`sublayer`.*Received: .*width=1.*width=6"):
         ResidualConnection(FeedForward(6, 7))(zeros(2, 5, 1))  # It would be broadcast.
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_logits_of_another_width_are_refused(symbolic):
-    with pytest.raises(ValueError, match="The last axis of `inputs` must be `d_model`=6 wide. Received: width=4"):
+    with pytest.raises(ValueError, match="`inputs` .*`d_model`=6.* Received: width=4"):
         layers.TiedLogits(TokenEmbedding(9, 6))(keras.Input((5, 4)) if symbolic else zeros(2, 5, 4))
 
 
 @pytest.mark.parametrize("make", [layers.PositionalEncoding, lambda: layers.LearnedPositionalEmbedding(7)])
 def test_positions_of_another_rank_are_refused(make):
     for given in (zeros(6), zeros(1, 2, 5, 6), keras.Input((2, 5, 6))):
-        with pytest.raises(ValueError, match=r"`inputs` must have shape \(batch, length, width\) or \(batch, width\)"):
+        with pytest.raises(ValueError, match=r"`inputs`.*\(batch, length, width\).*Received: shape="):
             make()(given)
     layer = make()
     layer(zeros(2, 5, 6))
-    with pytest.raises(ValueError, match="`inputs` must have shape"):
+    with pytest.raises(ValueError, match="`inputs`.*Received: shape="):
         layer(zeros(1, 2, 5, 6))
     assert layer(zeros(2, 6)).shape == (2, 6)
 
@@ -131,5 +131,5 @@ def test_positions_of_another_rank_are_refused(make):
 def test_learned_positions_have_one_width():
     layer = layers.LearnedPositionalEmbedding(7)
     layer(zeros(2, 5, 6))
-    with pytest.raises(ValueError, match="must be `d_model`=6 wide. Received: width=1"):
+    with pytest.raises(ValueError, match="`d_model`=6.* Received: width=1"):
         layer(zeros(2, 5, 1))

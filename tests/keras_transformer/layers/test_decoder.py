@@ -169,7 +169,7 @@ def test_frozen_layer_has_nothing_to_train(layer):
 
 
 def test_num_layers_must_be_positive():
-    with pytest.raises(ValueError, match="`num_layers` must be at least 1. Received: num_layers=-2"):
+    with pytest.raises(ValueError, match="`num_layers`.*Received: num_layers=-2"):
         Decoder(num_layers=-2, **SIZES)
 
 

@@ -66,7 +66,7 @@ def test_half_precision():
 
 
 def test_a_shape_of_the_noise_is_refused():
-    with pytest.raises(ValueError, match="Received: noise_shape="):
+    with pytest.raises(ValueError, match="`noise_shape`.*Received: noise_shape="):
         Dropout(0.5, noise_shape=(None, 1, None))
 
 

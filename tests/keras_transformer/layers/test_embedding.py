@@ -96,7 +96,7 @@ def test_mixed_precision(policy):
 
 @pytest.mark.parametrize("name", ["vocab_size", "d_model"])
 def test_sizes_must_be_positive(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}=0"):
         TokenEmbedding(**{"vocab_size": 3, "d_model": 3, name: 0})
 
 

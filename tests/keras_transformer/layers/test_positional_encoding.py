@@ -95,14 +95,14 @@ def test_the_mask_passes_through(positions, given):
 
 
 def test_an_odd_width_is_refused():
-    with pytest.raises(ValueError, match="`d_model` must be even. Received: d_model=7"):
+    with pytest.raises(ValueError, match="`d_model`.*Received: d_model=7"):
         PositionalEncoding()(keras.ops.zeros((1, 2, 7)))
 
 
 def test_a_static_length_beyond_the_table_is_refused():
-    with pytest.raises(ValueError, match="at most `max_length`=3. Received: length=5"):
+    with pytest.raises(ValueError, match="`max_length`=3.*Received: length=5"):
         LearnedPositionalEmbedding(max_length=3)(zeros(5))
-    with pytest.raises(ValueError, match="`max_length` must be at least 1. Received: max_length=0"):
+    with pytest.raises(ValueError, match="`max_length`.*Received: max_length=0"):
         LearnedPositionalEmbedding(max_length=0)
 
 
@@ -117,5 +117,5 @@ def test_halves_are_the_sines_and_then_the_cosines(reference):
     interleaved = reference.positional_encoding(LENGTH, D_MODEL)
     expected = np.concatenate([interleaved[:, 0::2], interleaved[:, 1::2]], axis=1)
     np.testing.assert_allclose(to_numpy(PositionalEncoding(layout="halves")(zeros()))[0], expected, atol=1e-6)
-    with pytest.raises(ValueError, match="`layout` must be 'interleaved' or 'halves'. Received: layout='thirds'"):
+    with pytest.raises(ValueError, match="`layout`.*Received: layout='thirds'"):
         PositionalEncoding(layout="thirds")

@@ -47,7 +47,7 @@ def test_only_lora_weights_train_and_what_is_saved_holds_them(model_and_inputs, 
     loaded = kt.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(to_numpy(loaded(inputs)), trained, atol=1e-4)
     assert len(loaded.weights) == num_weights and loaded.trainable_weights and not loaded.compiled
-    with pytest.raises(ValueError, match="LoRA can be added only once. Received:"):
+    with pytest.raises(ValueError, match="LoRA.*once.*Received: layer="):
         model.enable_lora(2)
 
 
@@ -62,10 +62,10 @@ def test_generate_sees_lora(few_steps):
 
 def test_lora_of_a_layer():
     encoder = layers.Encoder(**SIZES)
-    with pytest.raises(ValueError, match="must be built before LoRA is added"):
+    with pytest.raises(ValueError, match="built.*Received: layer="):
         encoder.enable_lora(2)
     encoder.build((None, None, 8))
-    with pytest.raises(ValueError, match="`rank` must be at least 1. Received: rank=0"):
+    with pytest.raises(ValueError, match="`rank`.*Received: rank=0"):
         encoder.enable_lora(0)
     encoder.enable_lora(2)
     assert len(encoder.trainable_weights) == 2 * 6  # Four projections and two of the feed-forward layer.
@@ -96,5 +96,5 @@ def test_a_quantized_layer_in_another_model_is_loaded_as_such(tmp_path):
 
 
 def test_other_quantizations_of_a_model_are_refused():
-    with pytest.raises(ValueError, match="`mode` must be 'int8'.*Received: mode='int4'"):
+    with pytest.raises(ValueError, match="`mode`.*Received: mode='int4'"):
         kt.LanguageModel(CONFIG).quantize("int4")

@@ -151,7 +151,7 @@ def test_learned_positions_end_the_hypothesis(randomize):
     model = make(randomize, positions="learned", max_length=7)
     tokens, *_ = model.generate(SOURCE, BeamSearch(beam_size=2, extra_length=50, length_penalty=3.0))
     assert tokens.shape[-1] <= 7
-    with pytest.raises(ValueError, match="`source` must be at most `max_length`=7 long.*Received: source_length=8"):
+    with pytest.raises(ValueError, match="`source`.*`max_length`=7.*Received: source_length=8"):
         model.generate(np.full((1, 8), 4))
 
 
@@ -182,7 +182,7 @@ def test_separate_vocabularies(randomize):
     model = make(randomize, share_embeddings=False, source_vocab_size=23)
     source = np.array([[22, 21, 3]])
     assert model.generate(source, GREEDY).tokens.max() < VOCAB
-    with pytest.raises(ValueError, match=r"ids in \[0, 23\). Received: 23"):
+    with pytest.raises(ValueError, match=r"`source`.*\[0, 23\).*Received: id=23"):
         model.generate([[23]])
 
 
@@ -195,18 +195,15 @@ def test_lists_and_any_integer_type_are_taken(model):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ([[4, VOCAB]], r"`source` must hold ids in \[0, 11\). Received: 11"),
-        ([[4, -1]], r"`source` must hold ids in \[0, 11\). Received: -1"),
-        (
-            [[4.0, 5.0]],
-            r"`source` must be int ids of shape \(batch, source_length\). Received: shape=\(1, 2\), dtype=float64",
-        ),
-        ([4, 5], r"Received: shape=\(2,\)"),
-        ([[[4, 5]]], r"Received: shape=\(1, 1, 2\)"),
-        ([["a", "b"]], r"must be int ids"),
-        ([[True, False]], r"must be int ids.*dtype=bool"),
-        ([[4, 5], [6]], r"must have rows of one length, padded with `pad_id`. Received: source=\[\[4, 5\], \[6\]\]"),
-        ([], r"Received: shape=\(0,\)"),
+        ([[4, VOCAB]], r"`source`.*\[0, 11\).*Received: id=11"),
+        ([[4, -1]], r"`source`.*\[0, 11\).*Received: id=-1"),
+        ([[4.0, 5.0]], r"`source`.*\(batch, source_length\).*Received: shape=\(1, 2\), dtype=float64"),
+        ([4, 5], r"`source`.*Received: shape=\(2,\)"),
+        ([[[4, 5]]], r"`source`.*Received: shape=\(1, 1, 2\)"),
+        ([["a", "b"]], r"`source`.*Received: shape=\(1, 2\), dtype=<U1"),
+        ([[True, False]], r"`source`.*Received: shape=\(1, 2\), dtype=bool"),
+        ([[4, 5], [6]], r"`source`.*`pad_id`.*Received: source=\[\[4, 5\], \[6\]\]"),
+        ([], r"`source`.*Received: shape=\(0,\)"),
     ],
 )
 def test_bad_sources(model, source, message):
@@ -242,7 +239,7 @@ def test_generators_are_not_part_of_the_model(model):
 
 @pytest.mark.parametrize("strategy", ["beam", BeamSearch, 4])
 def test_a_strategy_of_another_kind_is_refused(model, strategy):
-    with pytest.raises(ValueError, match=r"`strategy` must be .* such as BeamSearch\(.*Received: strategy="):
+    with pytest.raises(ValueError, match=r"`strategy`.*BeamSearch\(.*Received: strategy="):
         model.generate(SOURCE, strategy)
-    with pytest.raises(ValueError, match="`strategy` must be"):
+    with pytest.raises(ValueError, match="`strategy`.*Received: strategy="):
         LanguageModel(model.config).generate([[4]], strategy)

@@ -82,13 +82,13 @@ def test_a_prefix_of_no_columns_is_none(model):
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
-        (PREFIX[:3], "`prefix` must have as many rows as `source`. Received: 3 and 4 rows"),
-        (PREFIX[:, ::-1], r"`prefix` must have its padding after each row's ids. Received: prefix\[1\]=\[0, 9\]"),
-        ([[2, 5]] * 4, "`prefix` must not hold `bos_id`. Received: 2"),
-        ([[5, 3]] * 4, "`prefix` must not hold `eos_id`. Received: 3"),
-        ([[VOCAB]] * 4, r"`prefix` must hold ids in \[0, 11\). Received: 11"),
-        ([5, 6, 7, 8], r"`prefix` must be int ids of shape \(batch, prefix_length\). Received: shape=\(4,\)"),
-        ([[5], [6, 7], [8], [9]], r"`prefix` must have rows of one length.* Received: prefix=\[\[5\], \[6, 7\]"),
+        (PREFIX[:3], "`prefix`.*`source`.*Received: 3 and 4 rows"),
+        (PREFIX[:, ::-1], r"`prefix`.*padding.*Received: prefix\[1\]=\[0, 9\]"),
+        ([[2, 5]] * 4, "`prefix`.*`bos_id`.*Received: bos_id=2"),
+        ([[5, 3]] * 4, "`prefix`.*`eos_id`.*Received: eos_id=3"),
+        ([[VOCAB]] * 4, r"`prefix`.*\[0, 11\).*Received: id=11"),
+        ([5, 6, 7, 8], r"`prefix`.*\(batch, prefix_length\).*Received: shape=\(4,\)"),
+        ([[5], [6, 7], [8], [9]], r"`prefix`.*`pad_id`.*Received: prefix=\[\[5\], \[6, 7\]"),
     ],
 )
 def test_bad_prefixes(model, prefix, message):
@@ -99,7 +99,7 @@ def test_bad_prefixes(model, prefix, message):
 def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
     model = make(randomize, positions="learned", max_length=7)
     assert model.generate(SOURCE, GreedySearch(), np.full((4, 6), 5)).tokens[0, 0].tolist() == [5] * 6 + [EOS]
-    with pytest.raises(ValueError, match="`prefix` must be shorter than `max_length`=7.*Received: prefix_length=7"):
+    with pytest.raises(ValueError, match="`prefix`.*`max_length`=7.*Received: prefix_length=7"):
         model.generate(SOURCE, GreedySearch(), np.full((4, 7), 5))
 
 
@@ -192,9 +192,9 @@ def test_attention_scores_are_those_of_the_layers(model):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ([[5, 3]], "`source` and `target` must have as many rows. Received: 4 and 1 rows"),
-        ([[VOCAB]] * 4, r"`target` must hold ids in \[0, 11\). Received: 11"),
-        ([[0.5]] * 4, r"`target` must be int ids of shape \(batch, target_length\)"),
+        ([[5, 3]], "`source` and `target`.*rows.*Received: 4 and 1"),
+        ([[VOCAB]] * 4, r"`target`.*\[0, 11\).*Received: id=11"),
+        ([[0.5]] * 4, r"`target`.*\(batch, target_length\).*dtype=float64"),
     ],
 )
 def test_bad_pairs(model, method, target, message):

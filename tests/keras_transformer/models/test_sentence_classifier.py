@@ -66,9 +66,9 @@ def test_fit_lowers_the_loss(randomize, few_steps):
 
 def test_wrong_arguments():
     config = TransformerConfig(**SIZES)
-    with pytest.raises(ValueError, match="`num_classes` must be at least 1. Received: num_classes=0"):
+    with pytest.raises(ValueError, match="`num_classes`.*Received: num_classes=0"):
         SentenceClassifier(config, 0)
-    with pytest.raises(ValueError, match="`pooling` must be 'mean' or 'first'. Received: pooling='max'"):
+    with pytest.raises(ValueError, match="`pooling`.*Received: pooling='max'"):
         SentenceClassifier(config, 2, "max")
-    with pytest.raises(ValueError, match="`config` must be a TransformerConfig. Received: config=None"):
+    with pytest.raises(ValueError, match="`config`.*Received: config=None"):
         SentenceClassifier(None, 2)

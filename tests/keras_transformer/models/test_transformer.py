@@ -192,7 +192,7 @@ def test_freezing_the_encoder_trains_the_rest(few_steps):
 
 
 def test_the_configuration_must_be_one():
-    with pytest.raises(ValueError, match="`config` must be a TransformerConfig. Received: config={'vocab_size': 11}"):
+    with pytest.raises(ValueError, match="`config`.*Received: config={'vocab_size': 11}"):
         Transformer({"vocab_size": 11})
 
 

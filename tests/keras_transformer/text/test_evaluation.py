@@ -78,15 +78,15 @@ def test_evaluate_translates_and_scores():
 @pytest.mark.parametrize(("translations", "references"), [(["a"], []), (["a"], ["a", "b"]), ([], [])])
 def test_misaligned(translations, references):
     counts = f"Received: {len(translations)} and {len(references)}"
-    with pytest.raises(ValueError, match=f"As many translations as references are needed. {counts}"):
+    with pytest.raises(ValueError, match=f"`translations` and `references`.*{counts}"):
         score(translations, references)
 
 
 def test_an_unknown_tokenizer_is_found_before_translating():
-    with pytest.raises(ValueError, match="`bleu_tokenize` must be one of 13a, none, .*Received: moses"):
+    with pytest.raises(ValueError, match="`bleu_tokenize`.*13a, none, .*Received: bleu_tokenize=moses"):
         evaluate(None, REFERENCES, REFERENCES, bleu_tokenize="moses")
 
 
 def test_misaligned_source_is_found_before_translating():
-    with pytest.raises(ValueError, match="Source and reference do not align: 2 and 3 lines"):
+    with pytest.raises(ValueError, match="Source and reference.*Received: 2 and 3"):
         evaluate(None, ["a", "b"], REFERENCES)

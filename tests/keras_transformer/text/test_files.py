@@ -2,6 +2,7 @@ import gzip
 import io
 import os
 import random
+import re
 import sys
 
 import pytest
@@ -64,11 +65,11 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "plain.gz").write_bytes(TEXT)
     for name, reason in (("none", "No such file"), ("cut.gz", "Compressed"), ("plain.gz", "Not a gzipped"), (".", "")):
         with (
-            pytest.raises(ValueError, match=f"Cannot read {tmp_path / name}: {reason}"),
+            pytest.raises(ValueError, match=f"{tmp_path / name}: {reason}"),
             readable(tmp_path / name) as f,
         ):
             f.read()
-        with pytest.raises(ValueError, match=f"Cannot read {tmp_path / name}: {reason}"):
+        with pytest.raises(ValueError, match=f"{tmp_path / name}: {reason}"):
             with TextLines(tmp_path / name) as lines:
                 list(lines)
 
@@ -114,18 +115,18 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, encoding):
 
 GERMAN = "two\n" * 3000 + "Zwei weiße Männer sind im Freien.\nMehrere Männer hören zu.\n"
 FOREIGN = {
-    "cp1252": (GERMAN.encode("latin-1"), 3001, "it is probably cp1252, which `--encoding cp1252` reads"),
-    "western words": ("dreiunddreißigtausendfünf\n".encode("latin-1") * 9, 1, "it is probably cp1252"),
-    "cp1250": ("Zażółć gęślą jaźń. Dwóch mężczyzn stoi.\n".encode("cp1250"), 1, "it is probably cp1250"),
-    "cp1251": ("один\n\nдва молодых белых мужчины\n".encode("cp1251"), 1, "it is probably cp1251"),
-    "a mark": (GERMAN.encode("utf-16"), 1, "it is probably utf-16, which"),
-    "zeros": (GERMAN.encode("utf-16-le"), 1, "it is probably utf-16-le, which"),
-    "zeros first": (GERMAN.encode("utf-16-be"), 1, "it is probably utf-16-be, which"),
-    "four bytes": (GERMAN.encode("utf-32-le"), 1, "it is probably utf-32-le, which"),
-    "gzip": (gzip.compress(TEXT), 1, "it looks like a gzip file, whose name must end in .gz"),
-    "binary": (b"two\n" + random.Random(1).randbytes(4000), 2, "it looks like binary data"),
-    "only zeros": (bytes(999), 1, "it looks like binary data"),
-    "the end is cut": (b"two\nthr\xc3", 2, "it "),
+    "cp1252": (GERMAN.encode("latin-1"), 3001, "cp1252.*`--encoding cp1252`"),
+    "western words": ("dreiunddreißigtausendfünf\n".encode("latin-1") * 9, 1, "cp1252"),
+    "cp1250": ("Zażółć gęślą jaźń. Dwóch mężczyzn stoi.\n".encode("cp1250"), 1, "cp1250"),
+    "cp1251": ("один\n\nдва молодых белых мужчины\n".encode("cp1251"), 1, "cp1251"),
+    "a mark": (GERMAN.encode("utf-16"), 1, "utf-16:"),
+    "zeros": (GERMAN.encode("utf-16-le"), 1, "utf-16-le:"),
+    "zeros first": (GERMAN.encode("utf-16-be"), 1, "utf-16-be:"),
+    "four bytes": (GERMAN.encode("utf-32-le"), 1, "utf-32-le:"),
+    "gzip": (gzip.compress(TEXT), 1, r"gzip.*\.gz"),
+    "binary": (b"two\n" + random.Random(1).randbytes(4000), 2, "binary"),
+    "only zeros": (bytes(999), 1, "binary"),
+    "the end is cut": (b"two\nthr\xc3", 2, ""),
 }
 
 
@@ -136,7 +137,7 @@ def test_bytes_that_are_not_utf_8(tmp_path, monkeypatch, data, number, reason):
     for path, name in ((tmp_path / "text", tmp_path / "text"), (None, "standard input")):
         with TextLines(path) as lines, pytest.raises(ValueError) as caught:
             list(lines)
-        assert str(caught.value).startswith(f"Cannot read {name}: line {number} is not utf-8 text; {reason}")
+        assert re.search(rf"{name}: line {number} .*utf-8.*{reason}", str(caught.value))
 
 
 def test_a_nul_character_is_text(tmp_path):
@@ -150,12 +151,12 @@ def test_a_nul_character_is_text(tmp_path):
         (
             "zwölf\n".encode("utf-16-le"),
             "utf-16",
-            "UTF-16 stream does not start with BOM; .*Received: encoding='utf-16'",
+            "BOM.*Received: encoding='utf-16'",
         ),
-        ("eins\nzwölf".encode("utf-16")[:-1], "utf-16", "line 2 is not utf-16 text; it ends within a character"),
-        ("eins\nzwölf".encode(), "ascii", "line 2 is not ascii text; it is probably utf-8"),
-        (b"", "klingon", "`encoding` must be a text encoding .* Received: encoding='klingon'"),
-        (b"", "hex", "`encoding` must be a text encoding .* Received: encoding='hex'"),
+        ("eins\nzwölf".encode("utf-16")[:-1], "utf-16", "line 2 .*utf-16 .*incomplete"),
+        ("eins\nzwölf".encode(), "ascii", "line 2 .*ascii .*utf-8"),
+        (b"", "klingon", "`encoding`.*Received: encoding='klingon'"),
+        (b"", "hex", "`encoding`.*Received: encoding='hex'"),
     ],
 )
 def test_encodings_that_do_not_fit(tmp_path, data, encoding, message):
@@ -178,7 +179,7 @@ def test_commands_refuse_other_encodings(tmp_path, capsys, command, options):
     (tmp_path / "bad").write_bytes("one\nzwölf\n".encode("latin-1") * 100)
     options = [option.format(tmp_path) for option in options]
     for more, message in (
-        ([], f"Cannot read {tmp_path}/bad: line 2 is not utf-8 text"),
+        ([], f"{tmp_path}/bad: line 2 "),
         (["--encoding=klingon"], "Received: encoding='klingon'"),
     ):
         assert main([command, *options, *more]) == 2

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from keras_transformer.text.lines import MAX_LENGTH, checked_lines, encode_lines, max_tokens
@@ -22,10 +24,9 @@ def test_lines_that_fit_are_whole():
 def test_longer_ones_keep_their_end_and_are_named():
     with pytest.warns(UserWarning) as caught:
         assert encode_lines(Letters(), ["ab", "a" * 70, "abc"], 2) == [[97, 98, 3], [97, 97, 3], [97, 98, 3]]
-    assert [str(warning.message) for warning in caught] == [
-        f"line 2 has 70 subwords and is cut to its first 2: {'a' * 60}…",
-        "line 3 has 3 subwords and is cut to its first 2: abc…",
-    ]
+    first, second = (str(warning.message) for warning in caught)
+    assert re.search(rf"line 2 .*\b70 subwords.*\b2: {'a' * 60}…$", first)
+    assert re.search(r"line 3 .*\b3 subwords.*\b2: abc…$", second)
 
 
 def test_any_iterable_of_strings_is_lines():
@@ -35,9 +36,9 @@ def test_any_iterable_of_strings_is_lines():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("one", "`target` must be a list of strings. Received: 'one'"),
-        (b"one", "`target` must be a list of strings. Received: b'one'"),
-        (["one", 3], "`target` must hold strings. Received: 3"),
+        ("one", "`target`.*list.*Received: 'one'"),
+        (b"one", "`target`.*list.*Received: b'one'"),
+        (["one", 3], "`target`.*strings.*Received: 3"),
     ],
 )
 def test_what_is_no_lines(lines, message):

@@ -92,7 +92,7 @@ def test_more_pairs_than_memory_holds(scorer, shapes):
 
 def test_long_lines_are_cut_with_a_warning(scorer):
     source, target = "one " * 9, "eins " * 9
-    with pytest.warns(UserWarning, match="line .* subwords and is cut to its first 29: ") as caught:
+    with pytest.warns(UserWarning, match=r"line 1 .*subwords.*\b29: ") as caught:
         (score,) = scorer.score([source], [target])
     assert [warning.filename for warning in caught] == [__file__] * 2
     assert score.num_tokens == 30 and np.isfinite(score.log_prob)
@@ -111,11 +111,11 @@ def test_the_command(path, scorer, files, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--source=source", "--target=short"], "Files do not align: source has 4 lines, short has 2"),
-        (["--source=source", "--target=none"], "Cannot read none: No such file"),
-        (["--source=source", "--target=target.gz", "--batch_size=0"], "`batch_size` must be at least 1"),
-        (["--source=source", "--target=target.gz", "--batch_tokens=0"], "`batch_tokens` must be at least 1"),
-        (["--source=source"], "target"),
+        (["--source=source", "--target=short"], "source has 4 lines, short has 2"),
+        (["--source=source", "--target=none"], "none: No such file"),
+        (["--source=source", "--target=target.gz", "--batch_size=0"], "Received: batch_size=0"),
+        (["--source=source", "--target=target.gz", "--batch_tokens=0"], "Received: batch_tokens=0"),
+        (["--source=source"], "--target"),
     ],
 )
 def test_scoring_badly(path, files, options, message, capsys, monkeypatch):
@@ -129,11 +129,11 @@ def test_scoring_badly(path, files, options, message, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["one"], ["eins", "zwei"]), "`source` and `target` must have as many lines. Received: 1 and 2"),
-        ((["one"], ["eins"], 0), "`batch_size` must be at least 1. Received: batch_size=0"),
-        ((["one"], ["eins"], 1, -1), "`batch_tokens` must be at least 1. Received: batch_tokens=-1"),
-        (("one", ["eins"]), "`source` must be a list of strings. Received: 'one'"),
-        ((["one"], [None]), "`target` must hold strings. Received: None"),
+        ((["one"], ["eins", "zwei"]), "`source` and `target`.*Received: 1 and 2"),
+        ((["one"], ["eins"], 0), "`batch_size`.*Received: batch_size=0"),
+        ((["one"], ["eins"], 1, -1), "`batch_tokens`.*Received: batch_tokens=-1"),
+        (("one", ["eins"]), "`source`.*list.*Received: 'one'"),
+        ((["one"], [None]), "`target`.*strings.*Received: None"),
     ],
 )
 def test_bad_lists(scorer, arguments, message):

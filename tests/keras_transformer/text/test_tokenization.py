@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
@@ -47,32 +49,32 @@ def test_hash_tells_models_apart(tokenizer):
 
 
 def test_vocabulary_larger_than_the_text_allows():
-    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` must be at most (\d+) for this text") as caught:
+    message = r"`tokenizer.vocab_size`.*?(\d+).*Received: vocab_size=5000"
+    with pytest.raises(ValueError, match=message) as caught:
         train_sentencepiece(TEXT, TokenizerConfig(vocab_size=5000))
-    assert "Received: vocab_size=5000" in str(caught.value)
-    limit = int(str(caught.value).split("at most ")[1].split()[0])
+    limit = int(re.search(message, str(caught.value))[1])
     assert Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=limit))).vocab_size == limit
-    with pytest.raises(ValueError, match=f"at most {limit} "):
+    with pytest.raises(ValueError, match=rf"\b{limit}\b.*Received: vocab_size={limit + 1}"):
         train_sentencepiece(TEXT, TokenizerConfig(vocab_size=limit + 1))
 
 
 def test_vocabulary_smaller_than_the_characters():
     text = ["".join(chr(0x4E00 + i) for i in range(40))]
-    with pytest.raises(ValueError, match="`tokenizer.vocab_size` is too small for this text's characters.*270"):
+    with pytest.raises(ValueError, match="`tokenizer.vocab_size`.*small.*Received: vocab_size=270"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=270))
 
 
 @pytest.mark.parametrize("text", [[], ["", ""]])
 def test_no_text(text):
-    with pytest.raises(ValueError, match="No subwords can be learnt|must be at most"):
+    with pytest.raises(ValueError, match="tokenizer.*text"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=300))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"vocab_size": 260}, "`tokenizer.vocab_size` must be at least 261.*vocab_size=260"),
-        ({"character_coverage": 0.5}, r"must be in \[0.9, 1\].*character_coverage=0.5"),
+        ({"vocab_size": 260}, "`tokenizer.vocab_size`.*261.*vocab_size=260"),
+        ({"character_coverage": 0.5}, r"`tokenizer.character_coverage`.*character_coverage=0.5"),
     ],
 )
 def test_config_out_of_range(options, message):
@@ -83,14 +85,14 @@ def test_config_out_of_range(options, message):
 def test_no_sentencepiece_model(tmp_path):
     file = tmp_path / "tokenizer.model"
     file.write_bytes(b"no model")
-    with pytest.raises(ValueError, match=f"Not a SentencePiece model: {file}"):
+    with pytest.raises(ValueError, match=f"SentencePiece model.*{file}"):
         Tokenizer(file)
 
 
 def test_truncated_model(tmp_path, tokenizer):
     file = tmp_path / "tokenizer.model"
     file.write_bytes(tokenizer.model[: len(tokenizer.model) // 2])
-    with pytest.raises(ValueError, match=f"Not a SentencePiece model: {file}"):
+    with pytest.raises(ValueError, match=f"SentencePiece model.*{file}"):
         Tokenizer(file)
 
 
@@ -103,5 +105,5 @@ def test_foreign_special_ids(tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_writer=model, vocab_size=275, byte_fallback=True, minloglevel=2
     )
-    with pytest.raises(ValueError, match=r"must be 0, 1, 2 and 3. Received: \(-1, 0, 1, 2\)"):
+    with pytest.raises(ValueError, match=r"ids of pad.*Received: \(-1, 0, 1, 2\)"):
         Tokenizer(model.getvalue())
