@@ -1,6 +1,7 @@
 """Corpora as they are found: what cannot be learnt from is left out and counted, and the run goes through."""
 
 import random
+import re
 
 import pytest
 
@@ -38,11 +39,9 @@ def corpus(toy_files, tmp_path):
 def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     said = capsys.readouterr().err
-    assert (
-        "training: 313 of 318 pairs used; left out: 3 with an empty side, 2 too long, 0 of too unlike lengths" in said
-    )
-    assert "; used, but alike on both sides: 10\n" in said
-    assert "validation: 20 of 20 pairs used" in said
+    assert re.search(r"training.*: 313 of 318 pairs.* 3 with an empty side, 2 too long, 0 .*ratio", said)
+    assert re.search(r"10 .*identical", said)
+    assert re.search("validation.*: 20 of 20 pairs", said)
 
 
 def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, capsys):
@@ -53,9 +52,7 @@ def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, cap
     corpus = {"source": tmp_path / "en", "target": tmp_path / "de", "tokenizer.vocab_size": 270}
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     said = capsys.readouterr().err
-    assert (
-        "training: 99 of 198 pairs used; left out: 0 with an empty side, 0 too long, 99 of too unlike lengths" in said
-    )
+    assert re.search(r"training.*: 99 of 198 pairs.* 0 with an empty side, 0 too long, 99 .*ratio", said)
 
 
 def test_a_source_that_is_its_own_target_shows_in_the_counts(corpus, arguments, tmp_path, capsys):

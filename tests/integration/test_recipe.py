@@ -55,7 +55,7 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
 
     for last in (0, 4):
         assert main(["average", str(tmp_path / "run"), f"--last={last}"]) == 2
-        assert f"`last` must be in [1, 3], the checkpoints kept. Received: last={last}" in capsys.readouterr().err
+        assert re.search(rf"`last` must be in \[1, 3\].*Received: last={last}", capsys.readouterr().err)
     assert main(["average", str(tmp_path / "none")]) == 2
     assert "Not a model directory" in capsys.readouterr().err
 
@@ -111,10 +111,10 @@ def test_best_by_bleu(arguments, tmp_path, monkeypatch):
 def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
     said = capsys.readouterr().err
-    assert "passes on" not in said
-    assert re.search(r"a step on average: \d+ target tokens, 0\.\d billion operations, 0\.\d million a token\n", said)
+    assert "micro-batches" not in said
+    assert re.search(r"\d+ target tokens, 0\.\d GFLOPs \(0\.\d MFLOPs", said)
     assert main(arguments(tmp_path / "parts", **BRIEF, tokens_per_device=100)) == 0
-    assert "each in 4 passes on 1 device" in capsys.readouterr().err
+    assert "4 micro-batches on 1 device\n" in capsys.readouterr().err
     ours, theirs = ([v["loss"] for v in validations_of(tmp_path / name)] for name in ("parts", "whole"))
     assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -128,7 +128,7 @@ def test_time_runs_out(arguments, tmp_path):
 def test_a_cosine_needs_steps_after_its_rise(arguments, tmp_path, capsys):
     options = {**BRIEF, "recipe.schedule": "cosine", "recipe.warmup_steps": 8}
     assert main(arguments(tmp_path / "run", **options)) == 2
-    assert "`warmup_steps` must be less than the 8 steps of the run" in capsys.readouterr().err
+    assert re.search(r"`warmup_steps` must be less than .*8.*Received: warmup_steps=8", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
 
 
@@ -137,7 +137,7 @@ def test_a_loss_that_runs_away(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "run", **options)) == 1
     message = capsys.readouterr().err
     assert "at step 2, batch 2 of epoch 1. " in message or "Weights contain NaN or Inf at step" in message
-    assert "There is no good checkpoint yet" in message and "Traceback" not in message
+    assert "no valid checkpoint" in message and "Traceback" not in message
     assert not (tmp_path / "run" / "model.keras").exists()
 
 

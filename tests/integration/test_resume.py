@@ -103,7 +103,7 @@ def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory
     cut(newest)
     assert main(arguments(killed)) == 0
     message = capsys.readouterr().err
-    assert f"Not a whole checkpoint: {newest}" in message and "; going on from that of step 10" in message
+    assert str(newest) in message and "step 10" in message
     assert_equal_ends(killed, model_directory)
 
 
@@ -113,8 +113,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed)) == 2
     message = capsys.readouterr().err
-    assert "train: error: Not a whole checkpoint: " in message
-    assert "and there is no other; --overwrite begins anew" in message
+    assert "train: error: " in message and "--overwrite" in message
     assert contents(killed) == before
 
 
@@ -146,7 +145,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
     finish(config, directory, plan, files, state)
     said = capsys.readouterr().err
-    assert {step for step in broken if f"Not a whole checkpoint: {files.path(step)} (" in said} == told
+    assert {step for step in broken if f"{files.path(step)} (" in said} == told
     assert f"The model is in {directory.path}\nNo training curve: matplotlib is not installed" in said
     assert directory.require_finished()["weights_of_steps"] == made_of
 
@@ -173,7 +172,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         assert main(arguments(tmp_path / "run")) == status
     saved = tmp_path / "run" / "checkpoints" / f"step-{step:08d}.keras"
     message = capsys.readouterr().err
-    assert f"stopped by {number.name}; the same command goes on. The last good checkpoint is {saved}" in message
+    assert number.name in message and str(saved) in message and "resume" in message
     assert "Traceback" not in message and not (tmp_path / "run" / "model.keras").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if number == signal.SIGTERM:
@@ -247,7 +246,7 @@ def test_a_checkpoint_of_another_run_is_refused(killed, arguments, capsys):
     directory = ModelDirectory(killed)
     directory.write_record({**directory.record(), "run": "another"}, finished=False)
     assert main(arguments(killed)) == 2
-    assert ".keras is a checkpoint of another run; move it away" in capsys.readouterr().err
+    assert "another run" in capsys.readouterr().err
 
 
 def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys):
@@ -289,15 +288,13 @@ def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
         assert main(arguments(run, **{"recipe.max_steps": 16})) == 143
     before = contents(run)
     assert main(arguments(run, **{"recipe.max_steps": 13})) == 2
-    message = (
-        "must allow at least the 14 steps that {} has reached. Received: epochs=None, max_steps=13, which are 13 steps"
-    )
-    assert message.format(run) in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"at least the 14 steps that {run}" in message and "Received: epochs=None, max_steps=13" in message
     assert contents(run) == before
     assert main(arguments(run, **{"recipe.max_steps": 20})) == 0
     assert f"Resuming from step 14 of 20: {run / 'checkpoints' / 'step-00000014.keras'}" in capsys.readouterr().err
     assert main(arguments(run, **{"recipe.keep_checkpoints": 6, "recipe.max_steps": 20})) == 2
-    assert f"must allow more than the 20 steps that {run} has reached" in capsys.readouterr().err
+    assert f"more than the 20 steps that {run}" in capsys.readouterr().err
     assert ModelDirectory(run).require_finished()["recipe"]["keep_checkpoints"] == 5
     assert main(arguments(run)) == 0
     assert steps == list(range(15, 25))
@@ -311,7 +308,7 @@ def test_a_model_that_is_trained_for_longer_can_be_used_and_not_averaged(model_d
     directory.write_record(directory.record(), finished=False)
     assert directory.require_finished()
     assert main(["average", str(directory.path)]) == 2
-    assert f"{directory.path} is being trained for longer" in capsys.readouterr().err
+    assert f"{directory.path} was resumed" in capsys.readouterr().err
 
 
 def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, arguments, tmp_path, capsys):
@@ -319,7 +316,7 @@ def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, ar
     before = contents(tmp_path / "run")
     assert main(arguments(tmp_path / "run", **{"recipe.max_steps": 30})) == 2
     message = capsys.readouterr().err
-    assert "holds a finished model without checkpoints, so it cannot be continued" in message
+    assert "no checkpoints" in message
     assert "--overwrite" in message and "--init_from" in message
     assert contents(tmp_path / "run") == before
 

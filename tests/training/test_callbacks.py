@@ -139,9 +139,7 @@ def test_a_request_to_stop_saves_at_once(make):
     callback = make(request=request)
     step(callback)
     request.number = 15
-    with pytest.raises(
-        Interrupted, match="stopped by SIGTERM; .* The last good checkpoint is .*step-00000002"
-    ) as caught:
+    with pytest.raises(Interrupted, match="SIGTERM.*step-00000002") as caught:
         step(callback)
     assert caught.value.status == 143
     assert callback.files.steps() == [2]
@@ -268,6 +266,6 @@ def test_when_one_worker_is_told_to_stop_all_do(make, number):
     # Is anybody told or out of time? Told? Out of time? And once the checkpoint is written: told?
     answers = iter([True, True, False, True])
     devices.any_worker = lambda flag: next(answers)
-    with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught:
+    with pytest.raises(Interrupted, match="SIGTERM") as caught:
         step(make(devices=devices))
     assert caught.value.status == 143

@@ -70,7 +70,7 @@ def test_the_state_is_in_the_checkpoint(files, model):
 
 def test_the_start(files):
     assert files.latest_valid() == TrainingState()
-    assert files.describe_last() == "There is no good checkpoint yet"
+    assert "no valid checkpoint" in files.describe_last()
 
 
 def test_the_last_are_kept_and_irregular_ones_go(files, model):
@@ -87,7 +87,7 @@ def test_a_checkpoint_of_another_run_is_refused(files, model):
     write(files, model, 10)
     assert files.latest_valid().step == 10
     files.run = "new"
-    with pytest.raises(ValueError, match="step-00000010.keras is a checkpoint of another run; move it away"):
+    with pytest.raises(ValueError, match="step-00000010.keras .* another run.*Received: run="):
         files.latest_valid()
     write(files, model, 20, 30, 40)
     cut(files, 40)
@@ -103,8 +103,8 @@ def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage,
     damage(files, 20)
     assert files.latest_valid().step == 10
     message = capsys.readouterr().err
-    assert f"Not a whole checkpoint: {files.path(20)} (" in message and "; going on from that of step 10" in message
-    assert files.describe_last() == f"The last good checkpoint is {files.path(10)}"
+    assert str(files.path(20)) in message and "step 10" in message
+    assert str(files.path(10)) in files.describe_last()
     write(files, model, 15)
     assert files.steps() == [10, 15]  # What lay beyond is of the run that was given up.
 
@@ -125,8 +125,8 @@ def test_an_error_in_writing_names_what_there_is(files, model, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(model, "save", save)
-    with pytest.raises(OSError, match="No space left on device") as caught, files.naming_last():
+    with pytest.raises(OSError, match="No space left on device") as caught, files.noting_last():
         write(files, model, 20)
     assert caught.value.filename == str(files.path(20))
-    assert caught.value.__notes__ == [f"The last good checkpoint is {files.path(10)}"]
+    assert str(files.path(10)) in "".join(caught.value.__notes__)
     assert [path.name for path in files.folder.iterdir()] == ["step-00000010.keras"]

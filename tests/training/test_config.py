@@ -90,7 +90,7 @@ def test_a_model_that_cannot_be(options, message):
 
 @pytest.mark.parametrize("options", [{"model": ModelConfig(d_ff=8)}, {"tokenizer": TokenizerConfig(vocab_size=300)}])
 def test_fine_tuning_brings_its_own_model(options):
-    with pytest.raises(ValueError, match="`init_from` brings its own model and tokenizer"):
+    with pytest.raises(ValueError, match="`init_from`.*Received: init_from='b'"):
         TrainConfig(output="run", init_from="other", **options)
 
 
@@ -139,7 +139,7 @@ def test_buckets_out_of_range():
     ],
 )
 def test_tokens_bring_their_own_data(options, names):
-    with pytest.raises(ValueError, match=f"`prepared` brings its own data; leave {names} out. Received: prepared='b'"):
+    with pytest.raises(ValueError, match=f"{names} .*`prepared`.*Received: prepared='b'"):
         TrainConfig(output="a", prepared="b", **options)
 
 
@@ -159,5 +159,5 @@ def test_records_without_an_encoding_are_of_utf_8():
 
 
 def test_tokens_for_fine_tuning_bring_their_own_subwords():
-    with pytest.raises(ValueError, match="`init_from` brings its own tokenizer; leave `tokenizer` out"):
+    with pytest.raises(ValueError, match="`tokenizer` .*Received: init_from='b'"):
         PrepareConfig(output="a", init_from="b", tokenizer=TokenizerConfig(vocab_size=300))

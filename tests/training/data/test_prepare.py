@@ -110,8 +110,8 @@ def test_preparing_text_files(options, tmp_path, capsys):
     directory = prepare(PrepareConfig(**options))
     assert directory.path == tmp_path / "tokens"
     captured = capsys.readouterr()
-    assert captured.out == "" and "train: 297 of 297 pairs used" in captured.err
-    assert "validation: 3 of 3 pairs used" in captured.err
+    assert captured.out == "" and "train: 297 of 297 pairs" in captured.err
+    assert "validation: 3 of 3 pairs" in captured.err
     record = directory.record()
     assert record["data"]["source"] == [options["source"]] and record["data"]["max_length"] == 256
     assert record["vocab_sizes"] == [300]
