@@ -174,7 +174,7 @@ def test_a_loss_that_runs_away_ends_the_run(make, loss):
     with pytest.raises(Diverged) as caught:
         step(callback, (1.0 + loss) / 2)  # Keras gives the mean of the epoch.
     message = str(caught.value)
-    assert message.startswith(f"The loss is {loss:.4g} at step 7, batch 7 of epoch 1. The last good checkpoint is ")
+    assert message.startswith(f"The loss is {loss:.4g} at step 7, batch 7 of epoch 1. The last ")
     assert str(callback.files.path(6)) in message
     assert callback.files.steps() == [6]
 
@@ -190,7 +190,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     callback.model.set_weights([np.array([[np.nan]])])
     step(callback)
     step(callback)
-    with pytest.raises(Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. There is no good"):
+    with pytest.raises(Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. .*no valid checkpoint"):
         step(callback)
     assert callback.files.steps() == []
 

@@ -12,12 +12,12 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, Prep
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": ["a", "b"], "target": "c"}, "`source` and `target` must name as many files. Received: 2 and 1"),
-        ({"source": "a"}, "`source` and `target` must name as many files. Received: 1 and 0"),
+        ({"source": ["a", "b"], "target": "c"}, "`source` and `target` must .* files. Received: 2 and 1"),
+        ({"source": "a"}, "`source` and `target` must .* files. Received: 1 and 0"),
         ({"source": "a", "target": "b", "validation_target": "c"}, "`validation_source` and .*: 0 and 1"),
-        ({"validation_source": "a", "validation_target": "b"}, "`validation_source` goes with `source`"),
+        ({"validation_source": "a", "validation_target": "b"}, "`validation_source` .*Received: validation_source="),
         ({"max_length": 1}, "`max_length` must be at least 2. Received: max_length=1"),
-        ({"encoding": "cp1252"}, "`encoding` goes with `source`. Received: encoding='cp1252'"),
+        ({"encoding": "cp1252"}, "`encoding` .*Received: encoding='cp1252'"),
         ({"source": "a", "target": "b", "encoding": "klingon"}, "Received: encoding='klingon'"),
         ({"max_length_ratio": 0.5}, "`max_length_ratio` must be at least 1"),
     ],
@@ -45,7 +45,7 @@ def test_recipe_counts(name):
         ({"best_by": "bleu"}, "`bleu_sentences` must be at least 1. Received: bleu_sentences=0"),
         ({"moving_average": 1.0}, r"`moving_average` must be in \(0, 1\). Received: moving_average=1.0"),
         ({"moving_average": 0.9, "weights": "average"}, "`weights` must not be 'average' with `moving_average`"),
-        ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: 1.0"),
+        ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: label_smoothing=1.0"),
     ],
 )
 def test_recipe_out_of_range(options, message):
@@ -90,7 +90,7 @@ def test_a_model_that_cannot_be(options, message):
 
 @pytest.mark.parametrize("options", [{"model": ModelConfig(d_ff=8)}, {"tokenizer": TokenizerConfig(vocab_size=300)}])
 def test_fine_tuning_brings_its_own_model(options):
-    with pytest.raises(ValueError, match="`init_from`.*Received: init_from='b'"):
+    with pytest.raises(ValueError, match="`init_from`.*Received: init_from='other'"):
         TrainConfig(output="run", init_from="other", **options)
 
 
