@@ -190,7 +190,9 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     callback.model.set_weights([np.array([[np.nan]])])
     step(callback)
     step(callback)
-    with pytest.raises(Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. .*no valid checkpoint"):
+    with pytest.raises(
+        Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. .*no valid checkpoint"
+    ):
         step(callback)
     assert callback.files.steps() == []
 
