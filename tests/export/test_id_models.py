@@ -79,7 +79,7 @@ def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkey
     model = randomize(SentenceClassifier(CONFIG, 5), scale=0.3)
     right = model.predict_on_batch
     monkeypatch.setattr(model, "predict_on_batch", lambda source: 1.1 * right(source))
-    with pytest.raises(VerificationError, match="The saved_model export does not agree with the Keras model"):
+    with pytest.raises(VerificationError, match="saved_model export"):
         export_model(model, tmp_path / "export")
     assert not any(tmp_path.iterdir())
 
@@ -103,12 +103,12 @@ def test_what_equal_classes_are():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Transformer(CONFIG), "`model` must be a SentenceClassifier or a LanguageModel. Received: Transformer"),
+        (lambda: Transformer(CONFIG), "`model` .*Received: Transformer"),
         (
             lambda: LanguageModel(
                 TransformerConfig(vocab_size=29, d_model=12, num_heads=3, d_ff=17, pad_id=1, bos_id=0)
             ),
-            "The ids of pad, bos and eos must be 0, 2 and 3. Received: 1, 0 and 3",
+            "Received: pad_id=1, bos_id=0, eos_id=3",
         ),
     ],
 )
@@ -120,8 +120,12 @@ def test_another_model(tmp_path, make, message):
 @pytest.mark.parametrize(
     ("make", "strategy", "message"),
     [
-        (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` must be a BeamSearch or a GreedySearch. Received: "),
-        (lambda: SentenceClassifier(CONFIG, 5), GreedySearch(), "`strategy` is of a LanguageModel alone. Received: "),
+        (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` .*BeamSearch.*Received: strategy=Sampling"),
+        (
+            lambda: SentenceClassifier(CONFIG, 5),
+            GreedySearch(),
+            "`strategy` .*LanguageModel.*Received: strategy=GreedySearch",
+        ),
     ],
 )
 def test_another_strategy(tmp_path, make, strategy, message):
@@ -132,12 +136,12 @@ def test_another_strategy(tmp_path, make, strategy, message):
 
 def test_another_backend(tmp_path, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    message = "tensorflow .*Received: KERAS_BACKEND=jax"
     with pytest.raises(ValueError, match=message):
         export_model(None, tmp_path / "export")
     assert not any(tmp_path.iterdir())
 
 
 def test_nothing_is_replaced(tmp_path):
-    with pytest.raises(ValueError, match=f"The folder must be a new one. Received: {tmp_path}"):
+    with pytest.raises(ValueError, match=f"`path` .*Received: path={tmp_path}"):
         export_model(SentenceClassifier(CONFIG, 5), tmp_path)

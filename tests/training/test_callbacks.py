@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import sys
 
 import keras
@@ -174,7 +175,7 @@ def test_a_loss_that_runs_away_ends_the_run(make, loss):
     with pytest.raises(Diverged) as caught:
         step(callback, (1.0 + loss) / 2)  # Keras gives the mean of the epoch.
     message = str(caught.value)
-    assert message.startswith(f"The loss is {loss:.4g} at step 7, batch 7 of epoch 1. The last ")
+    assert re.search(f"loss .*{re.escape(f'{loss:.4g}')} .*step 7, batch 7 of epoch 1", message)
     assert str(callback.files.path(6)) in message
     assert callback.files.steps() == [6]
 
@@ -190,9 +191,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     callback.model.set_weights([np.array([[np.nan]])])
     step(callback)
     step(callback)
-    with pytest.raises(
-        Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. .*no valid checkpoint"
-    ):
+    with pytest.raises(Diverged, match="NaN.* step 3, batch 3 of epoch 1.*no valid checkpoint"):
         step(callback)
     assert callback.files.steps() == []
 
@@ -208,10 +207,17 @@ def test_progress_goes_to_standard_error(capsys, model, monkeypatch):
     bar.bar.close()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert (
-        "epoch 2/2, step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25; "
-        "00:00 left"
-    ) in captured.err
+    for shown in (
+        "2/2",
+        "step 3",
+        "loss 1.5000",
+        "validation loss 1.2500",
+        "3.500",
+        "accuracy 0.5000",
+        "31.25",
+        "00:00",
+    ):
+        assert shown in captured.err
     assert captured.err.count("\r") > 1 and "epoch 2/2:  75%" in captured.err and "val_loss" not in captured.err
     assert "3/4" in captured.err and "tokens/s" in captured.err and "left=00:00" in captured.err
 

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import shutil
 import sys
 
@@ -95,10 +96,7 @@ def test_why_hypotheses_are_not_equal_is_said(export):
     model, path = export()
     agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
     assert agreement.equal == 0 and agreement.at_limit == 24
-    assert str(agreement) == (
-        "24 of 24 hypotheses sound, 0 equal to this package's search, 24 others at the limit of length, "
-        "which is the batch's and forces no end token in CTranslate2"
-    )
+    assert re.search("24 of 24 .*0 equal.*24 .*limit", str(agreement))
 
 
 @pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])
@@ -197,8 +195,8 @@ def test_text(export, tokenizers):
 def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
     with pytest.raises(ValueError) as error:
         export(d_k=4, d_v=8, activation="mish")
-    assert "`d_k` and `d_v` must be equal. Received: d_k=4, d_v=8" in str(error.value)
-    assert "`activation` must be one of" in str(error.value)
+    assert re.search("`d_k` and `d_v` .*Received: d_k=4, d_v=8", str(error.value))
+    assert "Received: activation='mish'" in str(error.value)
     assert not (tmp_path / "ctranslate2").exists()
 
 
@@ -206,21 +204,19 @@ def test_a_broken_export(export):
     _, path = export()
     whole = (path / "model.bin").read_bytes()
     (path / "model.bin").write_bytes(whole[:500])
-    with pytest.raises(ModelDirectoryError, match=f"Not a whole CTranslate2 model: {path}"):
+    with pytest.raises(ModelDirectoryError, match=f"CTranslate2 .*{path} "):
         CTranslate2Translator(path)
     (path / "model.bin").write_bytes(whole)
     other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
     ModelDirectory(path).write_tokenizers((other,))
-    with pytest.raises(ModelDirectoryError, match="is not the one of its model"):
+    with pytest.raises(ModelDirectoryError, match=f"tokenizer .*{path} "):
         CTranslate2Translator(path)
 
 
 def test_without_the_library(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (tmp_path / "model.bin").touch()
-    with pytest.raises(
-        ValueError, match=r"^CTranslate2 is not installed: pip install 'keras-transformer-kit\[ctranslate2\]'"
-    ):
+    with pytest.raises(ValueError, match=r"CTranslate2 .*pip install 'keras-transformer-kit\[ctranslate2\]'"):
         CTranslate2Translator(tmp_path)
 
 

@@ -45,7 +45,7 @@ def test_a_line_is_cut_where_the_learned_positions_end(model, tmp_path):
     loaded = SavedModelTranslator(tmp_path / "saved_model")
     (whole,) = both.encode(["abc abd abc"])
     assert len(whole) > 5
-    with pytest.warns(UserWarning, match=f"line 1 has {len(whole) - 1} subwords .* its first 4: abc abd abc") as caught:
+    with pytest.warns(UserWarning, match=f"line 1 .*{len(whole) - 1} .* 4: abc abd abc") as caught:
         (translation,) = loaded.translate(["abc abd abc"])
     assert [warning.filename for warning in caught] == [__file__]
     assert translation.text == both.decode([[*whole[:4], EOS_ID]])[0]

@@ -82,7 +82,7 @@ def with_another_second(model, score_error):
 def test_another_hypothesis_below_the_best_must_have_its_score(model, batches):
     sound = compare(model, SEARCH, with_another_second(model, 0.0), batches)
     assert (sound.equal, sound.ties, sound.other_ranks) == (sound.sentences, 0, 1)
-    assert sound.largest_score_difference < 1e-4 and "1 with another hypothesis below the best" in str(sound)
+    assert sound.largest_score_difference < 1e-4 and "1 with different lower hypotheses" in str(sound)
     unsound = compare(model, SEARCH, with_another_second(model, 2e-3), batches)
     assert unsound.other_ranks == 1 and unsound.largest_score_difference == pytest.approx(2e-3, rel=0.1)
 

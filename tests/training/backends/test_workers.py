@@ -37,11 +37,8 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"xla": True}, "`recipe.xla` must not be true for several workers. Received: xla=True"),
-        (
-            {"steps_per_execution": 2},
-            "`recipe.steps_per_execution` must be 1 for several workers. Received: steps_per_execution=2",
-        ),
+        ({"xla": True}, "`recipe.xla` .*workers.*Received: xla=True"),
+        ({"steps_per_execution": 2}, "`recipe.steps_per_execution` .*workers.*Received: steps_per_execution=2"),
     ],
 )
 def test_what_several_workers_cannot_do(options, message):

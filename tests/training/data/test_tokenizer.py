@@ -26,7 +26,7 @@ def test_separate_vocabularies():
 
 
 def test_vocabulary_too_large():
-    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` must be at most \d+ for this text.*vocab_size=5000"):
+    with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` .*\d+.*Received: .*vocab_size=5000"):
         train_tokenizers(PAIRS, TokenizerConfig(vocab_size=5000))
 
 
@@ -34,7 +34,7 @@ def test_vocabulary_too_large():
 def test_the_default_vocabulary_is_what_a_small_text_holds(shared):
     for model in train_tokenizers(PAIRS, TokenizerConfig(shared=shared)):
         limit = Tokenizer(model).vocab_size
-        with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at most"):
+        with pytest.raises(ValueError, match="`tokenizer.vocab_size` .*Received: "):
             train_tokenizers(PAIRS, TokenizerConfig(vocab_size=limit + 1, shared=shared))
 
 
@@ -55,5 +55,5 @@ def test_sample_of_a_large_corpus():
 
 def test_the_sample_is_what_is_learnt_from():
     lines = ["aaaa bbbb"] * 50 + ["cccc dddd"] * 50
-    with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at most"):
+    with pytest.raises(ValueError, match="`tokenizer.vocab_size` .*Received: "):
         train_tokenizers(zip(lines, lines, strict=True), TokenizerConfig(vocab_size=400, sample_size=10))

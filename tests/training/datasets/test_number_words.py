@@ -53,7 +53,7 @@ def test_reverse_begins_with_german(data_dir, corpus):
 
 def test_missing_split(data_dir):
     config = DataConfig(data_dir=str(data_dir), validation_split="dev")
-    with pytest.raises(ValueError, match=r"must have the splits \['train', 'dev'\]. It has: .*'validation'"):
+    with pytest.raises(ValueError, match=r"splits \['train', 'dev'\].*Received: .*'validation'"):
         load_corpus(config)
 
 
