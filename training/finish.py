@@ -43,10 +43,10 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
         "weights_of_steps": steps,
     }
     directory.write_record(record, finished=True)
-    print(f"The model is in {directory.path}", file=sys.stderr)
+    print(f"Wrote the model to {directory.path}", file=sys.stderr)
     if importlib.util.find_spec("matplotlib"):
         write_curve(state.validations, directory.curve_file)
-        print(f"The training curve is {directory.curve_file}", file=sys.stderr)
+        print(f"Wrote the training curve to {directory.curve_file}", file=sys.stderr)
     else:
         print(
             "No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')",

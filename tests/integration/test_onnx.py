@@ -226,7 +226,7 @@ def test_a_swapped_tokenizer_is_found(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     other = train_sentencepiece(["some other text of other words"], TokenizerConfig(vocab_size=280))
     (tmp_path / "onnx" / "tokenizer.model").write_bytes(other)
-    with pytest.raises(ValueError, match=f"The tokenizer in {tmp_path / 'onnx'} is not the one"):
+    with pytest.raises(ValueError, match=f"tokenizers? in {tmp_path / 'onnx'} "):
         OnnxTranslator(tmp_path / "onnx")
 
 
@@ -246,7 +246,7 @@ def test_an_export_older_than_the_model_is_refused(exported, keras_translator, t
     other = Transformer(keras_translator.model.config)
     other.set_weights([weights[0] + 1e-3, *weights[1:]])
     other.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=f"{runtime} was made from another model than .*keras-transformer export"):
+    with pytest.raises(ValueError, match=f"model.keras .*changed.*{runtime}.*keras-transformer export"):
         load_translator(tmp_path, runtime)
 
 
@@ -254,5 +254,5 @@ def test_a_cut_model_is_named(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     file = tmp_path / "onnx" / "model.onnx"
     file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=f"Not a whole ONNX model: {file}"):
+    with pytest.raises(ValueError, match=f"ONNX .*{file} "):
         OnnxTranslator(tmp_path / "onnx")

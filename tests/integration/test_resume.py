@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 from types import SimpleNamespace
@@ -71,8 +72,8 @@ def test_another_configuration_is_refused(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed, **{"recipe.seed": 2, "max_length": 39})) == 2
     message = capsys.readouterr().err
-    assert "holds an unfinished run of another configuration, differing in: " in message
-    assert "max_length: 40 there, 39 asked for" in message and "recipe.seed: 1 there, 2 asked for" in message
+    assert re.search(f"{killed} .*unfinished", message)
+    assert re.search(r"\bmax_length\b.*40.*39", message) and re.search(r"recipe.seed\b.*1.*2", message)
     assert "d_model" not in message
     assert contents(killed) == before
 
@@ -80,7 +81,7 @@ def test_another_configuration_is_refused(killed, arguments, capsys):
 def test_a_finished_run_is_refused(model_directory, arguments, capsys):
     before = contents(model_directory)
     assert main(arguments(model_directory)) == 2
-    assert f"{model_directory} holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    assert re.search(f"{model_directory} .*finished.*--overwrite", capsys.readouterr().err)
     assert contents(model_directory) == before
 
 
@@ -90,7 +91,7 @@ def test_faulty_data_leave_what_is_to_be_overwritten(runs, tmp_path, arguments, 
     before = contents(tmp_path / "run")
     options = arguments(tmp_path / "run", **{"tokenizer.vocab_size": 8000})
     assert main([*options, "--overwrite"]) == 2
-    assert "`tokenizer.vocab_size` must be at most" in capsys.readouterr().err
+    assert re.search("`tokenizer.vocab_size` .*Received: .*8000", capsys.readouterr().err)
     assert contents(tmp_path / "run") == before
 
 
@@ -142,11 +143,11 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     for step in broken:
         cut(files.path(step))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
+    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="tokens")
     finish(config, directory, plan, files, state)
     said = capsys.readouterr().err
     assert {step for step in broken if f"{files.path(step)} (" in said} == told
-    assert f"The model is in {directory.path}\nNo training curve: matplotlib is not installed" in said
+    assert re.search(f"model .*{directory.path}\n.*matplotlib", said)
     assert directory.require_finished()["weights_of_steps"] == made_of
 
 
@@ -238,7 +239,7 @@ def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", refuse)
         assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
-    assert f"Cannot delete {first}: permission denied" in capsys.readouterr().err
+    assert f"{first}: permission denied" in capsys.readouterr().err
     assert not ModelDirectory(killed).check_resumable({})
 
 
@@ -256,7 +257,7 @@ def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys
     before = contents(tmp_path / "run")
     for more in ([], ["--overwrite"]):
         assert main([*arguments(tmp_path / "run"), *more]) == 2
-        assert "run is not empty and is no model directory (no config.yaml)" in capsys.readouterr().err
+        assert re.search(f"{tmp_path / 'run'} is not empty .*no config.yaml", capsys.readouterr().err)
     assert contents(tmp_path / "run") == before
 
 
@@ -289,12 +290,12 @@ def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     before = contents(run)
     assert main(arguments(run, **{"recipe.max_steps": 13})) == 2
     message = capsys.readouterr().err
-    assert f"at least the 14 steps that {run}" in message and "Received: epochs=None, max_steps=13" in message
+    assert re.search(f"at least .*14 .*{run} .*Received: epochs=None, max_steps=13", message)
     assert contents(run) == before
     assert main(arguments(run, **{"recipe.max_steps": 20})) == 0
-    assert f"Resuming from step 14 of 20: {run / 'checkpoints' / 'step-00000014.keras'}" in capsys.readouterr().err
+    assert re.search(f"step 14 .*20.*{run / 'checkpoints' / 'step-00000014.keras'}", capsys.readouterr().err)
     assert main(arguments(run, **{"recipe.keep_checkpoints": 6, "recipe.max_steps": 20})) == 2
-    assert f"more than the 20 steps that {run}" in capsys.readouterr().err
+    assert re.search(f"more than .*20 .*{run} ", capsys.readouterr().err)
     assert ModelDirectory(run).require_finished()["recipe"]["keep_checkpoints"] == 5
     assert main(arguments(run)) == 0
     assert steps == list(range(15, 25))
@@ -308,7 +309,7 @@ def test_a_model_that_is_trained_for_longer_can_be_used_and_not_averaged(model_d
     directory.write_record(directory.record(), finished=False)
     assert directory.require_finished()
     assert main(["average", str(directory.path)]) == 2
-    assert f"{directory.path} was resumed" in capsys.readouterr().err
+    assert re.search(f"{directory.path} .*not finished", capsys.readouterr().err)
 
 
 def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, arguments, tmp_path, capsys):
@@ -328,7 +329,7 @@ def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
     record["recipe"]["schedule"] = "cosine"
     directory.write_record(record, finished=False)
     assert main(arguments(killed, **{"recipe.schedule": "cosine", "recipe.max_steps": 30})) == 2
-    assert "differing in: recipe.max_steps: 24 there, 30 asked for" in capsys.readouterr().err
+    assert re.search(r"recipe.max_steps\b.*24.*30", capsys.readouterr().err)
 
 
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):

@@ -1,5 +1,7 @@
 """Runs on tokens that were prepared before."""
 
+import re
+
 import pytest
 
 from keras_transformer.atomic_files import TEMPORARY
@@ -105,7 +107,7 @@ def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, mon
     assert main(on_tokens(tmp_path / "run", prepared=own)) == 2
     assert "other tokens" in capsys.readouterr().err
     assert main(on_tokens(tmp_path / "run")) == 2
-    assert f"tokens: '{own}' there, " in capsys.readouterr().err
+    assert re.search(f"prepared.*{own}", capsys.readouterr().err)
     assert contents(tmp_path / "run") == before
 
 
@@ -118,21 +120,21 @@ def refused(capsys, arguments):
 
 def test_both_text_and_tokens(arguments, tokens, tmp_path, capsys):
     message = refused(capsys, arguments(tmp_path / "run", prepared=tokens, max_length=256))
-    assert "`tokens` bring their own data; leave `source`, `target`, `tokenizer` out" in message
+    assert re.search("`source`, `target`, `tokenizer` .*Received: prepared=", message)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens_per_batch": 39}, "`tokens_per_batch` must be at least 40. Received: tokens_per_batch=39"),
-        ({"tokens": "{folder}/none"}, "Not a whole folder of tokens: {folder}/none (no tokens.json)"),
+        ({"tokens_per_batch": 39}, "`tokens_per_batch` .*40.*Received: tokens_per_batch=39"),
+        ({"prepared": "{folder}/none"}, "{folder}/none .*no tokens.json"),
         ({"model.positions": "learned", "model.max_length": 39}, "Received: model.max_length=39, max_length=40"),
     ],
 )
 def test_bad_options(on_tokens, tmp_path, capsys, changes, message):
     changes = {name: str(value).format(folder=tmp_path) for name, value in changes.items()}
-    assert message.format(folder=tmp_path) in refused(capsys, on_tokens(tmp_path / "run", **changes))
+    assert re.search(message.format(folder=tmp_path), refused(capsys, on_tokens(tmp_path / "run", **changes)))
     assert not (tmp_path / "run").exists()
 
 
@@ -147,7 +149,7 @@ def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path,
     assert main(on_tokens(tmp_path / "run", prepared=own, **options)) == 0
     assert main(prepared(arguments(own, **{"tokenizer.vocab_size": 290}), "--overwrite")) == 0
     message = refused(capsys, on_tokens(tmp_path / "other", prepared=own, **options))
-    assert "must be made with the tokenizer of `init_from`: " in message
+    assert re.search(f"`init_from`.*Received: init_from=.{model_directory}", message)
 
 
 def test_validation_bleu_is_of_the_text(on_tokens, toy_files, tmp_path, monkeypatch):

@@ -46,10 +46,10 @@ def test_greedy_search_in_keras(exported, keras_translator, lines):
 @pytest.mark.parametrize("runtime", ["saved_model", "onnx"])
 def test_wrong_types(exported, runtime):
     translator = load_translator(exported, runtime)
-    for lines, message in (("text", "must be a list of strings"), (["a", None], "must hold strings. Received: None")):
+    for lines, message in (("text", "list of strings"), (["a", None], "strings.*Received: None")):
         with pytest.raises(ValueError, match=message):
             translator.translate(lines)
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+    with pytest.raises(ValueError, match="`batch_size` .*Received: batch_size=0"):
         translator.translate(["two"], batch_size=0)
     assert translator.translate([]) == []
 

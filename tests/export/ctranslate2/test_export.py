@@ -209,7 +209,7 @@ def test_a_broken_export(export):
     (path / "model.bin").write_bytes(whole)
     other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
     ModelDirectory(path).write_tokenizers((other,))
-    with pytest.raises(ModelDirectoryError, match=f"tokenizer .*{path} "):
+    with pytest.raises(ModelDirectoryError, match=f"tokenizers? in {path} "):
         CTranslate2Translator(path)
 
 
