@@ -196,7 +196,7 @@ class TrainConfig(BatchConfig, DataConfig):
             batches use gradient accumulation, which saves memory. Results differ only by rounding and dropout.
             Default: no accumulation.
         tokenizer: tokenizer options
-        model: model options
+        model: model options (defaults: see --model.preset)
         recipe: training options
 
     Raises:
