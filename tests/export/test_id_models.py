@@ -17,7 +17,7 @@ IDS = np.array([[5, 6, 7, 8], [9, 0, 0, 0], [10, 11, 0, 0]], "int32")
 
 
 def run_both(path, name):
-    """What the two programs give, by the names of their outputs."""
+    """The outputs of both programs, by name."""
     serve = tf.saved_model.load(str(path / "saved_model")).signatures["serving_default"]
     session = onnxruntime.InferenceSession(path / "onnx" / "model.onnx")
     names = [output.name for output in session.get_outputs()]
@@ -65,7 +65,7 @@ def test_a_language_model(tmp_path, randomize, strategy):
     assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
     tokens, scores, _ = model.generate(IDS, strategy)
     for found in run_both(tmp_path / "export", "prompt"):
-        unused = found["tokens"].shape[2] - tokens.shape[2]  # `generate` cuts what is padding alone.
+        unused = found["tokens"].shape[2] - tokens.shape[2]  # `generate` removes trailing columns of padding.
         np.testing.assert_array_equal(found["tokens"], np.pad(tokens, ((0, 0), (0, 0), (0, unused))))
         np.testing.assert_allclose(found["scores"], scores, atol=1e-3)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())

@@ -15,7 +15,7 @@ def write_model(file, weights, date="today"):
 
 @pytest.fixture
 def directory(tmp_path):
-    """A model directory whose ONNX export in int8 is of its model."""
+    """A model directory with an int8 ONNX export of its model."""
     directory = ModelDirectory(tmp_path)
     write_model(directory.model_file, "weights")
     directory.exported("onnx_int8").mkdir(parents=True)

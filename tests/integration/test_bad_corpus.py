@@ -1,4 +1,4 @@
-"""Corpora as they are found: what cannot be learnt from is left out and counted, and the run goes through."""
+"""Faulty corpora: unusable pairs are removed and counted, and the run succeeds."""
 
 import random
 import re
@@ -9,7 +9,7 @@ from keras_transformer.cli import main
 
 BRIEF = {"recipe.max_steps": 2, "recipe.validate_every": 2, "model.dropout": 0.0}
 
-#: Lines of source and target, as bytes, each of which stands for a trouble.
+#: Faulty pairs of source and target lines, as bytes.
 TROUBLES = {
     "NUL": (b"one\x00two", b"eins\x00zwei"),
     "empty source": (b"", b"eins"),
@@ -24,7 +24,7 @@ TROUBLES = {
 
 @pytest.fixture
 def corpus(toy_files, tmp_path):
-    """The training files with all troubles and ten identical pairs mixed in."""
+    """The training files with all faulty pairs and ten identical pairs mixed in."""
     sides = [(toy_files / f"train.{language}").read_bytes().splitlines() for language in ("en", "de")]
     pairs = [*zip(*sides, strict=True), *TROUBLES.values(), *[(b"same", b"same")] * 10]
     random.Random(1).shuffle(pairs)
@@ -45,7 +45,7 @@ def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
 
 
 def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, capsys):
-    """All pairs behind it are crossed: short lines stand beside long ones."""
+    """All later pairs are shifted, so short lines are paired with long ones."""
     lines = [" ".join(["one", "two"] * (8 if i % 2 else 1)) for i in range(200)]
     (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "de").write_text("".join(f"{line}\n" for line in lines[:100] + lines[101:] + lines[:1]))
@@ -56,7 +56,7 @@ def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, cap
 
 
 def test_a_source_that_is_its_own_target_shows_in_the_counts(corpus, arguments, tmp_path, capsys):
-    """It trains a copier, and is said to be one."""
+    """The counts show that the run trains a copy task."""
     corpus["target"] = corpus["source"]
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     assert re.search(r"\b315 .*identical", capsys.readouterr().err)

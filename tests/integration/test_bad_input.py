@@ -1,4 +1,4 @@
-"""What users send by mistake, in every runtime: an error that says so, or a result; never another line's loss."""
+"""Wrong input in every runtime gives an error or a result, and never affects other lines."""
 
 import io
 import re
@@ -43,7 +43,7 @@ def runtime(request):
 
 @pytest.fixture
 def translator(exported, runtime, keras_translator):
-    """Made anew for each test: seeding clears TensorFlow's tokenizers."""
+    """A new translator for each test, because seeding clears TensorFlow's tokenizers."""
     return keras_translator if runtime == "keras" else load_translator(exported, runtime)
 
 
@@ -65,7 +65,7 @@ def test_lines_without_text(translator):
 
 
 def test_odd_lines_leave_the_others_alone(translator, runtime):
-    """One sentence a batch for CTranslate2, whose limit is the batch's."""
+    """CTranslate2 uses one sentence per batch, because its length limit applies per batch."""
     batch_size = 1 if runtime in ("ctranslate2", "onnx_int8") else 32
     alone = {line: texts(translator, [line])[0] for line in (*GOOD, *ODD.values())}
     for name, odd in ODD.items():
@@ -105,7 +105,7 @@ def test_a_beam_of_nothing(exported, runtime, capsys):
 
 
 def test_a_beam_that_was_not_exported(exported, runtime, capsys):
-    if runtime in ("keras", "ctranslate2"):  # Their search is chosen at the call.
+    if runtime in ("keras", "ctranslate2"):  # Their search is not fixed by an export.
         assert main(["translate", str(exported), "/dev/null", "--runtime", runtime, "--beam_size=2"]) == 0
     else:
         message = refused(capsys, exported, "--runtime", runtime, "--beam_size=2")

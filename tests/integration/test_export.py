@@ -37,7 +37,7 @@ def programs_of(title, program, path, strategy):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Replaces the writers by one that writes the beam's size, and the comparison by its result."""
+    """Replaces the writers with one that writes the beam size, and the comparison with a fixed result."""
 
     def write(model, directory, tokenizers, strategy, path):
         path.mkdir()
@@ -105,7 +105,7 @@ def test_exporting_again_replaces(unexported, quick):
 
 
 def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path, monkeypatch, capsys):
-    """The files of an export that lies there already; a later proof without text leaves no BLEU behind."""
+    """Uses the files of an existing export. A later export without text removes the entry of BLEU."""
     shutil.copytree(exported, tmp_path / "run")
     folder = exported / "export" / "onnx_int8"
     replace_format(
@@ -134,7 +134,7 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
 
 
 def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypatch):
-    """The SavedModel of one model, compared with another."""
+    """Compares the SavedModel of one model with another model."""
     shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))
 
     def write_another(model, directory, tokenizers, strategy, path):

@@ -1,4 +1,4 @@
-"""Runs with the recipe's options, from the command line to the finished model."""
+"""Runs with the options of `recipe`, from the command line to the finished model."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
     copy_moving_average(last)
     assert_has_weights(tmp_path / "run", last.get_weights())
     assert max(abs(a - b).max() for a, b in zip(raw, last.get_weights(), strict=True)) > 1e-3
-    # What the validation saw.
+    # The weights during the validation.
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
 
 
@@ -158,7 +158,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_no_space_for_a_checkpoint(arguments, tmp_path):
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the file size simulates a full disk."""
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, *arguments(tmp_path / "run", **BRIEF)], capture_output=True, text=True
     )

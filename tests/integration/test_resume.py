@@ -22,14 +22,14 @@ from keras_transformer.training.finish import finish
 
 @pytest.fixture
 def killed(runs, tmp_path):
-    """A copy of what lay there when the run was killed after step 14: its last checkpoint is that of step 12."""
+    """A copy of the run that was killed after step 14. Its last checkpoint has step 12."""
     shutil.copytree(runs / "killed", tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Where the training stands whenever its callbacks are called; filled as it runs."""
+    """The steps of the training at each call of its callbacks, recorded during the test."""
     steps = []
 
     class Spy(Progress):
@@ -46,7 +46,7 @@ def contents(path):
 
 
 def assert_equal_ends(path, other):
-    """Bit for bit: the model, the last checkpoint with its optimizer and dropout, and the validations."""
+    """Model, last checkpoint (with optimizer and seed generators) and validations are bit-identical."""
     files = (folder / "checkpoints" / "validations.json" for folder in (path, other))
     ours, theirs = ([(entry["step"], entry["loss"]) for entry in json.loads(file.read_text())] for file in files)
     assert ours == theirs
@@ -130,7 +130,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
 def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     model_directory, tmp_path, monkeypatch, capsys, weights, broken, told, made_of
 ):
-    """The training is taken to have gone on from step 16 and to have ended at once."""
+    """The training ends right after it has resumed from step 16."""
     shutil.copytree(model_directory, tmp_path / "run")
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
     plan = SimpleNamespace(
@@ -152,7 +152,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
 
 
 def killer(step, number=signal.SIGTERM):
-    """A progress bar that has its process get a signal in this step."""
+    """A progress bar that sends a signal to its process in this step."""
 
     class Killer(Progress):
         def on_train_batch_begin(self, batch, logs=None):
@@ -167,7 +167,7 @@ def killer(step, number=signal.SIGTERM):
 def test_a_signal_saves_and_the_same_command_goes_on(
     model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
 ):
-    """Step 10 ends in a validation, which is finished and saved first."""
+    """Step 10 is followed by a validation, which is completed and saved first."""
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(step, number))
         assert main(arguments(tmp_path / "run")) == status
@@ -206,7 +206,7 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
 
 
 def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
-    """Checkpoints, exports and tokens that links point to are neither taken for those of the new run nor deleted."""
+    """The targets of links to checkpoints, exports and tokens are neither used nor deleted."""
     run, disk = tmp_path / "run", tmp_path / "disk"
     shutil.copytree(model_directory, run)
     disk.mkdir()
@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
 def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     model_directory, arguments, tmp_path, monkeypatch, capsys, steps
 ):
-    """It is stopped at step 14 of 16, goes on to 20, and is continued when it has finished."""
+    """The run stops at step 14 of 16, resumes to step 20, finishes, and is trained further."""
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(step=14))
@@ -323,7 +323,7 @@ def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, ar
 
 
 def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
-    """It ends at the last step: a checkpoint's schedule is that of the number of steps it was begun with."""
+    """The schedule depends on the number of steps, which therefore cannot change."""
     directory = ModelDirectory(killed)
     record = directory.record()
     record["recipe"]["schedule"] = "cosine"
@@ -333,9 +333,9 @@ def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
 
 
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
-    """A signal that comes amid them stops the run after the last; the same command goes on.
+    """A signal during an execution stops the run after its last step; the same command resumes.
 
-    Checkpoints come at multiples, and so at steps 4, 8 and so on, and are kept as those of every run.
+    Checkpoints are written at multiples of the execution: steps 4, 8 and so on.
     """
     command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2, "recipe.checkpoint_every": 3})
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Runs on tokens that were prepared before."""
+"""Runs on prepared tokens."""
 
 import re
 
@@ -11,13 +11,13 @@ from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.callbacks import Progress
 
 BRIEF = {"recipe.max_steps": 6, "recipe.validate_every": 3, "recipe.checkpoint_every": 2}
-#: Of the arguments of a run, those of its data.
+#: Options of the data in the arguments of a run.
 DATA = ("source", "target", "max_length", "tokenizer.vocab_size")
 
 
 @pytest.fixture(scope="module")
 def tokens(arguments, tmp_path_factory):
-    """Of the same text as the runs'. Read only."""
+    """Prepared tokens of the text of the other runs. Do not modify."""
     path = tmp_path_factory.mktemp("prepared") / "tokens"
     assert main(prepared(arguments(path))) == 0
     return path
@@ -25,7 +25,7 @@ def tokens(arguments, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def on_tokens(arguments, tokens):
-    """The command line's arguments of a tiny run on the tokens."""
+    """Makes the command line arguments of a tiny run on the tokens."""
 
     def on_tokens(output, **changes):
         return arguments(output, **{**dict.fromkeys(DATA), "prepared": tokens, **BRIEF, **changes})
@@ -34,7 +34,7 @@ def on_tokens(arguments, tokens):
 
 
 def prepared(arguments, *more):
-    """The arguments of `prepare`: of `train`'s, those of the data."""
+    """The arguments of `prepare`, from the data options of `train`."""
     names = tuple(f"--{name}=" for name in (*DATA, "output"))
     return ["prepare", *(argument for argument in arguments if argument.startswith(names)), *more]
 
@@ -48,7 +48,7 @@ def weights_of(path):
 
 
 def killer(step):
-    """A progress bar that stops the process, as the machine's end would, in this step."""
+    """A progress bar that raises an error in this step, like a killed process."""
 
     class Killer(Progress):
         def on_train_batch_begin(self, batch, logs=None):
@@ -75,7 +75,7 @@ def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, lost):
-    """Those that are lost are made again, and must be the same."""
+    """Missing tokens are written again, and must be the same."""
     run = ModelDirectory(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(4))
@@ -139,7 +139,7 @@ def test_bad_options(on_tokens, tmp_path, capsys, changes, message):
 
 
 def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path, capsys):
-    """They take the model's subwords; those with subwords of their own are refused."""
+    """Tokens with the model's tokenizer are accepted, others refused."""
     own = tmp_path / "own"
     assert main(prepared(arguments(own, **{"tokenizer.vocab_size": None}), f"--init_from={model_directory}")) == 0
     model = Tokenizer(model_directory / "tokenizer.model").model

@@ -1,4 +1,4 @@
-"""Two workers on one machine: they end as one process does, though one is told to stop and then each is killed."""
+"""Two workers on one machine end like one process, although one is stopped and then each is killed."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.saving import load_model
 
-#: Seconds; workers that wait for one another would wait for ever.
+#: In seconds. Workers that wait for each other would never end.
 TIMEOUT = 300
 OPTIONS = {
     "model.dropout": 0,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def start(tmp_path, command, arguments):
-    """Starts both workers; each writes to a log of its own."""
+    """Starts both workers, each with its own log file."""
     with socket.socket() as one, socket.socket() as other:
         for free in (one, other):
             free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run and give the expected results."""
 
 import pathlib
 import re
@@ -58,7 +58,7 @@ def test_a_configuration_is_printed_whole(configuration, capsys):
         assert printed[name].items() >= value.items() if isinstance(value, dict) else printed[name] == value
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatch, capsys):
     def download_and_prepare(self, **kwargs):

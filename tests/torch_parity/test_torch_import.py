@@ -1,4 +1,4 @@
-"""Modules around `torch.nn.Transformer`, imported from the safetensors of their state."""
+"""Import of modules that contain a `torch.nn.Transformer`, from safetensors files."""
 
 import re
 
@@ -28,7 +28,7 @@ TARGET = np.array([[2, 12, 13, 14, 15], [2, 16, 17, 0, 0]], "int32")
 
 
 class Translator(torch.nn.Module):
-    """What people build around `nn.Transformer`."""
+    """A typical module that contains an `nn.Transformer`."""
 
     def __init__(self, reference, norm_first, bias):
         super().__init__()
@@ -53,7 +53,7 @@ class Translator(torch.nn.Module):
 
 @pytest.fixture
 def saved(reference, tmp_path):
-    """A module of random weights, biases and norms too, and the file of its state."""
+    """A module with random weights, biases and norms, and the file of its state."""
 
     def saved(norm_first=False, bias=True):
         torch.manual_seed(3)
@@ -89,7 +89,7 @@ SHARED = {"source_vocab_size": None, "share_embeddings": True}
 
 @pytest.mark.parametrize("has_copies", [True, False], ids=["copies", "no_copies"])
 def test_a_shared_matrix(saved, has_copies):
-    """The target's embedding then is the source's and makes the logits, with the generator's bias."""
+    """The target embedding is also the source embedding and the output matrix; the generator's bias is kept."""
     _, path = saved()
     state = load_file(path)
     for name in ("source_embedding.weight", "generator.weight"):

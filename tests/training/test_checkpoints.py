@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState, restore_random, seed_generators
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def flip(files, step):
 
 
 def encrypt(files, step):
-    """Marks the first file in the list at the end of the archive as encrypted."""
+    """Marks the first file of the archive's directory as encrypted."""
     data = bytearray(files.path(step).read_bytes())
     data[data.index(b"PK\x01\x02") + 8] |= 1
     files.path(step).write_bytes(data)
@@ -83,7 +83,7 @@ def test_the_last_are_kept_and_irregular_ones_go(files, model):
 
 
 def test_a_checkpoint_of_another_run_is_refused(files, model):
-    """Those that were written before runs had identifiers go with a record that has none."""
+    """Checkpoints without a run identifier, from earlier versions, belong to records without one."""
     write(files, model, 10)
     assert files.latest_valid().step == 10
     files.run = "new"
@@ -106,7 +106,7 @@ def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage,
     assert str(files.path(20)) in message and "step 10" in message
     assert str(files.path(10)) in files.describe_last()
     write(files, model, 15)
-    assert files.steps() == [10, 15]  # What lay beyond is of the run that was given up.
+    assert files.steps() == [10, 15]  # Later checkpoints are from the abandoned continuation.
 
 
 def test_the_best_of_what_may_be_gone_back_to_is_kept(files, model):

@@ -114,7 +114,7 @@ def test_passes_over_a_batch(tokens_per_device, replicas, parts):
 def test_the_longest_pair_needs_room(name):
     with pytest.raises(ValueError, match=f"`{name}` .*256.*Received: {name}=255"):
         TrainConfig(output="a", **{name: 255})
-    config = TrainConfig(output="a", prepared="b", **{name: 255})  # How long it is, the tokens will tell.
+    config = TrainConfig(output="a", prepared="b", **{name: 255})  # The maximum length is in the folder's record.
     with pytest.raises(ValueError, match=f"`{name}` .*300.*Received: {name}=255"):
         config.require_room(300)
 
@@ -150,7 +150,7 @@ def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
 
 
 def test_records_without_an_encoding_are_of_utf_8():
-    """Those of earlier versions have none: their runs and tokens must stay what is asked for."""
+    """Records of earlier versions have no encoding. Their runs and tokens must still match."""
     files = {"source": "a", "target": "b"}
     for config in (TrainConfig(output="c", **files), TrainConfig(output="c", encoding="UTF8", **files)):
         assert "encoding" not in config.record() and "encoding" not in data_options(config)

@@ -10,7 +10,7 @@ from keras_transformer.training.fit import _fit_calls, _print_resuming
 
 
 def covered(parts):
-    """What these calls of `fit` do: the steps in order, and the steps after which there is a validation."""
+    """The steps of these calls of `fit`, in order, and the steps that a validation follows."""
     steps, validations, epochs = [], [], []
     for part in parts:
         assert part.last > part.first and part.steps > 0

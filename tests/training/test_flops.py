@@ -23,7 +23,7 @@ def test_operations_are_those_of_every_matrix_at_every_place_and_of_attention():
 
 
 def test_a_step_of_the_base_model_is_what_its_size_says():
-    """Six operations a parameter and token, where rows are short: embeddings are looked up and multiplied once."""
+    """For short rows, six FLOPs per parameter and token. The embedding is multiplied once, as the output layer."""
     config = TransformerConfig.preset("base", vocab_size=37000)
     parameters = sum(np.prod(weight.shape) for weight in Transformer(config).trainable_weights)
     assert flops_of_batch(config, Shape(1, 1, 1)) == pytest.approx(6 * parameters, rel=0.01)

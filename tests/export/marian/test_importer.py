@@ -51,7 +51,7 @@ def test_the_command_makes_a_finished_directory(marian, tmp_path):
 
 
 def test_the_ids_are_those_of_the_pieces(imported, marian):
-    """The row of each piece's id is that of its id in vocab.json, or that of the piece it is taken for."""
+    """Each piece has the embedding row of its id in vocab.json, or of the piece that it duplicates."""
     import safetensors.numpy
 
     model, (source, target) = load_finished(imported)
@@ -76,7 +76,7 @@ def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
         assert [source.pieces[i] for i in ids] == [*cut, "</s>"]
         unlike += any(piece not in marian.vocab for piece in cut)
     assert unlike > 0
-    # A run of characters that only the target has is one unknown piece.
+    # Characters that only the target vocabulary has become one unknown piece.
     assert "o" in marian.vocab and "u" in marian.vocab
     for line in ("ou ba", "boooba"):
         cut = [piece if piece in marian.vocab else "<unk>" for piece in theirs.encode(line, out_type=str)]
@@ -87,7 +87,7 @@ def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
 
 
 def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
-    """As in the files of OPUS-MT, whose padding has no row of its own."""
+    """OPUS-MT models have a row of zeros for padding."""
     import safetensors.numpy
 
     tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")

@@ -23,7 +23,7 @@ def batches():
 
 
 class Program:
-    """The model itself, with what it answers changed."""
+    """Returns the model's tokens and scores after a change."""
 
     def __init__(self, model, change=lambda tokens, scores: (tokens, scores)):
         self.model, self.change = model, change
@@ -63,7 +63,7 @@ def test_bleu_may_fall_a_little():
     much_worse = [line if i > 9 else "a cat" for i, line in enumerate(reference)]
     expected = translations(*reference)
     assert compare_bleu(expected, translations(*reference), reference).passed
-    assert compare_bleu(translations(*worse), expected, reference).passed  # Better is no fault.
+    assert compare_bleu(translations(*worse), expected, reference).passed  # A higher BLEU passes.
     failed = compare_bleu(expected, translations(*much_worse), reference)
     assert not failed.passed and failed.keras_bleu == pytest.approx(100) and failed.bleu < 99.7
     assert re.search(f"{failed.bleu:.2f} .*120 sentences.*100.00", str(failed))

@@ -30,7 +30,7 @@ def validation(batches):
 
 
 def pair_numbers(batches):
-    """Which pairs the batches hold, in order; each pair's ids are its number and 10, but the last."""
+    """The pairs in the batches, in order. The first id of a pair is its number plus 10."""
     ids = np.concatenate([labels.ravel() for _, labels, _ in batches])
     return [int(key) - 10 for key, _ in itertools.groupby(ids[ids != 0]) if key != 3]
 

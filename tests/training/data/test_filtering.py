@@ -9,8 +9,8 @@ from keras_transformer.training.data_config import DataConfig
 
 CONFIG = DataConfig(max_length=20)
 LENGTHS = [
-    *[(5, 7), (20, 20), (2, 12), (4, 15)],  # Kept: the last two differ by 10 at most, or by a factor below 4.
-    *[(1, 5), (5, 1), (1, 1), (1, 30)],  # An empty side has its end alone.
+    *[(5, 7), (20, 20), (2, 12), (4, 15)],  # Used: the last two differ by at most 10, or by a factor below 4.
+    *[(1, 5), (5, 1), (1, 1), (1, 30)],  # An empty side has the end token only.
     *[(21, 20), (6, 40)],
     *[(2, 13), (20, 4), (3, 20)],
 ]

@@ -21,7 +21,7 @@ def packing(random_lengths):
 
 
 def rows_of(packing, seed):
-    """Of each row: the pairs in it, in order."""
+    """The pairs of each row, in order."""
     order = packing.order(None if seed is None else np.random.default_rng(seed))
     return [packing.pairs_of(order, row, row + 1)[0].tolist() for row in range(packing.num_rows)]
 

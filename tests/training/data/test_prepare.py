@@ -30,7 +30,7 @@ def pairs_of(source, target):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes these lines as both splits, with a vocabulary learnt from numbers."""
+    """Writes lines as both splits, with a tokenizer trained on number words."""
 
     def write(source, target, options=None, **config):
         models = train_tokenizers(
@@ -70,7 +70,7 @@ def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_ids_are_those_of_tensorflow_text(write, shared, normalization):
-    """That of a SavedModel, in which the tokenizer is one of TensorFlow."""
+    """TensorFlow's tokenizer is the one inside a SavedModel."""
     text = pytest.importorskip("tensorflow_text")
     lines = [*SOURCE[:5], *ODD]
     options = {"shared": shared, "normalization": normalization}
@@ -97,7 +97,7 @@ def test_nothing_left(write, lines):
 
 @pytest.fixture
 def options(toy_files, tmp_path):
-    """Of a folder of the toy files."""
+    """Options that prepare the toy files."""
     files = {"source": str(toy_files / "train.en"), "target": str(toy_files / "train.de")}
     return {"output": str(tmp_path / "tokens"), **files, "tokenizer": TokenizerConfig(vocab_size=300)}
 

@@ -9,7 +9,7 @@ from keras_transformer.training.data.token_directory import SIDES, SPLITS, Array
 
 @pytest.fixture
 def directory(tmp_path):
-    """A whole one, of two pairs a split."""
+    """A complete folder with two pairs per split."""
     directory = TokenDirectory(tmp_path / "tokens")
     directory.path.mkdir()
     fill(directory)

@@ -48,7 +48,7 @@ def test_sample_of_a_large_corpus():
     numbers = [int(source[1:]) for source, _ in sample]
     assert len(set(numbers)) == 600
     assert all(target == source.upper() for source, target in sample)
-    # Each third of the corpus is as likely: 200 each on average, with a deviation of 10.
+    # Each third of the corpus has the same probability: 200 samples on average, standard deviation 10.
     counts = np.bincount([number // 1000 for number in numbers])
     assert all(150 < count < 250 for count in counts)
 

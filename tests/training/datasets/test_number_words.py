@@ -3,12 +3,12 @@ import pytest
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus, number_words
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """The data set, small, generated once."""
+    """The dataset, reduced in size and generated once."""
     folder = tmp_path_factory.mktemp("tfds")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(number_words, "_SIZES", {"train": 60, "validation": 20, "test": 20})

@@ -9,7 +9,7 @@ from keras_transformer.training.datasets import load_corpus, text
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes lines to a file, gzipped where its name says so."""
+    """Writes lines to a file, gzipped if its name ends in .gz."""
 
     def write(name, lines, end="\n"):
         path = tmp_path / name
@@ -21,7 +21,7 @@ def write(tmp_path):
 
 
 def pairs(part):
-    """They can be gone through again, and are as many as is said."""
+    """The pairs, after checking that they can be iterated twice and that `count` is right."""
     found = list(part)
     assert found == list(part) and len(found) == part.count
     return found

@@ -4,7 +4,7 @@ import tensorflow_datasets as tfds
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def mock_data():
 
 
 def raw(name, first, second):
-    """What the data set holds, in two languages."""
+    """The contents of the dataset in two languages."""
     dataset = tfds.load(name, split="train", shuffle_files=False)
     return [tuple(example[name].numpy().decode() for name in (first, second)) for example in dataset]
 
