@@ -42,7 +42,6 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
 
     Returns:
         The fields, or `None` if they cannot be determined; and a list of problems.
-        The fields, or `None` where they cannot be told, and what is wrong.
     """
     problems = [
         f"`{name}` must be {value!r}; other architectures are not supported. Received: {config[name]!r}"

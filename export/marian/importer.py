@@ -37,7 +37,7 @@ NAMING = Naming(
 _COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 _COMPUTED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 #: Logit bias of padding and of duplicate pieces. It makes their probability 0.
-_NEVER = -100.0
+_EXCLUDED_LOGIT = -100.0
 
 
 def import_marian(directory: str | Path, output: str | Path, overwrite: bool = False) -> ModelDirectory:
@@ -210,10 +210,10 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
 
 def _in_our_order(tensors, layout):
     bias = tensors[LOGITS_BIAS][0, layout.rows].astype("float32")
-    bias = np.where(layout.is_copy, np.float32(_NEVER), bias)
+    bias = np.where(layout.is_copy, np.float32(_EXCLUDED_LOGIT), bias)
     embedding = tensors[EMBEDDING][layout.rows]
     # Marian has no padding. OPUS-MT models were converted with a row of zeros for it; its logit is 0, and the search of
     # transformers excludes it.
     if bias[PAD_ID] == 0 and not embedding[PAD_ID].any():
-        bias[PAD_ID] = _NEVER
+        bias[PAD_ID] = _EXCLUDED_LOGIT
     return {**tensors, EMBEDDING: embedding, LOGITS_BIAS: bias}

@@ -71,7 +71,6 @@ def of_dtype(model, dtype: str):
 
     Returns:
         The copy.
-        A copy.
     """
     config = model.get_config()
     copy = type(model).from_config({**config, "dtype": dtype})

@@ -1,4 +1,4 @@
-"""Equality of an exported program with its Keras model, as defined here only."""
+"""Equality of an exported program with its Keras model. Only this module defines it."""
 
 import dataclasses
 import random
