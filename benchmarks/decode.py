@@ -31,7 +31,17 @@ RUNTIMES = {
     "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"}),
 }
 PEER = "CTranslate2"
-HEADINGS = ("sentences/s", "subwords/s", f"of best {PEER}", "load s", "MiB", "size MiB", "chrF", "exact", "BLEU")
+HEADINGS = (
+    "sentences/s",
+    "subwords/s",
+    f"speed / best {PEER}",
+    "load s",
+    "memory MiB",
+    "model MiB",
+    "chrF",
+    "exact match",
+    "BLEU",
+)
 
 
 def main():

@@ -132,7 +132,7 @@ def show(title, results, batches):
     real = {name: sum(np.count_nonzero(labels) for _, labels, _ in some) for name, some in batches.items()}
     slots = {name: sum(labels.size for _, labels, _ in some) for name, some in batches.items()}
     rates = {run: real[name] / median(answers, "seconds") for run, (name, answers) in results.items()}
-    makers = {"of best torch": "torch", "of best Keras": "keras"}
+    makers = {"speed / best torch": "torch", "speed / best Keras": "keras"}
     bests = {
         heading: max(found)
         for heading, maker in makers.items()
@@ -145,7 +145,7 @@ def show(title, results, batches):
         "padding",
         "shapes",
         "start s",
-        "MiB",
+        "memory MiB",
         "loss",
     )
     table = Table("library", title=f"{title}; median of {len(next(iter(results.values()))[1])} passes")

@@ -58,8 +58,8 @@ class Devices(abc.ABC):
 
         The result is the gradient of the batch: all micro-batches have the same size, and the batch's sample weights
         are normalized over the batch, so the mean of the micro-batch gradients is the batch gradient. The gradient
-        accumulation of Keras optimizers differs: a micro-batch with an overflow shifts the groups, and a checkpoint may
-        contain a partial sum.
+        accumulation of Keras optimizers is not used: it skips a micro-batch with an overflow, so that later sums mix
+        micro-batches of two batches, and a checkpoint may contain a partial sum.
 
         Args:
             model: a compiled model. Its optimizer counts batches, not micro-batches.
