@@ -25,7 +25,7 @@ def count_workers() -> int:
     except ValueError:
         refuse("must be JSON")
     if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
-        refuse("must hold an object `cluster`")
+        refuse("must contain an object `cluster`")
     workers, others = config["cluster"].get("worker"), sorted(set(config["cluster"]) - {"worker"})
     if others:
         refuse(f"must have `worker` tasks only in `cluster`; {', '.join(others)} is not supported")
@@ -35,7 +35,7 @@ def count_workers() -> int:
         refuse("must name each worker once")
     task = config.get("task")
     if not isinstance(task, dict) or task.get("type") != "worker":
-        refuse("must hold an object `task` whose `type` is 'worker'")
+        refuse("must contain an object `task` whose `type` is 'worker'")
     if type(task.get("index")) is not int or not 0 <= task["index"] < len(workers):
         refuse(f"must have an `index` in [0, {len(workers)}) in `task`")
     return len(workers)
