@@ -54,7 +54,7 @@ def test_broken_files(unexported):
 
 def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
     program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
-    for module in ("onnx_translator", "saved_model_translator", "ctranslate2_translator", "load"):
+    for module in ("onnx.translator", "saved_model.translator", "ctranslate2.translator", "load"):
         assert run_python(program.format(module)) == "set()\n"
 
 
