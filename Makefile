@@ -1,10 +1,10 @@
-# Two commands do everything: `make quickstart` and `make test`. Each sets up what it needs.
+# The main commands are `make quickstart` and `make test`. Each command installs what it needs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# setuptools warns of every editable installation.
+# setuptools warns about every editable installation.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
-# One process per core. Each takes whole files, whose fixtures are expensive.
+# One process per core. Each process runs whole files, because a file's fixtures are expensive.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 QUICK := not slow and not nightly and not torch_parity
 
@@ -34,7 +34,7 @@ test-extended: $(VENV)/.installed-extended
 test-nightly: $(VENV)/.installed-extended
 	$(PYTEST) -m nightly
 
-# Of the model that `make quickstart` has trained.
+# Measures the model of `make quickstart`.
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 

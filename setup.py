@@ -1,4 +1,4 @@
-"""Maps the top-level folders `training/` and `export/` into the package; the rest is in pyproject.toml."""
+"""Maps the folders `training/` and `export/` into the package. All other settings are in pyproject.toml."""
 
 from setuptools import find_packages, setup
 
@@ -6,7 +6,7 @@ FOLDERS = {"keras_transformer.training": "training", "keras_transformer.export":
 
 
 def subpackages(name, folder):
-    """The package and the packages below its folder, under their import names."""
+    """The import names of a package and of the packages below its folder."""
     return [name, *(f"{name}.{package}" for package in find_packages(folder))]
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks: each prints a table for each setting, with a peer beside this package in the same run."""
+"""Benchmarks. Each prints tables that compare this package with other libraries, measured in the same run."""

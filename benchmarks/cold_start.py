@@ -1,7 +1,7 @@
-"""From process start to the first translation, in every runtime: `python -m benchmarks.cold_start --help`.
+"""Time from process start to the first translation, for every runtime: `python -m benchmarks.cold_start --help`.
 
-Each start is a fresh process that imports the client, loads the model, translates one line and ends;
-the runtimes take turns, so that a slow minute of the machine strikes all alike.
+Each measurement is a new process that imports the client, loads the model and translates one line. The runtimes take
+turns, so that varying load of the machine affects all of them equally.
 """
 
 import argparse
@@ -24,14 +24,14 @@ sys.stdin.read()
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with all exports")
-    parser.add_argument("--starts", type=int, default=5, help="processes of each runtime, of which the median counts")
-    parser.add_argument("--line", default="twenty-one", help="what to translate")
+    parser.add_argument("--starts", type=int, default=5, help="processes per runtime; the table shows the median")
+    parser.add_argument("--line", default="twenty-one", help="text to translate")
     options = parser.parse_args()
     seconds = {runtime: [] for runtime in available_runtimes(options.directory)}
     for number in range(options.starts + 1):
         for runtime, taken in seconds.items():
             one = start(options.directory, runtime, options.line)
-            if number:  # The first start brings the files into memory.
+            if number:  # The first start is not counted: it reads the files into the disk cache.
                 taken.append(one)
     show(f"process start to first translation, median of {options.starts}", seconds)
 
@@ -49,7 +49,9 @@ def start(directory, runtime, line):
         taken = time.perf_counter() - started
         process.communicate()
     if not has_translated:
-        sys.exit(f"{runtime}: no translation; `keras-transformer translate {directory} --runtime {runtime}` says why")
+        sys.exit(
+            f"{runtime}: no translation; `keras-transformer translate {directory} --runtime {runtime}` shows the error"
+        )
     return taken
 
 

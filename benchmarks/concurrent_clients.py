@@ -1,7 +1,7 @@
-"""Clients that share one translator: wrong answers, latency, memory: `python -m benchmarks.concurrent_clients --help`.
+"""Errors, latency and memory of a shared translator: `python -m benchmarks.concurrent_clients --help`.
 
-Each client is a thread that translates batches of one text, over and over. What each batch must give
-is computed beforehand, by the same translator, alone; any other text is a wrong answer.
+Each client is a thread that translates batches of one text repeatedly. The same translator has translated each batch
+before, without other clients. A client's result that differs counts as wrong.
 """
 
 import argparse
@@ -18,11 +18,11 @@ RUNTIMES = ("onnx", "saved_model", "ctranslate2")
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.concurrent_clients", description=__doc__)
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with all exports")
-    parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
-    parser.add_argument("--seconds", type=float, default=60, help="of each runtime")
-    parser.add_argument("--clients", type=int, default=4, help="threads")
-    parser.add_argument("--batch_size", type=int, default=4, help="sentences of a request")
-    parser.add_argument("--runtimes", default=",".join(RUNTIMES), help="which to measure")
+    parser.add_argument("--source", help="text to translate, one sentence per line; default: 500 held-out numbers")
+    parser.add_argument("--seconds", type=float, default=60, help="duration for each runtime")
+    parser.add_argument("--clients", type=int, default=4, help="number of threads")
+    parser.add_argument("--batch_size", type=int, default=4, help="sentences per request")
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES), help="runtimes to measure, separated by commas")
     options = parser.parse_args()
 
     from benchmarks.decode import texts
@@ -34,11 +34,11 @@ def main():
     for runtime in options.runtimes.split(","):
         translator = load_translator(options.directory, runtime)
         results[runtime] = Load(translator, batches).run(options.clients, options.seconds)
-    show(f"{options.clients} clients, {options.batch_size} sentences a request, {options.seconds:.0f} s", results)
+    show(f"{options.clients} clients, {options.batch_size} sentences per request, {options.seconds:.0f} s", results)
     if any(load.wrong for load in results.values()):
-        sys.exit("There are wrong answers")
+        sys.exit("Some translations are wrong")
     if any(load.memory_at(float("inf")) > 1.05 * load.memory_at(10) + 16 for load in results.values()):
-        sys.exit("Memory grows")
+        sys.exit("Memory use has grown")
 
 
 class Load:
@@ -46,8 +46,8 @@ class Load:
 
     Attributes:
         latencies: seconds of each request.
-        wrong: pairs of a batch and the texts that it did not have to give.
-        memory: pairs of the time since the start and the process's resident MiB.
+        wrong: pairs of a batch and its wrong translations.
+        memory: pairs of the time since the start and the resident memory of the process in MiB.
     """
 
     def __init__(self, translator, batches):
@@ -57,7 +57,7 @@ class Load:
         self.latencies, self.wrong, self.memory = [], [], []
 
     def run(self, clients, seconds):
-        """Lets so many clients work for so long; returns the load itself."""
+        """Runs a number of clients for a time, and returns itself."""
         started = time.perf_counter()
         arguments = [(started + seconds, len(self._batches) * i // clients) for i in range(clients)]
         threads = [threading.Thread(target=self._client, args=each) for each in arguments]
@@ -69,7 +69,7 @@ class Load:
         return self
 
     def memory_at(self, seconds):
-        """The resident MiB after so long, or at the end."""
+        """The resident memory in MiB after a time, or at the end."""
         return next((mib for at, mib in self.memory if at >= seconds), self.memory[-1][1])
 
     def _client(self, end, first):
@@ -80,7 +80,7 @@ class Load:
             batch, expected = (given[i % len(self._batches)] for given in (self._batches, self._expected))
             try:
                 found = self._translate(batch)
-            except Exception as error:  # Whatever it is: a thread would die of it in silence.
+            except Exception as error:  # Any error counts as a wrong result. It would only end this thread.
                 found = repr(error)
             self.latencies.append(time.perf_counter() - started)
             if found != expected:
@@ -91,7 +91,7 @@ class Load:
 
 
 def resident_memory():
-    """MiB of this process."""
+    """Resident memory of this process in MiB."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
 

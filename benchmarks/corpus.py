@@ -1,7 +1,7 @@
-"""The data of a large corpus, in time and memory: `python -m benchmarks.corpus --pairs 5000000`.
+"""Time and memory to process a large corpus: `python -m benchmarks.corpus --pairs 5000000`.
 
-Writes pairs of number words as text, and measures, each in a process of its own: `prepare`; batches of either kind,
-half of them of a second epoch; and some steps of `train` on a tiny model.
+Writes number words as text, and runs each stage in a new process: `prepare`; packed and bucketed batches, half of them
+from a second epoch; and some steps of `train` with a tiny model.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from benchmarks.corpus_worker import STAGES
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=200_000, help="pairs of the corpus")
-    parser.add_argument("--steps", type=int, default=1000, help="batches of either kind; of the training a tenth")
-    parser.add_argument("--folder", help="where text and tokens lie meanwhile; default: the system's temporary folder")
+    parser.add_argument("--pairs", type=int, default=200_000, help="number of pairs")
+    parser.add_argument("--steps", type=int, default=1000, help="batches of each kind; training uses a tenth of them")
+    parser.add_argument("--folder", help="folder of temporary files; default: the system's temporary folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         seconds = write_text(Path(folder), options.pairs)
@@ -34,7 +34,7 @@ def main():
 
 
 def write_text(folder, pairs):
-    """One to four numbers below 1,000 a line."""
+    """Writes lines with one to four numbers below 1,000. Returns the time in seconds."""
     from num2words import num2words
 
     started = time.perf_counter()
@@ -60,7 +60,7 @@ def show(pairs, found, mebibytes):
 
     title = f"{pairs:,} pairs: {mebibytes['text']:,.0f} MiB of text, {mebibytes['tokens']:,.0f} MiB of tokens"
     table = Table("stage", title=title)
-    for heading in ("seconds", "pairs/s", "start s", "ms a batch", "ms at worst", "padding", "peak MiB"):
+    for heading in ("seconds", "pairs/s", "start s", "ms/batch", "max ms/batch", "padding", "peak MiB"):
         table.add_column(heading, justify="right")
     for stage, values in found.items():
         cells = {name: f"{values[name]:{form}}" if name in values else "" for name, form in FORMS.items()}

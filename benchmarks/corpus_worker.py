@@ -1,4 +1,4 @@
-"""One stage of `benchmarks.corpus` in a process of its own; a line of JSON out."""
+"""One stage of `benchmarks.corpus`, in its own process. Prints one line of JSON."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ TINY = ["--model.num_layers=1", "--model.d_model=16", "--model.num_heads=2", "--
 
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Standard output is for the answers only.
     stage, folder, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     found = STAGES[stage](folder, steps)
     answer(answers, memory=peak_memory(), **found)
@@ -33,7 +33,7 @@ def prepare(folder, steps):
 
 
 def time_batches(folder, steps, num_buckets):
-    """Half of the batches are of a first epoch, half of a second."""
+    """Times batches, half from a first epoch and half from a second."""
     from keras_transformer.training.data.batches import make_batches
     from keras_transformer.training.data.token_directory import TokenDirectory
     from keras_transformer.training.data_config import BatchConfig

@@ -1,8 +1,8 @@
-"""Decoding speed of every runtime, on one model and one text: `python -m benchmarks.decode --help`.
+"""Decoding speed of every runtime, with the same model and text: `python -m benchmarks.decode --help`.
 
-Each runtime is a process of its own that translates the text whole, from strings to strings; the
-processes take turns, pass by pass, so that a slow minute of the machine strikes all alike. The exports
-are made for the occasion, without length penalty: there the searches of all runtimes agree.
+Each runtime is a separate process that translates the whole text, from strings to strings. The processes take turns
+after each pass, so that varying load of the machine affects all of them equally. The benchmark exports the model
+without a length penalty, because the searches of all runtimes agree then.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import ModelDirectory
 
-#: Name in the table -> runtime and options of its translator.
+#: Runtime and translator options for each row of the table.
 RUNTIMES = {
     "Keras generate": ("keras", {}),
     "SavedModel": ("saved_model", {}),
@@ -31,7 +31,17 @@ RUNTIMES = {
     "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"}),
 }
 PEER = "CTranslate2"
-HEADINGS = ("sentences/s", "subwords/s", f"of best {PEER}", "load s", "MiB", "size MiB", "chrF", "exact", "BLEU")
+HEADINGS = (
+    "sentences/s",
+    "subwords/s",
+    f"speed / best {PEER}",
+    "load s",
+    "memory MiB",
+    "model MiB",
+    "chrF",
+    "exact match",
+    "BLEU",
+)
 
 
 def main():
@@ -60,17 +70,17 @@ def parsed():
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a finished model directory")
-    parser.add_argument("--source", help="text to translate, one sentence a line; default: 500 held-out numbers")
-    parser.add_argument("--reference", help="its translation, for chrF, exact match and BLEU; goes with --source")
+    parser.add_argument("--source", help="text to translate, one sentence per line; default: 500 held-out numbers")
+    parser.add_argument("--reference", help="translation of --source, for chrF, exact match and BLEU")
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--batches", type=numbers, default="32,8,1", help="batch sizes")
     parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
-    parser.add_argument("--passes", type=int, default=5, help="passes over the text, of which the median counts")
-    parser.add_argument("--threads", type=int, default=0, help="of each batch; 0: one a core")
+    parser.add_argument("--passes", type=int, default=5, help="passes over the text; the table shows the median")
+    parser.add_argument("--threads", type=int, default=0, help="threads per batch; 0: one per core")
     parser.add_argument("--parallel_batches", type=int, default=1, help="batches at a time, in all runtimes but Keras")
     options = parser.parse_args()
     if options.reference and not options.source:
-        parser.error("--reference goes with --source")
+        parser.error("--reference requires --source")
     if any(steps < 16 for steps in options.steps):
         parser.error("--steps must be at least 16")
     try:
@@ -81,7 +91,7 @@ def parsed():
 
 
 def texts(source, reference):
-    """The text and, if there is one, its translation."""
+    """The source lines, and the reference lines or `None`."""
     from keras_transformer.text.files import read_lines
 
     if source is not None:
@@ -94,7 +104,7 @@ def texts(source, reference):
 
 
 def equally_long(directory, lines, count=32):
-    """So many lines of one length, and that length in tokens, the end counted: the commonest up to 15."""
+    """Lines with the same number of tokens, and that number: the most frequent below 16, including the end token."""
     from keras_transformer.text.tokenization import load_tokenizers
 
     lengths = [len(ids) for ids in load_tokenizers(ModelDirectory(directory))[0].encode(lines)]
@@ -105,7 +115,7 @@ def equally_long(directory, lines, count=32):
 
 @contextlib.contextmanager
 def workers(options, search):
-    """The processes, by the names of `RUNTIMES`, with exports of one search."""
+    """The processes of all `RUNTIMES`, by name, with exports of one search."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         directory = exported(options.directory, Path(folder) / "model", search)
         make = functools.partial(Worker, directory, search, options)
@@ -128,12 +138,12 @@ def exported(directory, copy, search):
 
 
 def measure(running, lines, batch_size, passes):
-    """The answers of each process to so many passes over the text, in turn."""
+    """The answers of each process to a number of passes over the text. The processes take turns."""
     results = {name: [] for name in running}
     for number in range(passes + 1):
         for name, worker in running.items():
             result = worker.translate(lines, batch_size)
-            if number:  # The first pass warms up.
+            if number:  # The first pass is a warm-up.
                 results[name].append(result)
     return results
 
@@ -164,7 +174,7 @@ def show(title, lines, results, running, reference=None):
 
 
 def quality(texts, reference):
-    """chrF, share of exact matches, and BLEU where the lines are long enough for it."""
+    """chrF, exact match, and BLEU if the lines have 4-grams."""
     from keras_transformer.text.evaluation import score
 
     if not reference:
@@ -174,7 +184,7 @@ def quality(texts, reference):
 
 
 class Worker:
-    """A process that holds one runtime."""
+    """A process that runs one runtime."""
 
     def __init__(self, directory, search, options, runtime, translator_options):
         places = ModelDirectory(directory)

@@ -1,4 +1,4 @@
-"""One runtime in a process of its own: a line of JSON in, `[lines, batch_size]`, a line of JSON out."""
+"""One runtime, in its own process. Reads `[lines, batch_size]` as one line of JSON, and prints one line of JSON."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import time
 
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Standard output is for the answers only.
     directory, runtime, options = json.loads(sys.argv[1])
     started = time.perf_counter()
     translator = load(directory, runtime, options)
@@ -40,7 +40,7 @@ def target_tokenizer(directory):
 
 
 def peak_memory():
-    """The most MiB that were resident; `resource` would count the parent's, too."""
+    """Peak resident memory of this process in MiB. `resource` would include the parent's."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
 

@@ -1,9 +1,9 @@
-"""Training speed beside other libraries, on one model: `python -m benchmarks.train --help`.
+"""Training speed of this package and other libraries, with the same model: `python -m benchmarks.train --help`.
 
-Each peer is a process of its own that trains on the same batches, pass by pass; the processes take turns, so that a
-slow minute of the machine strikes all alike. The first table is of one shape without padding; the second of pairs of
-a text, and there only real target tokens count: the ways of this package to make batches of them, beside torch on
-padded batches of sorted pairs.
+Each library is a separate process that trains on the same batches. The processes take turns after each pass, so that
+varying load of the machine affects all of them equally. The first table uses batches of one shape without padding. The
+second uses sentence pairs of a text and counts target tokens without padding. It compares this package's batching
+methods with PyTorch on padded batches of sorted pairs.
 """
 
 import argparse
@@ -35,39 +35,39 @@ def main():
         batches = text_batches(options)
         runs = {f"{OURS}, {how}": (OURS, how) for how in ("packed", "buckets", "plain")}
         runs |= {f"{name}, sorted": (name, "sorted") for name in peers if name == TORCH}
-        show("pairs of a text", measure(runs, batches, options), batches)
+        show("sentence pairs of a text", measure(runs, batches, options), batches)
 
 
 def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
-    parser.add_argument("--num_layers", type=int, default=3, help="of each stack")
-    parser.add_argument("--rows", type=int, default=64, help="of a batch of the first table")
-    parser.add_argument("--length", type=int, default=32, help="of a row of it, a side")
-    parser.add_argument("--steps", type=int, default=8, help="batches of a pass of the first table; 0: no table")
-    parser.add_argument("--batches", type=int, default=16, help="batches of a pass of the second table; 0: no table")
-    parser.add_argument("--passes", type=int, default=5, help="passes, of which the median counts")
-    parser.add_argument("--source", help="text of the second table, one sentence a line; default: number words")
-    parser.add_argument("--target", help="its translation")
-    parser.add_argument("--tokens_per_batch", type=int, default=2048, help="of the second table, on the longer side")
-    parser.add_argument("--vocab_size", type=int, help="of the text; default: 8000, of number words 480")
+    parser.add_argument("--num_layers", type=int, default=3, help="layers of each stack")
+    parser.add_argument("--rows", type=int, default=64, help="rows per batch, in the first table")
+    parser.add_argument("--length", type=int, default=32, help="length of source and target rows, in the first table")
+    parser.add_argument("--steps", type=int, default=8, help="batches per pass, in the first table; 0: no table")
+    parser.add_argument("--batches", type=int, default=16, help="batches per pass, in the second table; 0: no table")
+    parser.add_argument("--passes", type=int, default=5, help="number of passes; the tables show the median")
+    parser.add_argument("--source", help="text of the second table, one sentence per line; default: number words")
+    parser.add_argument("--target", help="translation of --source")
+    parser.add_argument("--tokens_per_batch", type=int, default=2048, help="batch size of the second table, in tokens")
+    parser.add_argument("--vocab_size", type=int, help="vocabulary of the text; default: 8000, for number words 480")
     options = parser.parse_args()
     if bool(options.source) != bool(options.target):
-        parser.error("--source and --target go together")
+        parser.error("--source and --target must be given together")
     return options
 
 
 def is_there(peer):
     module = PEERS[peer][0]
     if importlib.util.find_spec(module) is None:
-        print(f"{peer}: skipped, there is no {module}", file=sys.stderr)
+        print(f"{peer}: skipped, {module} is not installed", file=sys.stderr)
         return False
     return True
 
 
 def measure(runs, batches, options):
-    """What the processes say of their passes, in turns: by the name of the run, its batches' name and the answers.
+    """Runs the processes pass by pass. Returns the name of the batches and the answers, by run.
 
-    `runs` are pairs of a peer and of the name of its batches.
+    `runs` maps the name of a run to the names of a peer and of its batches.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         files = {name: Path(folder) / f"{name}.npz" for name in batches}
@@ -88,7 +88,7 @@ def measure(runs, batches, options):
 
 
 class Worker:
-    """A process that holds one peer and some batches."""
+    """A process that trains one peer on its batches."""
 
     def __init__(self, peer, file, num_layers):
         self._errors = tempfile.TemporaryFile("w+")
@@ -132,7 +132,7 @@ def show(title, results, batches):
     real = {name: sum(np.count_nonzero(labels) for _, labels, _ in some) for name, some in batches.items()}
     slots = {name: sum(labels.size for _, labels, _ in some) for name, some in batches.items()}
     rates = {run: real[name] / median(answers, "seconds") for run, (name, answers) in results.items()}
-    makers = {"of best torch": "torch", "of best Keras": "keras"}
+    makers = {"speed / best torch": "torch", "speed / best Keras": "keras"}
     bests = {
         heading: max(found)
         for heading, maker in makers.items()
@@ -141,14 +141,14 @@ def show(title, results, batches):
     headings = (
         "target tokens/s",
         *bests,
-        "s a step",
+        "s/step",
         "padding",
         "shapes",
         "start s",
-        "MiB",
+        "memory MiB",
         "loss",
     )
-    table = Table("peer", title=f"{title}; median of {len(next(iter(results.values()))[1])} passes")
+    table = Table("library", title=f"{title}; median of {len(next(iter(results.values()))[1])} passes")
     for heading in headings:
         table.add_column(heading, justify="right")
     for run, (name, answers) in results.items():

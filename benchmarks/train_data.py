@@ -1,4 +1,4 @@
-"""The batches of `benchmarks.train`: `(inputs, labels, weights)` in arrays."""
+"""The batches of `benchmarks.train`, as NumPy arrays `(inputs, labels, weights)`."""
 
 import dataclasses
 import tempfile
@@ -17,7 +17,7 @@ def random_batches(rows, length, count):
 
 
 def text_batches(options):
-    """The first batches of an epoch over a text, by the way they are made."""
+    """The first batches of an epoch over a text, by the method of batching."""
     from keras_transformer.text.tokenization import TokenizerConfig
     from keras_transformer.training.data.batches import make_batches
     from keras_transformer.training.data.prepare import prepare
@@ -42,7 +42,7 @@ def text_batches(options):
 
 
 def sorted_batches(pairs, options):
-    """Pairs of like lengths, padded to the longest of each batch; the batches in random order."""
+    """Batches of pairs with similar lengths, in random order, padded to the longest pair of each batch."""
     pairs.sort(key=lambda pair: (max(map(len, pair)), len(pair[0])))
     batches, start = [], 0
     while start < len(pairs):
@@ -66,7 +66,7 @@ def padded(pairs):
 
 
 def write_batches(file, batches):
-    """Batches of `(inputs, labels, weights)` in one file; `read_batches` reads them."""
+    """Writes batches of `(inputs, labels, weights)` to one file; `read_batches` reads it."""
     arrays = {}
     for i, (inputs, labels, weights) in enumerate(batches):
         arrays |= {f"{i} {name}": array for name, array in {**inputs, "labels": labels, "weights": weights}.items()}

@@ -1,4 +1,4 @@
-"""What `benchmarks.train` measures: one model, built from this package and from others, and how each is trained."""
+"""The models of `benchmarks.train`: the same Transformer from several libraries, with a training loop for each."""
 
 import math
 
@@ -7,7 +7,7 @@ import numpy as np
 D_MODEL, D_FF, NUM_HEADS = 256, 1024, 4
 LONGEST, VOCAB_SIZE, DROPOUT, SMOOTHING, LEARNING_RATE = 512, 8000, 0.1, 0.1, 1e-4
 
-#: Name in the tables -> the module that it needs, the name of its trainer here, and options of that.
+#: Required module, function of this module and its options, for each row of the tables.
 PEERS = {
     "this package, XLA": ("tensorflow", "ours", {"xla": True}),
     "this package, no XLA": ("tensorflow", "ours", {"xla": False}),
@@ -19,7 +19,7 @@ PEERS = {
 
 
 def ours(batches, num_layers, xla):
-    """The model, the optimizer and the metrics of `keras-transformer train`."""
+    """The model, optimizer and metrics of `keras-transformer train`."""
     import keras_transformer as kt
 
     sizes = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": NUM_HEADS, "num_layers": num_layers, "dropout": DROPOUT}
@@ -29,7 +29,7 @@ def ours(batches, num_layers, xla):
 
 
 def keras_hub_layers(batches, num_layers):
-    """The layers of keras-hub, put together as its documentation does."""
+    """The layers of keras-hub, combined as in its documentation."""
     import keras
     import keras_hub
 
@@ -50,7 +50,7 @@ def keras_hub_layers(batches, num_layers):
 
 
 def keras_attention(batches, num_layers):
-    """Layers by hand around `keras.layers.MultiHeadAttention`."""
+    """A Transformer built from `keras.layers.MultiHeadAttention`."""
     import keras
     from keras import layers
 
@@ -85,7 +85,7 @@ def keras_attention(batches, num_layers):
 
 
 def _fitted(model, optimizer, batches, xla=True, metrics=()):
-    """A pass over the batches with `fit`; Keras has no sparse loss with label smoothing, so all have this package's."""
+    """Trains with `fit`. All use this package's loss, since Keras has no sparse loss with label smoothing."""
     import tensorflow as tf
 
     from keras_transformer.losses import LabelSmoothedCrossEntropy
@@ -101,7 +101,7 @@ def _fitted(model, optimizer, batches, xla=True, metrics=()):
 
 
 def torch_transformer(batches, num_layers, compiled):
-    """A training loop around `torch.nn.Transformer`, with padding masks where there is padding."""
+    """A training loop for `torch.nn.Transformer`, with padding masks if a batch has padding."""
     import torch
     from torch import nn
 

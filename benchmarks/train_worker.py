@@ -1,4 +1,4 @@
-"""One peer in a process of its own: for each line that comes in a pass over the batches, and a line of JSON out."""
+"""One library, in its own process. For each line of input it trains one pass and prints one line of JSON."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from benchmarks.train_data import read_batches
 
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print is no answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Standard output is for the answers only.
     name, file, num_layers = sys.argv[1:]
     started = time.perf_counter()
     _, trainer, options = train_peers.PEERS[name]

@@ -1,4 +1,4 @@
-"""A decoder alone: a language model that counts in words, on from a number it has never seen. Trained by `fit`.
+"""A decoder-only language model that counts in words, from numbers that are not in the training data.
 
 python examples/language_model.py runs/language_model
 """
@@ -17,7 +17,7 @@ from keras_transformer.text.tokenization import BOS_ID, EOS_ID, SPECIAL_PIECES
 
 LARGEST, NUMBERS = 10_000, 4
 THEN = "then"
-#: No number of these hundreds is trained on, nor is a text that reaches into them.
+#: Hundreds that are held out: no training text contains a number of them.
 HELD_OUT = {7, 23, 41, 58, 76, 94}
 
 
@@ -31,13 +31,13 @@ IDS = {word: i for i, word in enumerate(VOCABULARY)}
 
 
 def encode(numbers) -> list[int]:
-    """The ids of numbers, with the end."""
+    """The ids of a sequence of numbers, with the end token."""
     words = [word for number in numbers for word in (*words_of(number), THEN)]
     return [IDS[word] for word in words[:-1]] + [EOS_ID]
 
 
 def make_texts():
-    """Four numbers in a row, from each start: those to train on and those held out, as padded ids."""
+    """Padded texts of four consecutive numbers each: training texts and held-out texts."""
     texts = {True: [], False: []}
     for start in range(LARGEST - NUMBERS):
         hundreds = {start // 100, (start + NUMBERS - 1) // 100}
@@ -47,12 +47,12 @@ def make_texts():
 
 
 def inputs_of(texts):
-    """The texts shifted right: what the model sees as it predicts them."""
+    """The decoder inputs: the texts shifted right."""
     return np.concatenate([np.full((len(texts), 1), BOS_ID), texts[:, :-1]], axis=1)
 
 
 def right_continuations(model, texts) -> float:
-    """The share of texts that the model goes on with as it should, from their first number and `then` alone."""
+    """The share of texts that greedy search continues correctly from their first number and `then`."""
     ends = (texts == IDS[THEN]).argmax(axis=1)
     prompts = np.where(np.arange(texts.shape[1]) <= ends[:, None], texts, 0)
     tokens = model.generate(prompts, GreedySearch(extra_length=texts.shape[1])).tokens[:, 0]
@@ -62,13 +62,13 @@ def right_continuations(model, texts) -> float:
 
 
 def perplexity_of_words(texts, by) -> float:
-    """Of texts in which each word is as likely as it is frequent in others."""
+    """Unigram perplexity of texts, with word frequencies from the texts `by`."""
     shares = np.bincount(by[by != 0], minlength=len(VOCABULARY)) / (by != 0).sum()
     return math.exp(-np.log(shares[texts[texts != 0]]).mean())
 
 
 def main(output: str, epochs: int = 12) -> None:
-    """Trains, tests on the held-out numbers, exports."""
+    """Trains the model, tests it on the held-out numbers, and exports it."""
     keras.utils.set_random_seed(0)
     train, held_out = make_texts()
     config = kt.TransformerConfig(
@@ -82,8 +82,8 @@ def main(output: str, epochs: int = 12) -> None:
     model.fit(inputs_of(train), train, batch_size=64, epochs=epochs, verbose=2)
     log_probs = model.token_log_probs(held_out)
     perplexity = math.exp(-log_probs.sum() / (held_out != 0).sum())
-    print(f"test perplexity: {perplexity:.3f}; by the frequency of words: {perplexity_of_words(held_out, train):.1f}")
-    print(f"counted on rightly: {right_continuations(model, held_out):.4f}")
+    print(f"test perplexity: {perplexity:.3f} (unigram model: {perplexity_of_words(held_out, train):.1f})")
+    print(f"correct continuations: {right_continuations(model, held_out):.4f}")
     for name, agreement in export_model(model, f"{output}/export", GreedySearch(extra_length=40)).items():
         print(f"{output}/export/{name}: {agreement}")
     model.save(f"{output}/model.keras")

@@ -1,4 +1,4 @@
-"""One layer of the package inside an ordinary Keras model: a classifier of token sequences of unlike length.
+"""One layer of the package in an ordinary Keras model: a classifier of token sequences of different lengths.
 
 python examples/one_layer.py
 """
@@ -10,7 +10,7 @@ import keras_transformer as kt
 
 
 def make_model(vocab_size: int = 50, d_model: int = 32) -> keras.Model:
-    """A Functional model; the embedding's mask reaches the encoder and the pooling by itself."""
+    """A functional model. Keras passes the embedding's mask to the encoder and the pooling."""
     tokens = keras.Input((None,), dtype="int32")
     x = kt.layers.TokenEmbedding(vocab_size, d_model)(tokens)
     x = kt.layers.PositionalEncoding()(x)
@@ -20,7 +20,7 @@ def make_model(vocab_size: int = 50, d_model: int = 32) -> keras.Model:
 
 
 def make_data(rows: int, length: int = 12, vocab_size: int = 50):
-    """Does token 1 stand before token 2? A bag of words cannot tell. Rows end in padding, 0."""
+    """Token sequences, padded with 0. The label depends on order only: whether token 1 is before token 2."""
     generator = np.random.default_rng(0)
     tokens = generator.integers(3, vocab_size, (rows, length))
     places = generator.permuted(np.tile(np.arange(length), (rows, 1)), axis=1)[:, :2]

@@ -37,7 +37,7 @@ RECIPE = [
 
 
 def main(output: str) -> int:
-    """Trains unless a finished model lies there, then exports, scores and shows."""
+    """Trains a model unless `output` contains a finished one, exports it, and shows translations of all runtimes."""
     directory = ModelDirectory(output)
     started = time.time()
     if not directory.model_file.exists():
@@ -71,7 +71,7 @@ def _held_out(count):
 
 
 def _show(output, lines):
-    """Shows one row per number, and one more for each translation that only some runtimes give."""
+    """Prints a table with one row per number, and more rows if runtimes differ."""
     runtimes = available_runtimes(output)
     translations = [load_translator(output, runtime).translate(lines) for runtime in runtimes]
     table = Table("held-out number", "translation", "given by", box=SIMPLE_HEAD)
@@ -91,7 +91,7 @@ def _describe(names, runtimes):
 
 
 def _grouped(runtimes, texts):
-    """Translation -> the runtimes that give it; the most frequent translation first."""
+    """The runtimes by translation, with the most frequent translation first."""
     groups = {}
     for runtime, text in zip(runtimes, texts, strict=True):
         groups.setdefault(text, []).append(runtime)

@@ -1,4 +1,4 @@
-"""An encoder alone: which of two numbers, spelled in words, is the greater? Trained by `fit`, then exported.
+"""An encoder-only classifier: is the second of two numbers, written in words, the greater? Trained and exported.
 
 python examples/sentence_classifier.py runs/sentence_classifier
 """
@@ -26,7 +26,7 @@ IDS = {word: i for i, word in enumerate(VOCABULARY)}
 
 
 def make_data(rows: int):
-    """Different pairs of unlike numbers below 1,000 as padded ids, and whether the second is the greater."""
+    """Padded ids of pairs of different numbers below 1,000, and labels: whether the second number is greater."""
     pairs = np.random.default_rng(1).choice(1000 * 1000, rows, replace=False)
     numbers = [(a, b) for a, b in zip(*divmod(pairs, 1000), strict=True) if a != b]
     sentences = [[IDS[word] for word in (*words_of(a), SEPARATOR, *words_of(b))] + [EOS_ID] for a, b in numbers]
@@ -34,7 +34,7 @@ def make_data(rows: int):
 
 
 def main(output: str, epochs: int = 8) -> None:
-    """Trains on 40,000 of the million pairs, tests on others, exports."""
+    """Trains on 40,000 of a million possible pairs, tests on others, and exports the model."""
     keras.utils.set_random_seed(0)
     ids, labels = make_data(44_000)
     train, test = slice(40_000), slice(40_000, None)
@@ -50,7 +50,7 @@ def main(output: str, epochs: int = 8) -> None:
     model.fit(ids[train], labels[train], batch_size=128, epochs=epochs, verbose=2)
     _, accuracy = model.evaluate(ids[test], labels[test], batch_size=500, verbose=0)
     share = labels[test].mean()
-    print(f"test accuracy: {accuracy:.4f}; of the commoner answer to all: {max(share, 1 - share):.4f}")
+    print(f"test accuracy: {accuracy:.4f} (most frequent label: {max(share, 1 - share):.4f})")
     for name, agreement in export_model(model, f"{output}/export").items():
         print(f"{output}/export/{name}: {agreement}")
     model.save(f"{output}/model.keras")

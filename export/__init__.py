@@ -1,4 +1,4 @@
-"""Models to SavedModel, ONNX and CTranslate2, proven equal, and their small clients; models of others in and out."""
+"""Verified exports to SavedModel, ONNX, CTranslate2 and Hugging Face, their clients, and imports of other models."""
 
 import lazy_loader
 

@@ -1,14 +1,14 @@
-"""What an export runs on."""
+"""The Keras backend that exports require."""
 
 import keras
 
 
 def require_tensorflow() -> None:
-    """Refuses the other backends of Keras.
+    """Checks that the Keras backend is TensorFlow.
 
     Raises:
-        ValueError: if Keras runs on one.
+        ValueError: if it is another backend.
     """
     name = keras.backend.backend()
     if name != "tensorflow":
-        raise ValueError(f"Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND={name}")
+        raise ValueError(f"The Keras backend must be tensorflow for an export. Received: KERAS_BACKEND={name}")

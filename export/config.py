@@ -1,4 +1,4 @@
-"""What an export can be told."""
+"""Options of an export."""
 
 import dataclasses
 from typing import Literal
@@ -15,20 +15,22 @@ _QUANTIZED = tuple(dict.fromkeys(format.quantize for format in FORMATS.values() 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig(BeamSearch):
-    """One export; the search is fixed in the exported graphs.
+    """Options of an export.
+
+    The exported programs contain the search with these options. Only CTranslate2's client can change them.
 
     Args:
-        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`,
-            `huggingface` (the files of a `MarianMTModel`).
-        quantize: write ONNX with int8 weights, or in float16 for GPUs, beside the float32 files.
-        source: text whose translations prove a quantised export by BLEU, plain or .gz; without it the
-            model judges translations of made-up sentences.
-        reference: the translation of `source`, as many lines.
+        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`, `huggingface` (the files
+            of a `MarianMTModel`).
+        quantize: write ONNX with int8 weights, or in float16 for GPUs. An existing float32 export is kept.
+        source: text to verify a quantized export by BLEU, plain or .gz. Default: a quantized export is verified by
+            the likelihood of its translations of random sentences only.
+        reference: translation of `source`, aligned line by line.
         encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
-        n_best: hypotheses in `n_best`, `tokens` and `model.onnx`. Default: `beam_size`.
+        n_best: number of hypotheses that `n_best`, `tokens` and `model.onnx` return. Default: `beam_size`.
 
     Raises:
-        ValueError: naming the argument that is wrong.
+        ValueError: if an option is invalid.
     """
 
     format: str = "saved_model,onnx"
@@ -48,29 +50,29 @@ class ExportConfig(BeamSearch):
         if self.quantize not in (None, *_QUANTIZED):
             raise ValueError(f"`quantize` must be one of {', '.join(_QUANTIZED)}. Received: quantize={self.quantize!r}")
         if self.quantize and self.formats != ["onnx"]:
-            raise ValueError(f"`quantize` goes with format onnx alone. Received: format={self.format!r}")
+            raise ValueError(f"`quantize` requires format onnx only. Received: format={self.format!r}")
         for name in self.formats:
             if self.token_scores and not FORMATS[name].supports_token_scores:
-                raise ValueError(f"`token_scores` does not go with format {name}. Received: token_scores=True")
+                raise ValueError(f"`token_scores` is not supported by format {name}. Received: token_scores=True")
         canonical_encoding(self.encoding)
         if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):
             raise ValueError(
-                "`source` and `reference` go together, and with `quantize`. "
+                "`source` and `reference` must be given together, and only with `quantize`. "
                 f"Received: source={self.source!r}, reference={self.reference!r}, quantize={self.quantize!r}"
             )
 
     @property
     def formats(self) -> list[str]:
-        """The formats, one by one."""
+        """The list of formats."""
         return [name.strip() for name in self.format.split(",") if name.strip()]
 
     @property
     def programs(self) -> list[str]:
-        """What is written, by the names of the exports."""
+        """The names of the exports to write."""
         return [export_name(format, self.quantize) for format in self.formats]
 
     @property
     def strategy(self) -> BeamSearch:
-        """The search that the exported graphs hold."""
+        """The search to export."""
         fields = [field.name for field in dataclasses.fields(BeamSearch)]
         return BeamSearch(**{name: getattr(self, name) for name in fields})

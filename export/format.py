@@ -1,4 +1,4 @@
-"""What an export format is."""
+"""The interface of an export format."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,18 +27,18 @@ class Program(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """One kind of export. Its functions import what they need when they are called.
+    """An export format. Its functions import their dependencies when they are called.
 
     Args:
         format: its name in `--format`.
-        write: called as `write(model, directory, tokenizers, strategy, path)`; makes the folder `path`.
-        programs: called as `programs(path, strategy)`; gives the programs of an export, a `Program` by its title.
-        load: called as `load(directory, **options)`; gives a `Translator`. `None` if the package has no client.
+        write: called as `write(model, directory, tokenizers, strategy, path)`; creates the folder `path`.
+        programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
+        load: called as `load(directory, **options)`; returns a `Translator`. `None` if the package has no client.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
-        quantize: type of the weights if it is not float32; the option `--quantize`.
+        quantize: type of the weights if it is not float32; the value of `--quantize`.
         supports_token_scores: whether the search can return the score of each token.
-        recorded_search: the options of a search that hold in the export, for its record.
+        recorded_search: returns the search options that the export implements, for verification.json.
     """
 
     format: str
@@ -52,5 +52,5 @@ class ExportFormat:
 
     @property
     def name(self) -> str:
-        """Name of the export, of its folder and of the runtime that runs it."""
+        """Name of the export, of its folder and of its runtime."""
         return export_name(self.format, self.quantize)

@@ -1,4 +1,4 @@
-"""Models of ids alone, without a tokenizer: a SavedModel and an ONNX file, proven equal before they appear."""
+"""Export of models without a tokenizer, from and to token ids: a verified SavedModel and ONNX file."""
 
 import dataclasses
 import json
@@ -29,24 +29,24 @@ from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]:
     """Writes `PATH/saved_model`, `PATH/onnx/model.onnx` and `PATH/verification.json`.
 
-    Of a `SentenceClassifier`: `source` int32 `[batch, source_length]` -> `logits` float32 `[batch, num_classes]`.
-    Of a `LanguageModel`: `prompt` int32 `[batch, prompt_length]` -> `tokens` int32 `[batch, n_best, length]` and
-    `scores` float32 `[batch, n_best]`, as of `generate`. No axis may be 0. The SavedModel's signature is
-    `serving_default`. A model of another precision is exported in float32. The metadata of `model.onnx` are the model's
-    configuration and the search.
+    The programs of a `SentenceClassifier` map `source` int32 `[batch, source_length]` to `logits` float32
+    `[batch, num_classes]`. Those of a `LanguageModel` map `prompt` int32 `[batch, prompt_length]` to `tokens` int32
+    `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as `generate` does. Every axis must have at least
+    one element. The SavedModel's signature is `serving_default`. Models of other dtypes are exported in float32. The
+    metadata of `model.onnx` contain the model's configuration and the search.
 
     Args:
-        model: `SentenceClassifier` or `LanguageModel`, whose special ids are this package's.
-        path: the folder to make.
-        strategy: of a `LanguageModel` alone: `BeamSearch` or `GreedySearch`. Default: `GreedySearch()`.
+        model: `SentenceClassifier` or `LanguageModel` with this package's special ids.
+        path: the folder to create.
+        strategy: search of a `LanguageModel`: `BeamSearch` or `GreedySearch`. Default: `GreedySearch()`.
 
     Returns:
-        How the programs `"saved_model"` and `"onnx"` compare with the model, as in verification.json.
+        The `Agreement` of the programs `"saved_model"` and `"onnx"` with the model, as in verification.json.
 
     Raises:
-        ValueError: if there is such a folder, the model or the strategy is another one, or Keras's backend is not
+        ValueError: if the folder exists, the model or the strategy is not supported, or the Keras backend is not
             TensorFlow.
-        VerificationError: if a program disagrees with the model; nothing is left behind.
+        VerificationError: if a program does not agree with the model. No files are left behind.
 
     Example:
 
@@ -55,11 +55,15 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
     require_tensorflow()
     path = Path(path)
     if path.exists():
-        raise ValueError(f"The folder must be a new one. Received: {path}")
+        raise ValueError(f"`path` must not exist. Received: path={path}")
     make, prove = _kind(model)
     ids = (model.config.pad_id, model.config.bos_id, model.config.eos_id)
     if ids != (PAD_ID, BOS_ID, EOS_ID):
-        raise ValueError("The ids of pad, bos and eos must be 0, 2 and 3. Received: {}, {} and {}".format(*ids))
+        raise ValueError(
+            "The ids of padding, start and end must be 0, 2 and 3. Received: pad_id={}, bos_id={}, eos_id={}".format(
+                *ids
+            )
+        )
     strategy = _checked_strategy(model, strategy)
     if model.dtype_policy.name != "float32":
         model = of_dtype(model, "float32")
@@ -82,7 +86,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
 
 
 def _kind(model):
-    """What makes a model's program, and what proves it."""
+    """The functions that build and verify a model's program."""
     if isinstance(model, SentenceClassifier):
         return _classification, _prove_classes
     if isinstance(model, LanguageModel):
@@ -93,7 +97,7 @@ def _kind(model):
 def _checked_strategy(model, strategy):
     if isinstance(model, SentenceClassifier):
         if strategy is not None:
-            raise ValueError(f"`strategy` is of a LanguageModel alone. Received: strategy={strategy}")
+            raise ValueError(f"`strategy` requires a LanguageModel. Received: strategy={strategy}")
         return None
     strategy = GreedySearch() if strategy is None else strategy
     if not isinstance(strategy, (BeamSearch, GreedySearch)):
@@ -102,7 +106,7 @@ def _checked_strategy(model, strategy):
 
 
 def _described(model):
-    """The configuration, and what `get_config` says beside it."""
+    """The model's configuration, for the metadata."""
     config = model.get_config()
     return {name: config[name] for name in ("config", "num_classes", "pooling") if name in config}
 
@@ -137,7 +141,7 @@ def _batches(model, vocab_size):
 
 def _saved_model(model, function, signature, inputs, outputs, path):
     module = tf.Module()
-    module.weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
+    module.weights = [variable.value for variable in model.variables]  # Tracked, so that the SavedModel contains them.
     named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=signature)
     tf.saved_model.save(module, str(path), signatures=named)
     serve = tf.saved_model.load(str(path)).signatures["serving_default"]

@@ -1,4 +1,4 @@
-"""One door to every runtime."""
+"""Loading a translator for any runtime."""
 
 from pathlib import Path
 
@@ -7,21 +7,21 @@ from keras_transformer.model_directory import ModelDirectory
 
 
 def load_translator(directory: str | Path, runtime: str = "keras", num_threads: int = 0, **options):
-    """A translator of a model directory.
+    """Loads a translator from a model directory.
 
     Args:
         directory: the model directory.
-        runtime: one of `RUNTIMES`; all but `"keras"` need their export.
-        num_threads: threads of a batch; 0 is one a core. TensorFlow's, which run `"keras"` and `"saved_model"`,
-            are the whole process's, and can be set only before it has run anything.
-        **options: of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
+        runtime: one of `RUNTIMES`. All except `"keras"` require their export.
+        num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
+            threads, which are set for the whole process and only before TensorFlow has run an operation.
+        **options: options of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.text.translator.Translator`.
 
     Raises:
-        ValueError: if the runtime is unknown, or the directory lacks what it needs, or `num_threads`
-            is negative or comes too late.
+        ValueError: if the runtime is unknown, the model or export is missing, or `num_threads` is negative or cannot
+            be set any more.
     """
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
@@ -37,13 +37,13 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
 
 
 def available_runtimes(directory: str | Path) -> list[str]:
-    """The runtimes that a finished model directory can be loaded with now.
+    """The runtimes that can load a finished model directory, given its exports.
 
     Args:
         directory: the model directory.
 
     Returns:
-        Some of `RUNTIMES`, in their order.
+        The available names of `RUNTIMES`, in their order.
     """
     exported = ModelDirectory(directory).exported
     return [runtime for runtime in RUNTIMES if runtime == "keras" or exported(runtime).is_dir()]

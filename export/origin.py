@@ -1,4 +1,4 @@
-"""Which model an export was made from. Clients need it, so it imports neither TensorFlow nor Keras."""
+"""The model that an export was made from. Clients use this module, so it imports neither TensorFlow nor Keras."""
 
 import hashlib
 import json
@@ -7,34 +7,34 @@ from pathlib import Path
 
 from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
 
-#: What the file of an export's origin says.
+#: Key of the fingerprint in the file.
 _FINGERPRINT = "model_fingerprint"
-#: The part of a `.keras` file that holds the date of saving.
+#: Member of a `.keras` file that contains the date of saving. It is not part of the fingerprint.
 _METADATA = "metadata.json"
 
 
 def write_origin(folder: Path, fingerprint: str | None) -> None:
-    """Records in an export which model it was made from.
+    """Records the fingerprint of the exported model in an export.
 
     Args:
-        folder: the export's.
-        fingerprint: the model's; see `fingerprint_of`.
+        folder: folder of the export.
+        fingerprint: fingerprint of the model; see `fingerprint_of`.
     """
     (folder / ORIGIN).write_text(json.dumps({_FINGERPRINT: fingerprint}) + "\n", encoding="utf-8")
 
 
 def export_folder(directory: str | Path, name: str) -> Path:
-    """The folder of an export, which need not be there.
+    """The folder of an export, which may be missing.
 
     Args:
-        directory: a model directory, or the export's own folder.
-        name: the export's; see `keras_transformer.model_directory.export_name`.
+        directory: a model directory, or the folder of the export.
+        name: name of the export; see `keras_transformer.model_directory.export_name`.
 
     Returns:
-        The folder in the model directory if there is one, else `directory` itself.
+        The export's folder in the model directory if it exists, otherwise `directory`.
 
     Raises:
-        ModelDirectoryError: if the model directory holds another model than the one that was exported.
+        ModelDirectoryError: if the model has changed since the export.
     """
     places = ModelDirectory(directory)
     folder = places.exported(name)
@@ -43,18 +43,18 @@ def export_folder(directory: str | Path, name: str) -> Path:
     recorded, found = _recorded(folder), fingerprint_of(places.model_file)
     if None not in (recorded, found) and recorded != found:
         raise ModelDirectoryError(
-            f"The export {folder} was made from another model than {places.model_file}, which has changed since. "
+            f"{places.model_file} has changed since the export {folder}. "
             f"Export it again: {export_command(directory, name)}"
         )
     return folder
 
 
 def export_command(directory: str | Path, name: str) -> str:
-    """The command that makes an export.
+    """The command that writes an export.
 
     Args:
         directory: the model directory.
-        name: the export's.
+        name: name of the export.
 
     Example:
 
@@ -67,13 +67,13 @@ def export_command(directory: str | Path, name: str) -> str:
 
 
 def fingerprint_of(model_file: Path) -> str | None:
-    """Hash of the weights and the configuration in a `.keras` file, from the checksums that it holds of its parts.
+    """Hash of the weights and the configuration in a `.keras` file, computed from the checksums in the archive.
 
     Args:
         model_file: the file.
 
     Returns:
-        Hexadecimal digits; `None` if there is no such file or it is not a whole one.
+        Hexadecimal digits; `None` if the file is missing or invalid.
     """
     try:
         with zipfile.ZipFile(model_file) as archive:
@@ -84,6 +84,6 @@ def fingerprint_of(model_file: Path) -> str | None:
 
 
 def _recorded(folder):
-    """The fingerprint in an export; `None` in one that was made before they were recorded."""
+    """The fingerprint in an export; `None` for exports of versions that did not record it."""
     file = folder / ORIGIN
     return json.loads(file.read_text(encoding="utf-8"))[_FINGERPRINT] if file.is_file() else None

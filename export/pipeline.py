@@ -1,4 +1,4 @@
-"""One export: model directory in, verified programs in its `export/` folder out."""
+"""One export: verified programs of a model directory, in its folder `export/`."""
 
 import dataclasses
 import functools
@@ -21,16 +21,16 @@ from keras_transformer.text.lines import max_tokens
 
 
 def export(path: str, config: ExportConfig) -> None:
-    """Exports a model, each format proven against the Keras model before it appears.
+    """Exports a model. Each format is verified against the Keras model before its files appear.
 
     Args:
         path: a finished model directory.
         config: the formats and the search.
 
     Raises:
-        ValueError: if the directory holds no finished model, one that a format cannot express, or Keras's
-            backend is not TensorFlow; nothing is written.
-        VerificationError: if an export disagrees with the model; it is not left behind.
+        ValueError: if the directory contains no finished model, a format cannot express the model, or the Keras
+            backend is not TensorFlow. Nothing is written.
+        VerificationError: if an export does not agree with the Keras model. Its files are deleted.
     """
     directory = ModelDirectory(path)
     directory.require_finished()
@@ -47,7 +47,8 @@ def _export(directory, config):
     batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(
-            f"`reference` must have as many lines as `source`. Received: {[len(lines) for lines in texts]}"
+            "`reference` must have as many lines as `source`. "
+            f"Received: {len(texts[0])} lines in source, {len(texts[1])} in reference"
         )
     for name in config.programs:
         if FORMATS[name].require_supported:
@@ -57,7 +58,7 @@ def _export(directory, config):
 
 
 def _verify_text(translator, client, batches):
-    """Proves tokenizer and detokenizer of a program that has its own, on the same batches."""
+    """Verifies the tokenizer and detokenizer inside a program, on the text of the same batches."""
     expected, found = [], []
     for lines in [["", "  "], *(translator.source_tokenizer.decode(batch) for batch in batches)]:
         expected += translator.translate(lines, batch_size=len(lines))
@@ -92,7 +93,11 @@ def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
 
 
 def _passed(title, proof):
-    """What a proof finds, to be recorded."""
+    """Runs a verification. Returns its result for verification.json.
+
+    Raises:
+        VerificationError: if it fails.
+    """
     started = time.monotonic()
     agreement = proof()
     if not agreement.passed:

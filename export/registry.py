@@ -1,4 +1,4 @@
-"""All export formats. A new format is a folder with its record and one line here."""
+"""All export formats. A new format needs its own folder, with an `ExportFormat`, and one line here."""
 
 from keras_transformer.export.ctranslate2.format import CTRANSLATE2
 from keras_transformer.export.format import ExportFormat
@@ -15,7 +15,7 @@ _ALL = (
     HUGGINGFACE,
 )
 
-#: Name of an export -> its format.
+#: Formats by the name of the export.
 FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}
-#: The runtimes of translators: Keras, and every format that can be loaded.
+#: The runtimes of translators: Keras, and every format with a client.
 RUNTIMES = ("keras", *(name for name, format in FORMATS.items() if format.load))

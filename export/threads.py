@@ -1,22 +1,22 @@
-"""How many threads a runtime uses, in a batch and for batches side by side."""
+"""Numbers of threads: within a batch, and for batches that run in parallel."""
 
 import os
 
 
 def num_cores() -> int:
-    """How many cores this process may use: those that it is bound to, where the system says so."""
+    """Number of cores available to this process: its CPU affinity, on systems that have one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
-    """How many threads each batch has.
+    """Number of threads of each batch.
 
     Args:
-        num_threads: what was asked for; 0 shares the cores out among the batches.
+        num_threads: the requested number. 0 divides the cores among the batches.
         parallel_batches: batches translated at a time.
 
     Returns:
-        A number; 0 where the one batch has all cores.
+        The number; 0 if a single batch uses all cores.
 
     Raises:
         ValueError: if `num_threads` is negative, or `parallel_batches` is not positive.
@@ -31,15 +31,15 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
 
 
 def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
-    """Sets TensorFlow's threads, which are the whole process's and cannot be changed once it has run anything.
+    """Sets TensorFlow's threads, for the whole process. This is only possible before TensorFlow has run an operation.
 
     Args:
-        num_threads: threads within operations. 0 shares the cores out among the batches, unless TensorFlow
-            has started; and leaves it as it is for one batch.
-        parallel_batches: batches translated at a time: so many threads between operations, at least.
+        num_threads: threads within operations. 0 keeps TensorFlow's default for one batch. For several batches it
+            divides the cores among them, unless TensorFlow has run already.
+        parallel_batches: batches translated at a time; the minimum number of threads between operations.
 
     Raises:
-        ValueError: if a number is out of range, or TensorFlow has started with another.
+        ValueError: if a number is out of range, or TensorFlow has run with a different number.
     """
     threads = threads_of_a_batch(num_threads, parallel_batches)
     if not threads:
@@ -53,19 +53,19 @@ def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
         if not num_threads:
             return
         raise ValueError(
-            "`num_threads` must be set before TensorFlow has started, since its threads are the whole process's. "
+            "`num_threads` must be set before TensorFlow runs an operation, for the whole process. "
             f"Received: num_threads={num_threads}"
         ) from error
 
 
 def set_keras_threads(num_threads: int) -> None:
-    """`set_tensorflow_threads`, where Keras runs on TensorFlow.
+    """Calls `set_tensorflow_threads` if TensorFlow is the Keras backend.
 
     Args:
-        num_threads: see there.
+        num_threads: see `set_tensorflow_threads`.
 
     Raises:
-        ValueError: see there; and if Keras runs on another backend.
+        ValueError: as in `set_tensorflow_threads`; or if `num_threads` is positive on another backend.
     """
     if num_threads > 0:
         import keras

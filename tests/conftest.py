@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: seeds, the NumPy reference, a tiny run, and the rules for skipping."""
+"""Fixtures of all tests: seeds, the NumPy reference, a tiny run, and rules for skipping."""
 
 import contextlib
 import importlib.util
@@ -16,7 +16,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# PyTorch loads Triton when first it needs it, and Triton crashes where TensorFlow came first: both bring an LLVM.
+# PyTorch imports Triton lazily. Triton crashes if TensorFlow was imported before, because both contain an LLVM.
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401
 
@@ -29,7 +29,7 @@ FOLDER = pathlib.Path(__file__).parent
 ENGLISH = "zero one two three four five six seven eight nine".split()
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 
-#: Of a run that takes seconds. An epoch has 16 steps.
+#: Options of a run that takes seconds. An epoch has 16 steps.
 OPTIONS = {
     "max_length": 40,
     "tokens_per_batch": 400,
@@ -50,13 +50,13 @@ OPTIONS = {
 
 @pytest.fixture(autouse=True)
 def seed():
-    """Every test starts from the same random state."""
+    """Gives every test the same random state."""
     keras.utils.set_random_seed(7)
 
 
 @pytest.fixture(scope="session")
 def reference():
-    """The formulas in NumPy, `tests/reference.py`; no folder of tests is on the import path."""
+    """The module `tests/reference.py`, which is not on the import path."""
     spec = importlib.util.spec_from_file_location("reference", FOLDER / "reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -65,7 +65,7 @@ def reference():
 
 @pytest.fixture
 def tensorflow():
-    """TensorFlow, where it is the backend."""
+    """TensorFlow. Skips the test on other backends."""
     if keras.backend.backend() != "tensorflow":
         pytest.skip("the contract is TensorFlow's own: the backend is another")
     return pytest.importorskip("tensorflow")
@@ -73,13 +73,13 @@ def tensorflow():
 
 @pytest.fixture(scope="session")
 def few_steps():
-    """Options of `compile` for a few training steps: tracing them on TensorFlow takes ten times as long."""
+    """Options of `compile` for a few eager training steps; on TensorFlow, tracing would take ten times as long."""
     return {"run_eagerly": True} if keras.backend.backend() == "tensorflow" else {}
 
 
 @pytest.fixture(scope="session")
 def randomize():
-    """Gives every trainable weight random values, biases too; normalisation scales are around 1."""
+    """Gives all trainable weights random values, including biases. Normalization scales are around 1."""
 
     def randomize(layer, seed=3, scale=0.5):
         rng = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def randomize():
 
 @pytest.fixture
 def run_python():
-    """Runs a program in a fresh process and returns its standard output."""
+    """Runs a program in a new process and returns its standard output."""
 
     def run_python(program, *arguments, **environment):
         completed = subprocess.run(
@@ -111,13 +111,13 @@ def run_python():
 
 @pytest.fixture(scope="session")
 def command():
-    """Begins the command line in a process of its own; the arguments come behind it."""
+    """The start of a command line that runs the package in a new process; arguments follow."""
     return [sys.executable, "-c", "import sys; from keras_transformer.cli import main; sys.exit(main(sys.argv[1:]))"]
 
 
 @pytest.fixture(scope="session")
 def build_once(tmp_path_factory):
-    """Builds a folder once for all processes of a test run: the first calls `build(folder)`, the others wait for it."""
+    """Builds a folder once for all processes of a test run. The first calls `build(folder)`, the others wait."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -136,7 +136,7 @@ def build_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toy_files(build_once):
-    """Digits in English and in German, 1 to 7 a line: training files of 300 lines and test files of 20."""
+    """Text files with 1 to 7 digits per line, in English and German: 300 training lines and 20 test lines."""
     return build_once("toy_files", _write_toy_files)
 
 
@@ -151,7 +151,7 @@ def _write_toy_files(folder):
 
 @pytest.fixture(scope="session")
 def arguments(toy_files):
-    """The command line's arguments of a tiny run."""
+    """Makes the command line arguments of a tiny run."""
 
     def arguments(output, **changes):
         options = {
@@ -161,7 +161,7 @@ def arguments(toy_files):
             **OPTIONS,
             **changes,
         }
-        # A run that ends within its warm-up is warned of.
+        # A longer warm-up than the run would cause a warning.
         options["recipe.warmup_steps"] = min(options["recipe.warmup_steps"], options["recipe.max_steps"])
         return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
@@ -169,7 +169,7 @@ def arguments(toy_files):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Says how many layers and models have kept how many contracts, with every parameter that these have."""
+    """Reports how many layers and models fulfil how many contracts, counting all parameters."""
     for kind in ("layers", "models"):
         outcomes = ("passed", "failed", "error", "skipped")
         kept, *others = (_contracts(terminalreporter.stats.get(name, []), kind) for name in outcomes)
@@ -180,6 +180,6 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def _contracts(reports, kind):
-    """Of the reports on `tests/conformance`: test and row of the table."""
+    """The test and the row of the table, for each report on `tests/conformance`."""
     noted = ((report.nodeid.partition("[")[0], getattr(report, "user_properties", ())) for report in reports)
     return {(contract, row) for contract, properties in noted for of, row in properties if of == kind}

@@ -1,4 +1,4 @@
-"""The paper's formulas in NumPy, float64, written for clarity; nothing here comes from the library."""
+"""The paper's formulas in NumPy and float64, independent of the library and written for clarity."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ def log_softmax(x):
 
 
 def attention(query, key, value, mask=None):
-    """Equation 1 with a boolean mask, row by row; a row with nothing to attend to gives zeros."""
+    """Equation 1 with a boolean mask, row by row. Fully masked rows are zero."""
     weights = np.zeros((*query.shape[:-1], key.shape[-2]))
     allowed = np.broadcast_to(True if mask is None else mask, weights.shape)
     for row in np.ndindex(weights.shape[:-1]):
@@ -83,7 +83,7 @@ def encoder_layer(layer, x, mask):
 
 
 def decoder_layer(layer, x, memory, target_mask, memory_mask):
-    """`target_mask` holds causality too."""
+    """`target_mask` includes causality."""
     x = residual(
         layer.self_attention,
         x,
@@ -98,7 +98,7 @@ def decoder_layer(layer, x, memory, target_mask, memory_mask):
 
 
 def smoothed_cross_entropy(labels, logits, smoothing):
-    """The cross-entropy against (1 - ε) on the label plus ε / V on every class, written out."""
+    """The cross-entropy with the distribution (1 - ε) on the label plus ε / V on every class."""
     classes = logits.shape[-1]
     distribution = (1 - smoothing) * np.eye(classes)[labels] + smoothing / classes
     return -(distribution * log_softmax(logits)).sum(axis=-1)
@@ -117,7 +117,7 @@ def all_hypotheses(log_probs, limit, ids, alpha, kind):
     """Every hypothesis of at most `limit` tokens as (score, tokens), best first.
 
     `log_probs(prefix)` gives the log probabilities of the next token. Padding and the start token
-    are never chosen. At the limit only the end is; its log probability counts as it is.
+    are excluded. At the limit only the end token is allowed, with its log probability.
     """
     found = []
 
@@ -134,7 +134,7 @@ def all_hypotheses(log_probs, limit, ids, alpha, kind):
 
 
 def beam_search(log_probs, limit, ids, alpha, kind, beam_size):
-    """Beam search with frozen finished hypotheses that always runs to the limit; as `all_hypotheses`."""
+    """Beam search that keeps finished hypotheses and always runs to the limit. Arguments as in `all_hypotheses`."""
     beam = [(0.0, 0.0, ())]
     for length in range(1, limit + 1):
         candidates = []
@@ -152,7 +152,7 @@ def beam_search(log_probs, limit, ids, alpha, kind, beam_size):
 
 
 def random_bits(shape, seed, call):
-    """XXH32 of each position and the second word of a key, seeded by its first: both are XXH32 of seed and call."""
+    """XXH32 of each position and the key's second word, seeded by its first. Both words are XXH32 of seed and call."""
     first, second = (xxh32([seed, call], key) for key in (0, 1))
     return xxh32([np.arange(math.prod(shape), dtype="uint32").reshape(shape), second], first)
 

@@ -1,4 +1,4 @@
-"""Text to trained model directory: data, tokenizer, `fit`. On TensorFlow or JAX."""
+"""Training: from parallel text to a model directory, with Keras `fit` on TensorFlow or JAX."""
 
 import lazy_loader
 

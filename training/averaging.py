@@ -1,4 +1,4 @@
-"""Averages of weights: over the last checkpoints, and the moving one that the optimizer keeps."""
+"""Weight averaging: over the last checkpoints, and the optimizer's moving average."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from keras_transformer.training.checkpoints import CheckpointFiles
 
 
 class AverageInValidations(keras.callbacks.Callback):
-    """Has validations see the moving average, and puts the weights back, bit for bit, after each."""
+    """Validates with the optimizer's moving average, then restores the weights bit for bit."""
 
     def on_test_begin(self, logs=None):
         self.weights = self.model.get_weights()
@@ -27,31 +27,33 @@ class AverageInValidations(keras.callbacks.Callback):
 
 
 def copy_moving_average(model: keras.Model) -> None:
-    """Puts the optimizer's moving average in the place of the weights.
+    """Overwrites the weights with the optimizer's moving average.
 
     Args:
-        model: compiled with an `Adam` of this package that keeps one.
+        model: compiled with this package's `Adam` and `use_ema=True`.
     """
     adam_of(model).copy_average(model.trainable_variables)
 
 
 def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
-    """Makes the model of a finished run anew, of the mean of its last checkpoints' weights.
+    """Replaces the model of a finished run with the average of its last checkpoints.
+
+    Existing exports do not change.
 
     Args:
-        directory: the model directory; its exports are of the weights before and stay as they are.
-        last: how many checkpoints. Default: all that the run has kept, without the best where that is older.
+        directory: the model directory.
+        last: number of checkpoints. Default: the latest `keep_checkpoints`; an older best checkpoint is ignored.
 
     Returns:
-        The steps of the checkpoints.
+        The steps of the averaged checkpoints.
 
     Raises:
-        ValueError: if the directory holds no finished model, not so many whole checkpoints, or those of another run.
+        ValueError: if the run is not finished, fewer than `last` checkpoints are valid, or one belongs to another run.
     """
     with directory.locked():
         record = directory.require_finished()
         if not record["finished"]:
-            raise ValueError(f"{directory.path} is being trained for longer; average it when it has finished")
+            raise ValueError(f"{directory.path} was resumed and is not finished; average it when training has finished")
         files = CheckpointFiles(directory.checkpoints, run=record.get("run"))
         files.require_own()
         if not files.steps():
@@ -59,7 +61,9 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
         steps = files.steps()[-record["recipe"]["keep_checkpoints"] :]
         count = len(steps) if last is None else last
         if not 1 <= count <= len(steps):
-            raise ValueError(f"`last` must be in [1, {len(steps)}], the checkpoints kept. Received: last={last}")
+            raise ValueError(
+                f"`last` must be in [1, {len(steps)}], the number of checkpoints kept. Received: last={last}"
+            )
         steps = steps[-count:]
         for step in steps:
             files.read(step)
@@ -68,16 +72,18 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
     return steps
 
 
-def write_model(directory: ModelDirectory, built: TransformerConfig, checkpoints: Sequence[Path], moving=False) -> None:
-    """Writes the model that translates: float32, without optimizer, with the checkpoints' mean weights.
+def write_model(
+    directory: ModelDirectory, model_config: TransformerConfig, checkpoints: Sequence[Path], moving=False
+) -> None:
+    """Writes the finished model: the mean of the checkpoints' weights, in float32, without the optimizer.
 
     Args:
         directory: the model directory.
-        built: configuration of the model.
-        checkpoints: one or more.
-        moving: take the optimizer's moving averages instead of the weights.
+        model_config: configuration of the model.
+        checkpoints: files of the checkpoints, at least one.
+        moving: average the optimizer's moving averages instead of the weights.
     """
-    model = Transformer(built)
+    model = Transformer(model_config)
     sums = [np.zeros(weight.shape, "float64") for weight in model.get_weights()]
     for path in checkpoints:
         checkpoint = load_model(path, compile=moving)

@@ -1,4 +1,4 @@
-"""What happens during `fit` besides the steps: progress, checkpoints, stopping."""
+"""Callbacks of `fit`: progress, checkpoints, stopping."""
 
 import collections
 import json
@@ -20,14 +20,14 @@ from keras_transformer.training.stopping import Diverged, Interrupted, StopReque
 
 
 class Progress(keras.callbacks.Callback):
-    """Shows epoch, loss, rate and the time left on standard error: a bar on a terminal, lines elsewhere.
+    """Shows epoch, loss, speed and remaining time on standard error: a bar on a terminal, otherwise lines.
 
     Args:
-        total: steps of the whole training.
-        start: steps done before.
-        steps_per_epoch: batches of a pass over the data.
-        tokens_per_step: real target tokens of a batch on average.
-        limit: seconds until time runs out.
+        total: steps of the training.
+        start: steps done before this process.
+        steps_per_epoch: batches in one pass over the data.
+        tokens_per_step: average number of target tokens in a batch, without padding.
+        limit: seconds left of `max_time`.
     """
 
     def __init__(self, total: int, start: int, steps_per_epoch: int, tokens_per_step: float, limit: float):
@@ -38,37 +38,37 @@ class Progress(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.tokens_per_step = tokens_per_step
         self.limit = limit
-        #: Of the last calls of the training step. Their median leaves out those that compile or write a checkpoint.
+        #: Durations of recent training steps. The median ignores steps that compile or write a checkpoint.
         self.seconds = collections.deque(maxlen=50)
-        self.begun = None
+        self.step_started = None
 
     @property
     def epoch(self) -> str:
-        """The pass over the data, and how many there are."""
+        """The current epoch and the number of epochs."""
         epoch, epochs = (-(-step // self.steps_per_epoch) for step in (self.step, self.bar.total))
         return f"epoch {epoch}/{epochs}"
 
     @property
     def rate(self) -> float | None:
-        """Steps per second of late; `None` before the second call of the training step, since the first compiles."""
+        """Recent steps per second; `None` during the first call of the training step, which compiles."""
         return self.model.steps_per_execution / statistics.median(self.seconds) if self.seconds else None
 
     @property
     def left(self) -> str:
-        """The time until the last step, validations not counted, or until the limit."""
+        """Time until the last step or the time limit, without validations."""
         if self.rate is None:
             return "?"
         until_limit = max(self.limit - self.bar.format_dict["elapsed"], 0.0)
         return tqdm.format_interval(min((self.bar.total - self.step) / self.rate, until_limit))
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self.begun is not None:
-            self.begun = time.perf_counter()
+        if self.step_started is not None:
+            self.step_started = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.begun is not None:
-            self.seconds.append(time.perf_counter() - self.begun)
-        self.begun = time.perf_counter()
+        if self.step_started is not None:
+            self.seconds.append(time.perf_counter() - self.step_started)
+        self.step_started = time.perf_counter()
         self.step += self.model.steps_per_execution
         tokens = f"{self.rate * self.tokens_per_step:,.0f}" if self.rate else "?"
         shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}
@@ -87,15 +87,16 @@ class Progress(keras.callbacks.Callback):
 
 
 class Divergence(keras.callbacks.Callback):
-    """Ends a run whose loss is no number or has run away, before that is saved.
+    """Stops a run whose loss is NaN or too large, before a checkpoint saves its weights.
 
-    What a batch has cost is taken from the mean that Keras keeps over an epoch, as if all batches had as many tokens.
+    The loss of a batch is computed from the running mean that Keras keeps over an epoch, assuming that all batches
+    have the same number of tokens.
 
     Args:
-        files: where the last good checkpoint is looked for.
-        state: where the training stood at the start.
-        steps_per_epoch: batches of a pass over the data, to name the one at fault.
-        limit: nats a token above which a batch's loss has run away.
+        files: the checkpoints; the error names the last valid one.
+        state: the training state at the start.
+        steps_per_epoch: batches in one pass over the data; the error names the batch.
+        limit: maximum loss of a batch, in nats per token.
     """
 
     def __init__(self, files: CheckpointFiles, state: TrainingState, steps_per_epoch: int, limit: float):
@@ -118,16 +119,16 @@ class Divergence(keras.callbacks.Callback):
             self.fail(f"The loss is {loss:.4g}")
 
     def require_finite_weights(self) -> None:
-        """Of weights that are to be saved: the loss shows only in the next step what an update has done to them.
+        """Checks the weights before they are saved. The loss of a step does not show the effect of its own update.
 
         Raises:
-            Diverged: if one is no number.
+            Diverged: if a weight is NaN or infinite.
         """
         if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
             self.fail("Weights contain NaN or Inf")
 
     def fail(self, what: str) -> None:
-        """Ends the run.
+        """Raises the error.
 
         Raises:
             Diverged: always.
@@ -140,21 +141,21 @@ class Divergence(keras.callbacks.Callback):
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Writes checkpoints, keeps the record of validations, and ends the run when it is time.
+    """Writes checkpoints, records validations, and stops the run when patience or time has run out.
 
-    At a validation the checkpoint comes after it and holds its result, so that no validation is lost or
-    made twice.
+    The checkpoint of a validation step is written after the validation and contains its result. A resumed run
+    therefore neither loses nor repeats a validation.
 
     Args:
         directory: the model directory.
-        files: where they go.
-        state: where the training stands. No other callback changes it.
+        files: the checkpoints.
+        state: the training state. No other callback changes it.
         recipe: the `RecipeConfig`.
         validate_every: steps between validations.
-        total: steps of the whole training.
-        divergence: what looks at the weights before they are saved.
-        request: whether the run was told to stop.
-        devices: what the training runs on; of its workers the chief alone writes.
+        total: steps of the training.
+        divergence: checks the weights before they are saved.
+        request: whether a signal has requested a stop.
+        devices: the devices of the training. Of several workers, only the chief writes.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.divergence = divergence
         self.request = request
         self.devices = devices
-        self.begun = time.monotonic() - self.state.seconds
+        self.started = time.monotonic() - self.state.seconds
 
     @property
     def should_stop(self) -> bool:
@@ -188,14 +189,15 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += self.model.steps_per_execution
-        is_told = False
-        if self.devices.any_worker(self._is_told() or self._is_out_of_time()):  # One question in most steps.
-            is_told = self.devices.any_worker(self._is_told())
+        stops = False
+        # Communication between workers takes time: most steps make only this call.
+        if self.devices.any_worker(self._stop_requested() or self._is_out_of_time()):
+            stops = self.devices.any_worker(self._stop_requested())
             self.model.stop_training = self.devices.any_worker(self._is_out_of_time())
         step = self.state.step
         if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
-            return  # The validation comes, and the checkpoint after it.
-        if step % self.files.every == 0 or is_told:
+            return  # `on_epoch_end` saves after the validation.
+        if step % self.files.every == 0 or stops:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -205,7 +207,7 @@ class Checkpoints(keras.callbacks.Callback):
             found["bleu"] = float(logs["val_bleu"])
         self.state.validations.append(found)
         if self.devices.is_chief:
-            with atomic_write(self.history_file) as temporary:  # For people; what counts is in the checkpoint.
+            with atomic_write(self.history_file) as temporary:  # For users; a resumed run reads the checkpoint.
                 temporary.write_text(json.dumps(self.state.validations, indent=1))
         self._save()
         self.model.stop_training = self.model.stop_training or self.should_stop
@@ -217,16 +219,16 @@ class Checkpoints(keras.callbacks.Callback):
         return sum(v["step"] > best for v in self.state.validations) >= self.recipe.patience
 
     def _is_out_of_time(self):
-        return time.monotonic() - self.begun >= self.recipe.seconds
+        return time.monotonic() - self.started >= self.recipe.seconds
 
-    def _is_told(self):
+    def _stop_requested(self):
         return self.request.number is not None
 
     def _save(self):
         self.devices.sync_variables(self.model)
         self.divergence.require_finite_weights()
-        self.state.seconds = time.monotonic() - self.begun
+        self.state.seconds = time.monotonic() - self.started
         if self.devices.is_chief:
             self.files.write(self.model, self.state)
-        if self.devices.any_worker(self._is_told()):
+        if self.devices.any_worker(self._stop_requested()):
             raise Interrupted(self.request.number or signal.SIGTERM, self.files.describe_last())

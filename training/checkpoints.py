@@ -1,4 +1,4 @@
-"""The checkpoints of a run: each is one file that holds all that resuming needs."""
+"""Checkpoints of a run. Each is one `.keras` file with everything needed to resume."""
 
 import contextlib
 import dataclasses
@@ -16,9 +16,9 @@ import keras
 
 from keras_transformer.atomic_files import atomic_write
 
-#: The file within a checkpoint that says where the training stood.
+#: File inside a checkpoint that holds the training state.
 _STATE = "training_state.json"
-_ERRORS_OF_READING = (
+_READ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     OSError,
@@ -32,15 +32,15 @@ _ERRORS_OF_READING = (
 
 @dataclasses.dataclass
 class TrainingState:
-    """Where a training stands, besides weights and optimizer.
+    """State of a training in addition to weights and optimizer.
 
     Attributes:
-        step: updates made, and so batches seen.
-        seconds: spent in training, earlier processes' time counted.
-        validations: one record each: `step`, `loss`, `training_loss` (the mean since the one before, or since a
-            resumption), `bleu` (where it is decoded) and `time`.
+        step: number of updates, which is also the number of batches consumed.
+        seconds: training time, summed over all processes of the run.
+        validations: one record per validation: `step`, `loss`, `training_loss` (mean since the previous validation or
+            the resumption), `bleu` (if computed) and `time`.
         random: states of the model's seed generators, which Keras does not save.
-        run: identifier of the run; `None` in those that were written before runs had one.
+        run: identifier of the run; `None` in checkpoints written by versions without identifiers.
     """
 
     step: int = 0
@@ -50,41 +50,41 @@ class TrainingState:
     run: str | None = None
 
     def best_steps(self, by: str = "loss") -> list[int]:
-        """The steps of the validations, the best first, and of equals the first.
+        """The steps of the validations, best first. Equal validations keep their order.
 
         Args:
-            by: `"loss"`, the least, or `"bleu"`, the greatest. What is no number is the worst.
+            by: `"loss"` (lower is better) or `"bleu"` (higher is better). NaN is worst.
         """
-        return [v["step"] for v in sorted(self.validations, key=lambda v: _badness(v, by))]
+        return [v["step"] for v in sorted(self.validations, key=lambda v: _sort_key(v, by))]
 
     def best_step(self, by: str = "loss", until: float = math.inf) -> int | None:
-        """The step of the best validation; `None` without validations.
+        """The step of the best validation; `None` if there was no validation.
 
         Args:
             by: see `best_steps`.
-            until: the last step to look at.
+            until: ignore validations after this step.
         """
         return next((step for step in self.best_steps(by) if step <= until), None)
 
 
-def _badness(validation, by):
+def _sort_key(validation, by):
     value = validation[by] if by == "loss" else -validation[by]
     return math.inf if math.isnan(value) else value
 
 
 class CheckpointFiles:
-    """The checkpoints of one run, `step-00001000.keras` for that of step 1,000.
+    """The checkpoints of one run; `step-00001000.keras` is the checkpoint of step 1,000.
 
-    A checkpoint takes its place when it is whole. Those that are regular, at every so many steps and at
-    validations, are kept as long as they are among the last; one that was written because the run was
-    told to stop goes with the next. So what is kept does not depend on interruptions.
+    Checkpoints are written atomically. Regular checkpoints, at multiples of `every` and at validations, are kept
+    while they are among the last `keep`. A checkpoint written because of a signal is deleted with the next write, so
+    interruptions do not change which checkpoints are kept.
 
     Args:
-        folder: where they lie.
-        every: steps between checkpoints, besides those at validations.
-        keep: how many regular ones are kept, at least 2: the newest may turn out broken.
-        best_by: of which validations the best is kept besides; of `TrainingState.best_step`.
-        run: identifier of the run, in the directory's record; every checkpoint holds it.
+        folder: folder of the checkpoints.
+        every: steps between checkpoints. Validations write additional ones.
+        keep: number of regular checkpoints to keep, at least 2 in case the newest file is damaged.
+        best_by: criterion of the best checkpoint, which is also kept; see `TrainingState.best_step`.
+        run: identifier of the run, from the directory's record. Every checkpoint contains it.
     """
 
     def __init__(self, folder: Path, every: int = 1, keep: int = 2, best_by: str = "loss", run: str | None = None):
@@ -99,19 +99,19 @@ class CheckpointFiles:
         return self.folder / f"step-{step:08d}.keras"
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints that lie there, in order."""
+        """Steps of the existing checkpoints, in ascending order."""
         found = (re.fullmatch(r"step-(\d+)\.keras", path.name) for path in self.folder.glob("step-*.keras"))
         return sorted(int(match[1]) for match in found if match)
 
     def write(self, model: keras.Model, state: TrainingState) -> None:
-        """Writes a checkpoint, and deletes those that are needed no longer.
+        """Writes a checkpoint, and deletes the checkpoints that are no longer kept.
 
         Args:
             model: the compiled model.
-            state: where the training stands; the random state is taken from the model.
+            state: the training state; its random state is read from the model.
 
         Raises:
-            OSError: if it cannot be written; those before it are as they were.
+            OSError: if the file cannot be written. Earlier checkpoints remain.
         """
         state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
         state.run = self.run
@@ -119,35 +119,35 @@ class CheckpointFiles:
             model.save(temporary)
             with zipfile.ZipFile(temporary, "a") as archive:
                 archive.writestr(_STATE, json.dumps(dataclasses.asdict(state)))
-        for step in set(self.steps()) - self._needed(state):
+        for step in set(self.steps()) - self._steps_to_keep(state):
             self.path(step).unlink(missing_ok=True)
 
     def require_own(self) -> None:
-        """Checks that no checkpoint is another run's; those that cannot be read are left to `read`.
+        """Checks that all checkpoints belong to this run. Unreadable files are skipped; `read` reports them.
 
         Raises:
-            ValueError: naming the first that is.
+            ValueError: if a checkpoint belongs to another run.
         """
         for step in self.steps():
             if (run := self._run_of(step)) != self.run:
                 raise ValueError(
-                    f"{self.path(step)} is a checkpoint of another run; move it away. "
+                    f"{self.path(step)} belongs to another run; move it out of {self.folder}. "
                     f"Received: run={run!r}, expected {self.run!r}"
                 )
 
     def _run_of(self, step):
-        """The identifier in a checkpoint; this run's if it cannot be read."""
+        """The run identifier in a checkpoint; this run's identifier if the file is unreadable."""
         try:
             with zipfile.ZipFile(self.path(step)) as archive:
                 return _state(archive).run
-        except _ERRORS_OF_READING:
+        except _READ_ERRORS:
             return self.run
 
     def latest_valid(self) -> TrainingState:
-        """The state of the newest checkpoint that is whole, the start's without any; says so when it passes one by.
+        """The state of the newest valid checkpoint; the initial state without checkpoints. Prints skipped files.
 
         Raises:
-            ValueError: if there are checkpoints and none is whole, or one is another run's.
+            ValueError: if no checkpoint is valid, or one belongs to another run.
         """
         self.require_own()
         problems = []
@@ -161,40 +161,40 @@ class CheckpointFiles:
                 print(f"{problem}; resuming from the checkpoint of step {step}", file=sys.stderr)
             return state
         if problems:
-            raise ValueError(f"{problems[0]}, and there is no other; --overwrite begins anew")
+            raise ValueError(f"{problems[0]}. No valid checkpoint found; use --overwrite to start over")
         return TrainingState()
 
     def valid(self, steps: Iterable[int]) -> Iterator[int]:
-        """Those of the steps whose checkpoints are whole; says so of each that is passed by.
+        """Yields the steps whose checkpoints are valid, and prints the others.
 
         Args:
-            steps: of checkpoints that lie there.
+            steps: steps of existing checkpoints.
         """
         for step in steps:
             try:
                 self.read(step)
             except ValueError as error:
-                print(f"{error}; going on without it", file=sys.stderr)
+                print(f"{error}; skipped", file=sys.stderr)
             else:
                 yield step
 
     def read(self, step: int) -> TrainingState:
-        """The state that a checkpoint holds; the whole file is checked.
+        """The state in a checkpoint. Verifies the checksums of the file.
 
         Raises:
-            ValueError: if it is not whole.
+            ValueError: if the file is not a valid checkpoint.
         """
         try:
             with zipfile.ZipFile(self.path(step)) as archive:
                 if (broken := archive.testzip()) is not None:
                     raise ValueError(f"{broken} is broken")
                 return _state(archive)
-        except _ERRORS_OF_READING as error:
-            raise ValueError(f"Not a whole checkpoint: {self.path(step)} ({error})") from error
+        except _READ_ERRORS as error:
+            raise ValueError(f"Invalid checkpoint: {self.path(step)} ({error})") from error
 
     @contextlib.contextmanager
-    def naming_last(self) -> Iterator[None]:
-        """Notes at the block's errors of the system, such as that of a full disk, what there is to go back to."""
+    def noting_last(self) -> Iterator[None]:
+        """Context manager that adds the last valid checkpoint as a note to an `OSError`, such as a full disk."""
         try:
             yield
         except OSError as error:
@@ -202,14 +202,14 @@ class CheckpointFiles:
             raise
 
     def describe_last(self) -> str:
-        """Which checkpoint there is to go back to, in words."""
+        """A sentence that names the last valid checkpoint."""
         for step in reversed(self.steps()):
             with contextlib.suppress(ValueError):
                 self.read(step)
-                return f"The last good checkpoint is {self.path(step)}"
-        return "There is no good checkpoint yet"
+                return f"The last valid checkpoint is {self.path(step)}"
+        return "There is no valid checkpoint yet"
 
-    def _needed(self, state):
+    def _steps_to_keep(self, state):
         validated = {validation["step"] for validation in state.validations}
         regular = [s for s in self.steps() if s <= state.step and (s % self.every == 0 or s in validated)]
         kept = {state.step, *regular[-self.keep :]}
@@ -221,16 +221,16 @@ def _state(archive):
 
 
 def seed_generators(model: keras.Model) -> list[Any]:
-    """The variables that hold the states of the model's random draws, each a seed and a count."""
+    """The variables of the model's seed generators. Each holds a seed and a counter."""
     return [variable for variable in model.variables if variable.name == "seed_generator_state"]
 
 
 def restore_random(model: keras.Model, states: Iterable[Iterable[int]]) -> None:
-    """Puts the model's random draws where they were.
+    """Restores the states of the model's seed generators.
 
     Args:
         model: the model.
-        states: as many as it has seed generators, in their order.
+        states: one state per seed generator, in the order of `seed_generators`.
     """
     for variable, state in zip(seed_generators(model), states, strict=True):
         variable.assign(state)

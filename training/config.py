@@ -1,4 +1,4 @@
-"""What a training run can be told. Each default stands here and nowhere else."""
+"""Options of a training run. Their defaults are defined here only."""
 
 import dataclasses
 import math
@@ -10,18 +10,18 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
 
-#: Recorded options that a resumed run may change. Options that are not recorded may change, too: see `record`.
+#: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
 _CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
-#: Those that decide the number of steps. With a cosine schedule, which ends at the last step, they may not change.
+#: Options that set the number of steps. They may change too, except with a cosine schedule, which depends on it.
 _STEPS = ("recipe.epochs", "recipe.max_steps")
-#: Fields of `TransformerConfig` that the tokenizer decides.
+#: Fields of `TransformerConfig` that the tokenizer determines.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
 
 
-#: Default passes over the training pairs, of a large and at most of a small corpus.
-_EPOCHS, _MOST_EPOCHS = 10, 100
-#: Updates that a small corpus is repeated for, from scratch and in fine-tuning.
-_LEAST_STEPS, _LEAST_STEPS_OF_FINE_TUNING = 2000, 500
+#: Default epochs, and the maximum that small corpora get by default.
+_EPOCHS, _MAX_EPOCHS = 10, 100
+#: Small corpora get more epochs, up to this number of updates: from scratch, and in fine-tuning.
+_MIN_STEPS, _MIN_FINE_TUNING_STEPS = 2000, 500
 
 
 _ModelFields = dataclasses.make_dataclass(
@@ -39,15 +39,17 @@ _ModelFields = dataclasses.make_dataclass(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(_ModelFields):
-    """A preset, and what to change in it: every field of `TransformerConfig` but the vocabulary's.
+    """Size of the model: a preset, and changes to it.
+
+    Every field of `TransformerConfig` is an option, except those of the vocabulary.
 
     Args:
-        preset: what the other options of the model are where they are not given: `tiny` (2 layers, d_model 128, 4
-            heads, d_ff 512), `base` (6 layers, d_model 512, 8 heads, d_ff 2048), `big` (6 layers, d_model 1024, 16
-            heads, d_ff 4096, dropout 0.3), or a row of the paper's Table 3, such as `table3-B-dk16`.
+        preset: values of the model options that are not given: `tiny` (2 layers, d_model 128, 4 heads, d_ff 512),
+            `base` (6 layers, d_model 512, 8 heads, d_ff 2048), `big` (6 layers, d_model 1024, 16 heads, d_ff 4096,
+            dropout 0.3), or a row of the paper's Table 3, such as `table3-B-dk16`.
 
     Raises:
-        ValueError: naming everything that is wrong.
+        ValueError: if an option is invalid. The message lists all problems.
     """
 
     preset: str = "tiny"
@@ -55,13 +57,13 @@ class ModelConfig(_ModelFields):
     def __post_init__(self):
         if self.preset not in PRESETS:
             raise ValueError(f"`model.preset` must be one of {sorted(PRESETS)}. Received: preset={self.preset!r}")
-        self.transformer(vocab_size=1000)  # To find what is wrong before any work is done.
+        self.transformer(vocab_size=1000)  # Validates the options before the tokenizer exists.
 
     def transformer(self, **vocabulary) -> TransformerConfig:
         """The model's configuration.
 
         Args:
-            **vocabulary: the fields that the tokenizer decides.
+            **vocabulary: the fields that the tokenizer determines.
 
         Returns:
             A `TransformerConfig`.
@@ -72,43 +74,44 @@ class ModelConfig(_ModelFields):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """How the weights are learnt.
+    """Optimization of the model.
 
-    The paper's recipe (§5) is `warmup_steps=4000` and `weights="average"`, with the other options left as they are. By
-    default the warm-up is shorter in runs of fewer than 40,000 steps.
+    The paper's recipe (§5) is `warmup_steps=4000` and `weights="average"`, with defaults for the other options. The
+    default warm-up is shorter if the run has fewer than 40,000 steps.
 
     Args:
-        epochs: passes over the training pairs. Default: 10; more of a small corpus, until they make 2,000 updates (500
-            with `init_from`), at most 100.
-        max_steps: updates at most. Default: no limit but `epochs`.
-        max_time: minutes of training at most, those before a resumption counted; the run then ends as at `max_steps`.
-            Default: no limit.
-        schedule: how the learning rate falls after its linear rise: with the inverse square root of the step, as
-            the paper's, or as a cosine to zero at the last step that `epochs` and `max_steps` allow.
-        warmup_steps: updates until the learning rate's peak. Default: a tenth of the run, at most the paper's 4,000.
-        peak_learning_rate: learning rate at the peak. Default: d_model^-0.5 · warmup_steps^-0.5, as in the paper, where
-            fewer than 2,000 steps count as 2,000; half of that with `init_from` (fine-tuning).
+        epochs: passes over the training pairs. Default: 10. Small corpora get more, up to 100, to reach 2,000 updates
+            (500 with `init_from`).
+        max_steps: maximum number of updates. Default: set by `epochs` alone.
+        max_time: maximum training time in minutes, including the time before a resumption. The run then finishes
+            as at `max_steps`. Default: no limit.
+        schedule: decay of the learning rate after linear warm-up: `inverse_sqrt` (of the step, as in the paper), or
+            `cosine` to zero at the last step.
+        warmup_steps: updates until the learning rate peaks. Default: a tenth of the run, at most 4,000 (the paper's).
+        peak_learning_rate: learning rate at the end of the warm-up. Default: d_model^-0.5 · w^-0.5, as in the paper,
+            where w is `warmup_steps` but at least 2,000; half of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
-        precision: dtype policy of the training.
-        validate_every: updates between validations. Default: an epoch.
-        checkpoint_every: updates between checkpoints, besides one at each validation.
-        keep_checkpoints: number of latest checkpoints to keep, besides the best. Each is thrice the model's size.
-        patience: stop after so many validations without a better one. Default: never.
-        best_by: what a better validation is, for `patience` and `weights`: a lower loss, or a higher BLEU.
-        bleu_sentences: validation pairs, the first ones, that are translated at each validation, greedily, and
-            scored with sacreBLEU. 0: none.
-        weights: which weights the finished model has: those of the best validation, the last, or the mean
-            of the kept checkpoints (the paper's: of 5, big 20).
-        moving_average: momentum, such as 0.999, of an exponential moving average of the weights, which is then
-            what is validated and what the finished model has. Default: none.
-        seed: of weights, dropout and the order of the data, in [0, 2**32).
-        xla: compile with XLA. Default: on one device yes, under a strategy of several no.
-        steps_per_execution: updates between two looks at the loss, the clock and signals, so that an accelerator does
-            not wait for them. `max_steps`, `validate_every`, `checkpoint_every` and an epoch are rounded up to a
-            multiple of it. It must be 1 for several workers.
+        precision: Keras dtype policy of the training.
+        validate_every: updates between validations. Default: one epoch.
+        checkpoint_every: updates between checkpoints. Every validation writes one too.
+        keep_checkpoints: number of latest checkpoints to keep. The best one is also kept. Each takes three times the
+            size of the model.
+        patience: stop after this number of validations without improvement. Default: never.
+        best_by: criterion of the best validation, for `patience` and `weights`: lower loss, or higher BLEU.
+        bleu_sentences: number of validation pairs, from the first, for BLEU. Each validation translates them with
+            greedy search and scores them with sacreBLEU. 0: no BLEU.
+        weights: weights of the finished model: those of the best validation, the last ones, or the average of the kept
+            checkpoints (the paper averages 5, for big models 20).
+        moving_average: momentum, such as 0.999, of an exponential moving average of the weights. Validations and
+            the finished model use the average. Default: none.
+        seed: seed of weights, dropout and data order, in [0, 2**32).
+        xla: compile with XLA. Default: true on one device, false on several TensorFlow devices.
+        steps_per_execution: Keras `steps_per_execution`: training steps run between host callbacks. `max_steps`,
+            `validate_every`, `checkpoint_every` and the length of an epoch are rounded up to a multiple. Must be 1
+            with several workers.
 
     Raises:
-        ValueError: naming the argument that is out of range.
+        ValueError: if an option is out of range.
     """
 
     epochs: int | None = None
@@ -132,22 +135,22 @@ class RecipeConfig:
     steps_per_execution: int = 1
 
     def round_to_execution(self, steps: int) -> int:
-        """Steps, rounded up to a multiple of `steps_per_execution`.
+        """Rounds a number of steps up to a multiple of `steps_per_execution`.
 
         Args:
-            steps: updates.
+            steps: number of updates.
         """
         return -(-steps // self.steps_per_execution) * self.steps_per_execution
 
     def total_steps(self, epoch: int, is_fine_tuning: bool = False) -> int:
-        """Updates of the whole run.
+        """Number of updates of the run.
 
         Args:
-            epoch: updates of one pass over the training pairs.
-            is_fine_tuning: whether the run begins with a trained model.
+            epoch: updates in one pass over the training pairs.
+            is_fine_tuning: whether the run starts from a trained model.
         """
-        least = _LEAST_STEPS_OF_FINE_TUNING if is_fine_tuning else _LEAST_STEPS
-        epochs = self.epochs or min(max(_EPOCHS, -(-least // epoch)), _MOST_EPOCHS)
+        least = _MIN_FINE_TUNING_STEPS if is_fine_tuning else _MIN_STEPS
+        epochs = self.epochs or min(max(_EPOCHS, -(-least // epoch)), _MAX_EPOCHS)
         return self.round_to_execution(min(epochs * epoch, self.max_steps or sys.maxsize))
 
     @property
@@ -165,34 +168,39 @@ class RecipeConfig:
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {self.label_smoothing}")
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={self.label_smoothing}")
         if self.moving_average is not None and not 0 < self.moving_average < 1:
             raise ValueError(f"`moving_average` must be in (0, 1). Received: moving_average={self.moving_average}")
         if self.moving_average is not None and self.weights == "average":
-            raise ValueError("`weights` must not be 'average' with `moving_average`: one average is enough")
+            raise ValueError(
+                "`weights` must not be 'average' with `moving_average`. "
+                f"Received: weights={self.weights!r}, moving_average={self.moving_average}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(BatchConfig, DataConfig):
-    """One training run; besides its own options it has those of `DataConfig` and `BatchConfig`.
+    """Options of a training run.
+
+    The options of `DataConfig` and `BatchConfig` are included.
 
     Args:
         output: the model directory to write.
-        overwrite: replace the model or the other run that lies there.
-        prepared: folder written by `keras-transformer prepare`, instead of `dataset` or `source`. It fixes the options
-            of the data and the `tokenizer`.
-        init_from: model directory to begin with (fine-tuning); the model and the tokenizer are then
-            that directory's, and `model` and `tokenizer` are not to be given.
+        overwrite: replace an existing model or run in `output`.
+        prepared: folder written by `keras-transformer prepare`, instead of `dataset` or `source`. Options of the data
+            and of the tokenizer are then not allowed.
+        init_from: model directory to fine-tune. Its model and tokenizer are used; options of `model` and `tokenizer`
+            are then not allowed.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
-        tokens_per_device: subwords of the longer side that a device takes at once, a row more or less; what is beyond
-            it of a batch is done in several passes before the weights are updated. It changes the memory that is
-            needed and not the result but for rounding and dropout. Default: all at once.
-        tokenizer: the subwords.
-        model: the model.
-        recipe: the training.
+        tokens_per_device: micro-batch size per device, in tokens of the longer side, rounded to whole rows. Larger
+            batches use gradient accumulation, which saves memory. Results differ only by rounding and dropout.
+            Default: no accumulation.
+        tokenizer: tokenizer options
+        model: model options (defaults: see --model.preset)
+        recipe: training options
 
     Raises:
-        ValueError: naming the argument that is wrong.
+        ValueError: if an option is invalid.
     """
 
     output: str
@@ -213,7 +221,10 @@ class TrainConfig(BatchConfig, DataConfig):
         else:
             self.require_room(self.max_length)
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
-            raise ValueError("`init_from` brings its own model and tokenizer; leave `model` and `tokenizer` out")
+            raise ValueError(
+                "`model` and `tokenizer` must not be given with `init_from`, which contains both. "
+                f"Received: init_from={self.init_from!r}"
+            )
 
     def _require_no_data(self):
         default = DataConfig()
@@ -223,42 +234,45 @@ class TrainConfig(BatchConfig, DataConfig):
             given.append("tokenizer")
         if given:
             names = ", ".join(f"`{name}`" for name in given)
-            raise ValueError(f"`prepared` brings its own data; leave {names} out. Received: prepared={self.prepared!r}")
+            raise ValueError(
+                f"{names} must not be given with `prepared`, which contains the data. "
+                f"Received: prepared={self.prepared!r}"
+            )
 
     def require_room(self, longest: int) -> None:
-        """Checks that the longest sentence has room in a batch, and on a device.
+        """Checks that the longest sentence fits into a batch and into a micro-batch.
 
         Args:
-            longest: its subwords, at most.
+            longest: maximum number of tokens in a sentence.
 
         Raises:
-            ValueError: if it has not.
+            ValueError: if it does not fit.
         """
         at_least(self, tokens_per_batch=longest, tokens_per_device=longest)
 
     def record(self) -> dict:
-        """What identifies the run: everything but where it writes and on what it computes."""
+        """The options that identify the run. Output paths and devices are not part of it."""
         left_out = {"output", "overwrite", "devices", "tokens_per_device"}
-        if self.prepared:  # They know.
+        if self.prepared:  # The prepared folder records these options.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
         return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
 
     def check_resumable(self, directory: ModelDirectory, overwrite: bool) -> bool:
-        """Whether this run was begun in a directory, to be resumed.
+        """Whether the directory contains this run, to be resumed.
 
         Args:
             directory: the model directory.
-            overwrite: start over, whatever another run has left.
+            overwrite: start over and replace an existing run.
 
         Raises:
-            ModelDirectoryError: if it may not run there; see `ModelDirectory.check_resumable`.
+            ModelDirectoryError: if the run cannot use the directory; see `ModelDirectory.check_resumable`.
         """
         defaults = TrainConfig(output=self.output, prepared=self.prepared).record()
         changeable = _CHANGEABLE if self.recipe.schedule == "cosine" else _STEPS + _CHANGEABLE
         return directory.check_resumable(self.record(), overwrite, defaults, changeable)
 
     def accumulation_steps(self, replicas: int) -> int:
-        """Passes that a device makes over its share of a batch.
+        """Number of micro-batches per training step, with gradient accumulation.
 
         Args:
             replicas: number of devices.

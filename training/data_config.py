@@ -1,4 +1,4 @@
-"""What the data layer can be told: which pairs there are, and what is put into a batch. Each default stands here."""
+"""Options of the data: the corpus and the batches. Their defaults are defined here only."""
 
 import dataclasses
 
@@ -9,27 +9,26 @@ from keras_transformer.text.tokenization import TokenizerConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the pairs come from, and which of them are used.
+    """The corpus, and the filter for its sentence pairs.
 
     Args:
         dataset: TensorFlow Datasets name of a translation dataset.
-        data_dir: where TensorFlow Datasets keeps its data. Default: its own.
+        data_dir: data directory of TensorFlow Datasets. Default: the directory that TensorFlow Datasets uses.
         reverse: translate from the dataset's second language to its first.
         train_split: TFDS split to train on.
         validation_split: TFDS split to validate on.
-        source: a text file or a list of them to train on, plain or .gz, one sentence a line, instead of
-            `dataset`.
-        target: the same lines in the other language.
-        validation_source: a text file or a list of them to validate on. Default: every hundredth line of the training
-            files, 2,000 at most, is held out.
-        validation_target: the same lines in the other language.
+        source: source text to train on, instead of `dataset`: one or more files, plain or .gz, one sentence per line.
+        target: target text, aligned with `source` line by line.
+        validation_source: source text to validate on. Default: every hundredth line of the training text, at most
+            2,000 lines, is held out.
+        validation_target: target text, aligned with `validation_source`.
         encoding: encoding of the text files, such as `cp1252` or `utf-16`.
-        max_length: pairs with more subwords than this on a side, the end counted, are left out.
-        max_length_ratio: pairs whose sides' numbers of subwords differ by more than this factor, and
-            by more than 10, are left out.
+        max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
+        max_length_ratio: maximum ratio of the two lengths of a pair. Pairs with a larger ratio are removed if the
+            lengths also differ by more than 10 tokens.
 
     Raises:
-        ValueError: naming the argument that is wrong.
+        ValueError: if an option is invalid.
     """
 
     dataset: str = "number_words/en_de"
@@ -51,20 +50,25 @@ class DataConfig:
                 object.__setattr__(self, name, _as_list(getattr(self, name)))
             sizes = len(getattr(self, one)), len(getattr(self, other))
             if sizes[0] != sizes[1]:
-                raise ValueError(f"`{one}` and `{other}` must name as many files. Received: {sizes[0]} and {sizes[1]}")
+                raise ValueError(
+                    f"`{one}` and `{other}` must have the same number of files. Received: {sizes[0]} and {sizes[1]}"
+                )
         if self.validation_source and not self.source:
-            raise ValueError("`validation_source` goes with `source`; a dataset has its `validation_split`")
+            raise ValueError(
+                "`validation_source` requires `source`; with a dataset, use `validation_split`. "
+                f"Received: validation_source={self.validation_source}"
+            )
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
         if self.encoding != UTF_8 and not self.source:
-            raise ValueError(f"`encoding` goes with `source`. Received: encoding={self.encoding!r}")
+            raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
         at_least(self, max_length=2, max_length_ratio=1)
 
 
 def recorded(options: dict) -> dict:
-    """Options as records hold them: one that older records lack is left out where it has its default.
+    """The options as they are recorded. A default that older records lack is omitted.
 
     Args:
-        options: those of a `DataConfig`, and any others.
+        options: options of a `DataConfig`, and others.
 
     Example:
 
@@ -76,16 +80,15 @@ def recorded(options: dict) -> dict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    """What is put into a training batch.
+    """Batches of the training.
 
     Args:
-        tokens_per_batch: size of a training batch in subwords of the longer side, padding counted, on all devices
-            together.
-        num_buckets: put one pair in each row, and pad batches to this many lengths; each is one shape to compile.
-            Default: packed, several pairs in each row, in batches of one shape with hardly any padding.
+        tokens_per_batch: global batch size over all devices, in tokens of the longer side, including padding.
+        num_buckets: number of padded lengths for batches with one pair per row. Each is one shape to compile.
+            Default: packing, with several pairs per row, one shape and little padding.
 
     Raises:
-        ValueError: naming the argument that is out of range.
+        ValueError: if an option is out of range.
     """
 
     tokens_per_batch: int = 4096
@@ -97,16 +100,19 @@ class BatchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig(DataConfig):
-    """A corpus made into tokens once, for any number of runs; besides its own options it has those of `DataConfig`.
+    """Options of `keras-transformer prepare`.
+
+    The options of `DataConfig` are included.
 
     Args:
         output: the folder to write.
-        overwrite: replace the tokens that lie there.
-        init_from: model directory whose subwords are taken, for fine-tuning; `tokenizer` is then not to be given.
-        tokenizer: the subwords.
+        overwrite: replace existing tokens in `output`.
+        init_from: model directory to fine-tune later. Its tokenizer is used; options of `tokenizer` are then not
+            allowed.
+        tokenizer: tokenizer options
 
     Raises:
-        ValueError: naming the argument that is wrong.
+        ValueError: if an option is invalid.
     """
 
     output: str
@@ -117,7 +123,10 @@ class PrepareConfig(DataConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.init_from and self.tokenizer != TokenizerConfig():
-            raise ValueError("`init_from` brings its own tokenizer; leave `tokenizer` out")
+            raise ValueError(
+                "`tokenizer` must not be given with `init_from`, which contains it. "
+                f"Received: init_from={self.init_from!r}"
+            )
 
 
 def _as_list(paths):
@@ -125,14 +134,14 @@ def _as_list(paths):
 
 
 def at_least(config, **smallest) -> None:
-    """Checks that options are not too small; those that are `None` are not given.
+    """Checks lower bounds of options. Options that are `None` are skipped.
 
     Args:
-        config: what has them as attributes.
-        **smallest: the least value of each.
+        config: object with the options as attributes.
+        **smallest: minimum of each option.
 
     Raises:
-        ValueError: naming the first that is smaller.
+        ValueError: if an option is smaller.
     """
     for name, bound in smallest.items():
         value = getattr(config, name)

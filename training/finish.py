@@ -1,4 +1,4 @@
-"""The end of a run: from checkpoints to the model that translates."""
+"""The end of a run: writes the finished model from the checkpoints."""
 
 import dataclasses
 import importlib.util
@@ -13,16 +13,16 @@ from keras_transformer.training.plan import TrainingPlan
 
 
 def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: CheckpointFiles, state: TrainingState) -> None:
-    """Writes the model that translates, marks it as finished, and draws the training's curve, with matplotlib.
+    """Writes the finished model, marks the run as finished, and plots the training curve if matplotlib is installed.
 
-    The run's own tokens are deleted: nothing needs them any more.
+    The tokens in the model directory are deleted. Tokens of `prepared` are kept.
 
     Args:
         config: the `TrainConfig`.
         directory: the model directory.
-        plan: what was trained.
+        plan: the `TrainingPlan`.
         files: the run's checkpoints.
-        state: where the training stands.
+        state: the training state.
     """
     recipe = config.recipe
     kept = files.steps()
@@ -43,10 +43,10 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
         "weights_of_steps": steps,
     }
     directory.write_record(record, finished=True)
-    print(f"The model is in {directory.path}", file=sys.stderr)
+    print(f"Wrote the model to {directory.path}", file=sys.stderr)
     if importlib.util.find_spec("matplotlib"):
         write_curve(state.validations, directory.curve_file)
-        print(f"The training curve is {directory.curve_file}", file=sys.stderr)
+        print(f"Wrote the training curve to {directory.curve_file}", file=sys.stderr)
     else:
         print(
             "No training curve: matplotlib is not installed (pip install 'keras-transformer-kit[plot]')",

@@ -1,4 +1,4 @@
-"""The run of `fit`: compiled, in accumulation_steps that end in validations, from where the last checkpoint stands."""
+"""Keras `fit`, from the latest checkpoint to the finished model."""
 
 import contextlib
 import math
@@ -21,27 +21,27 @@ from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
 
-#: A batch whose loss is so many times that of guessing, log(vocabulary), has run away.
+#: A batch has diverged if its loss exceeds this multiple of the loss of a uniform prediction, log(vocab_size).
 _RUNAWAY = 10.0
-#: Updates between values in TensorBoard.
+#: Updates between TensorBoard values.
 _SCALARS_EVERY = 10
 
 
 def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices):
-    """Trains from the last whole checkpoint, or from the start, to the finished model.
+    """Trains from the latest valid checkpoint, or from the start, and writes the finished model.
 
     Args:
         config: the `TrainConfig`.
-        directory: where checkpoints and model go.
-        plan: what it trains.
-        devices: what it runs on.
+        directory: the model directory.
+        plan: the `TrainingPlan`.
+        devices: the devices of the training.
 
     Raises:
-        Interrupted: if the process was told to stop; a checkpoint is saved.
-        Diverged: if the loss is no number or has run away.
-        WorkerLost: if another worker ends before its time.
+        Interrupted: if a signal stopped the process. A checkpoint is saved.
+        Diverged: if the loss or a weight is NaN, infinite or too large.
+        WorkerLost: if another worker stops.
         OSError: if a file cannot be written.
-        ValueError: if there are checkpoints and none is whole, or one is another run's.
+        ValueError: if no checkpoint is valid, or one belongs to another run.
     """
     recipe = config.recipe
     files = CheckpointFiles(
@@ -56,57 +56,57 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
     devices.set_steps(model, plan.accumulation_steps)
     model.jit_compile = devices.jit_compile(recipe.xla)
-    restore_random(model, state.random or _first_draws(recipe.seed, len(seed_generators(model))))
+    restore_random(model, state.random or _initial_seeds(recipe.seed, len(seed_generators(model))))
     devices.offset_replica_seeds(model)
     if not devices.all_equal(state.step):
         raise ValueError(
-            f"All workers must see the same checkpoints: is {directory.path} on a disk that all share? "
-            f"Worker {devices.worker} would go on from step {state.step}"
+            f"All workers must read the same checkpoints. {directory.path} must be on a shared disk. "
+            f"Received: worker {devices.worker} would resume from step {state.step}"
         )
     if state.step and devices.is_chief:
-        _say_resuming(model, plan, files.path(state.step), state.step)
+        _print_resuming(model, plan, files.path(state.step), state.step)
     every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
     divergence = Divergence(files, state, plan.batches.steps, _RUNAWAY * math.log(plan.model_config.vocab_size))
-    with files.naming_last(), contextlib.ExitStack() as stack:
+    with files.noting_last(), contextlib.ExitStack() as stack:
         request = stack.enter_context(StopRequest())
         checkpoints = Checkpoints(directory, files, state, recipe, every, plan.total, divergence, request, devices)
-        validating = [plan.bleu] if plan.bleu else []  # It sees the moving average, and its result is what is recorded.
+        # In this order: BLEU must see the moving average, and `checkpoints` records BLEU.
+        validating = [plan.bleu] if plan.bleu else []
         validating += [AverageInValidations()] if recipe.moving_average else []
-        showing = _showing(stack, directory, plan, state, recipe, devices) if devices.is_chief else []
+        showing = _progress_callbacks(stack, directory, plan, state, recipe, devices) if devices.is_chief else []
         callbacks = [*validating, divergence, checkpoints, *showing]
-        for part in _parts(state.step, plan.total, every):
+        for call in _fit_calls(state.step, plan.total, every):
             if state.validations and checkpoints.should_stop:
                 break
-            _fit_part(model, part, plan, devices, recipe.seed, callbacks)
+            _call_fit(model, call, plan, devices, recipe.seed, callbacks)
     if devices.is_chief:
         finish(config, directory, plan, files, state)
 
 
-def _say_resuming(model, plan, checkpoint, step):
+def _print_resuming(model, plan, checkpoint, step):
     print(f"Resuming from step {step} of {plan.total}: {checkpoint}", file=sys.stderr)
-    begun = adam_of(model).get_config()["learning_rate"]["config"]
-    if begun != plan.learning_rate.get_config():  # Another number of steps would have given other defaults.
-        print("The learning rate keeps the schedule that the run began with", file=sys.stderr)
+    schedule = adam_of(model).get_config()["learning_rate"]["config"]
+    if schedule != plan.learning_rate.get_config():  # Its defaults depend on the number of steps, which has changed.
+        print("The learning rate keeps the schedule of the original run", file=sys.stderr)
 
 
-def _first_draws(seed, count):
-    """The states of random draws at the start, in the 32 bits that JAX has for them."""
+def _initial_seeds(seed, count):
+    """Initial states of the seed generators. JAX states have 32 bits."""
     return [((1000 * seed + i) % 2**32, 0) for i in range(count)]
 
 
-def _showing(stack, directory, plan, state, recipe, devices):
-    """What shows how the training goes."""
+def _progress_callbacks(stack, directory, plan, state, recipe, devices):
     progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, recipe.seconds - state.seconds)
     stack.enter_context(progress.bar)
     return [progress, Scalars(directory.logs, state.step, _SCALARS_EVERY, plan.cost, devices)]
 
 
-def _fit_part(model, part, plan, devices, seed, callbacks):
+def _call_fit(model, call, plan, devices, seed, callbacks):
     model.fit(
-        devices.training_data(plan.batches, seed, part.start),
-        initial_epoch=part.first,
-        epochs=part.last,
-        steps_per_epoch=part.steps,
+        devices.training_data(plan.batches, seed, call.start),
+        initial_epoch=call.first,
+        epochs=call.last,
+        steps_per_epoch=call.steps,
         **devices.validation_data(plan.validation),
         callbacks=callbacks,
         shuffle=False,
@@ -126,13 +126,16 @@ def _compiled(config, plan):
         weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,
     )
-    # Made in the first step, the optimizer's variables would have TensorFlow trace it twice.
+    # Without this, the first step creates the optimizer's variables and TensorFlow traces it twice.
     model.optimizer.build(model.trainable_variables)
     return model
 
 
-class _Part(NamedTuple):
-    """One call of `fit`: its first step, and its Keras epochs of `steps` steps, each ending in a validation."""
+class _FitCall(NamedTuple):
+    """One call of `fit`: its first step, its first and last Keras epoch, and the steps of an epoch.
+
+    Each Keras epoch ends with a validation.
+    """
 
     start: int
     first: int
@@ -140,15 +143,15 @@ class _Part(NamedTuple):
     steps: int
 
 
-def _parts(step: int, total: int, every: int) -> Iterator[_Part]:
-    """The calls of `fit` from `step` to `total`: what is left of an interval, whole intervals, the rest."""
+def _fit_calls(step: int, total: int, every: int) -> Iterator[_FitCall]:
+    """The calls of `fit` from `step` to `total`: the rest of a started interval, full intervals, a shorter last one."""
     if step % every and step < total:
         end = min(step - step % every + every, total)
-        yield _Part(step, step // every, step // every + 1, end - step)
+        yield _FitCall(step, step // every, step // every + 1, end - step)
         step = end
-    whole = (total - step) // every
-    if whole > 0:
-        yield _Part(step, step // every, step // every + whole, every)
-        step += whole * every
+    full = (total - step) // every
+    if full > 0:
+        yield _FitCall(step, step // every, step // every + full, every)
+        step += full * every
     if step < total:
-        yield _Part(step, step // every, step // every + 1, total - step)
+        yield _FitCall(step, step // every, step // every + 1, total - step)

@@ -1,12 +1,12 @@
-"""Floating-point operations of training, and what share of a GPU's they are."""
+"""FLOPs of a training step, and model FLOPs utilization (MFU)."""
 
 import re
 from typing import NamedTuple
 
 from keras_transformer.training.data.batches import Shape
 
-#: Tera-operations a second of dense products, by a part of a GPU's name, in float32 (of those of Nvidia's Ampere and
-#: later as TensorFloat-32, which XLA uses there) and in half precision. Makers' data sheets.
+#: Peak TFLOP/s of dense matrix products by GPU name, in float32 and in half precision, from the makers' data sheets.
+#: For NVIDIA Ampere and later the float32 number is TensorFloat-32, which XLA uses for float32 products.
 _PEAKS = {
     "H200": (495, 989),
     "H100 PCIe": (378, 756),
@@ -23,22 +23,22 @@ _PEAKS = {
 
 
 def flops_of_batch(config, shape: Shape) -> int:
-    """Multiplications and additions of the products of a training step: forward, and twice as many backward.
+    """FLOPs of the matrix products in a training step. The backward pass takes twice the FLOPs of the forward pass.
 
     Args:
         config: a `TransformerConfig`.
-        shape: of the batch.
+        shape: shape of the batch.
 
     Reference:
-        Kaplan et al. 2020, "Scaling Laws for Neural Language Models", §2.1; here attention to all places of a row and
-        both stacks are counted.
+        Kaplan et al. 2020, "Scaling Laws for Neural Language Models", §2.1. In addition, this function counts
+        attention over all positions of a row, and both stacks.
     """
     rows, source, target = shape
     d_k, d_v = config.head_dims
     heads = config.num_heads * (d_k + d_v)
 
     def attention(query, value):
-        return (query + value) * config.d_model * heads + query * value * heads  # Four projections; scores and sums.
+        return (query + value) * config.d_model * heads + query * value * heads  # Projections; scores and sums.
 
     feed_forward = 2 * config.d_model * config.d_ff
     encoder = attention(source, source) + source * feed_forward
@@ -47,48 +47,48 @@ def flops_of_batch(config, shape: Shape) -> int:
 
 
 def peak_of(kind: str, precision: str) -> float | None:
-    """Operations a second that a device can do at most.
+    """Peak FLOP/s of a device.
 
     Args:
-        kind: its name, such as `NVIDIA H200`.
-        precision: dtype policy of the training.
+        kind: name of the device, such as `NVIDIA H200`.
+        precision: Keras dtype policy of the training.
 
     Returns:
-        A number, or `None` of a device that is not known.
+        A number, or `None` if the device is unknown.
     """
     known = [name for name in _PEAKS if re.search(rf"\b{name}\b", kind, re.IGNORECASE)]
     return 1e12 * _PEAKS[max(known, key=len)][precision != "float32"] if known else None
 
 
 class StepCost(NamedTuple):
-    """What a step is on average."""
+    """Averages over the training steps."""
 
-    tokens: float  # real ones of the target
-    padding: float  # share of the target's places
-    flops: float  # of floating-point numbers
-    peak: float | None  # operations a second of all devices, where they are known
+    tokens: float  # target tokens without padding
+    padding: float  # share of the target positions
+    flops: float
+    peak: float | None  # FLOP/s of all devices together; `None` if a device is unknown
 
     def __str__(self):
-        """In words, with the operations a token."""
+        """The tokens and FLOPs of a step, and the FLOPs per token."""
         each = self.flops / self.tokens
         return (
-            f"{self.tokens:,.0f} target tokens, {self.flops / 1e9:,.1f} billion operations, "
-            f"{each / 1e6:,.1f} million a token"
+            f"{self.tokens:,.0f} target tokens, {self.flops / 1e9:,.1f} GFLOPs "
+            f"({each / 1e6:,.1f} MFLOPs per target token)"
         )
 
     def rates(self, steps: int, seconds: float) -> dict[str, float]:
-        """What is told of so many steps in so many seconds."""
+        """The values for TensorBoard, from a number of steps and their duration."""
         rates = {"tokens_per_second": steps * self.tokens / seconds, "padding": self.padding}
         return rates | ({"mfu": steps * self.flops / seconds / self.peak} if self.peak else {})
 
 
 def step_cost(batches, config, precision: str, devices) -> StepCost:
-    """The work of a training.
+    """The average cost of a training step.
 
     Args:
         batches: `Batches`.
         config: a `TransformerConfig`.
-        precision: dtype policy of the training.
+        precision: Keras dtype policy of the training.
         devices: `Devices`.
     """
     each = zip(batches.steps_each, batches.shapes, strict=True)

@@ -1,4 +1,4 @@
-"""What a run trains, on what and for how long: decided before `fit`."""
+"""The plan of a run: model, data and number of steps, determined before `fit`."""
 
 from typing import NamedTuple
 
@@ -12,18 +12,18 @@ from keras_transformer.training.validation_bleu import ValidationBleu
 
 
 class TrainingPlan(NamedTuple):
-    """Everything that `fit` needs besides the options.
+    """Everything that `fit` needs in addition to the options.
 
     Attributes:
         model_config: configuration of the model.
-        tokenizers: the shared one, or those of the source and of the target.
+        tokenizers: `(shared,)` or `(source, target)`.
         batches: the training data.
         validation: the validation data.
-        work: what an average step costs.
-        total: steps of the whole training.
-        learning_rate: schedule of the learning rate.
+        cost: average cost of a step.
+        total: steps of the training.
+        learning_rate: the learning rate schedule.
         bleu: computes BLEU in validations, or `None`.
-        accumulation_steps: passes of a device over its share of a batch.
+        accumulation_steps: micro-batches per step, with gradient accumulation.
     """
 
     model_config: TransformerConfig

@@ -29,7 +29,7 @@ from keras_transformer.training.validation_bleu import ValidationBleu
 
 
 def run(config: TrainConfig) -> ModelDirectory:
-    """Runs a training that `start.check_run` has found possible; see `keras_transformer.training.start.train`."""
+    """Runs a training that `start.check_run` has accepted; see `keras_transformer.training.start.train`."""
     directory = ModelDirectory(config.output)
     devices = make_devices(config.devices)
     devices.require_possible(config.recipe)
@@ -37,17 +37,17 @@ def run(config: TrainConfig) -> ModelDirectory:
     with devices.detect_worker_failure():
         if devices.is_chief:
             with directory.locked():
-                plan = _begin(config, directory, devices)
-                devices.any_worker(False)  # The other workers wait for this before they look at the directory.
+                plan = _start_run(config, directory, devices)
+                devices.any_worker(False)  # A barrier: the other workers wait until the directory is ready.
                 fit(config, directory, plan, devices)
         else:
             devices.any_worker(False)
-            fit(config, directory, _join(config, directory, devices), devices)
+            fit(config, directory, _join_run(config, directory, devices), devices)
     return directory
 
 
-def _begin(config, directory, devices) -> TrainingPlan:
-    """A new run, whose directory is made, or one that is resumed."""
+def _start_run(config, directory, devices) -> TrainingPlan:
+    """Prepares the directory of a new run, or checks that of a resumed one."""
     resuming = config.check_resumable(directory, config.overwrite)
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
@@ -60,7 +60,7 @@ def _begin(config, directory, devices) -> TrainingPlan:
         if not resuming:
             directory.clear()
             if config.prepared and Path(config.prepared).resolve() != directory.tokens.resolve():
-                directory.delete_tokens()  # Those of the run that is overwritten.
+                directory.delete_tokens()  # They belong to the overwritten run.
             directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
             state["run"] = uuid.uuid4().hex
         before = directory.record() if resuming else {}
@@ -68,10 +68,10 @@ def _begin(config, directory, devices) -> TrainingPlan:
     return plan
 
 
-def _join(config, directory, devices) -> TrainingPlan:
-    """The run that another worker, the chief, has begun."""
+def _join_run(config, directory, devices) -> TrainingPlan:
+    """The plan of the run that the chief has started, for the other workers."""
     if not config.check_resumable(directory, overwrite=False):
-        raise ValueError(f"`output` must lie where all workers see it. Received: output={config.output}")
+        raise ValueError(f"`output` must be on a disk that all workers share. Received: output={config.output}")
     with _tokens(config, directory, resuming=True) as tokens:
         plan = _make_plan(config, tokens, devices)
         _require_same(_state(tokens, plan), directory)
@@ -79,53 +79,56 @@ def _join(config, directory, devices) -> TrainingPlan:
 
 
 def _state(tokens, plan) -> dict:
-    """What the record holds besides the options."""
+    """The part of the record that does not come from the options."""
     batches = [shape._asdict() for shape in plan.batches.shapes]
     return {"tokens_sha256": tokens.record()["sha256"], "batches": batches}
 
 
 def _require_same(state, directory):
-    """Checks that the data of a resumed run are those that it was begun with."""
+    """Checks that the data of a resumed run have not changed."""
     found = directory.record()
     if found["finished"] and not state.keys() <= found.keys():
         raise ModelDirectoryError(
-            f"{directory.path} holds a finished model whose record lacks its training data, so it cannot be continued; "
-            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+            f"{directory.path} cannot be resumed: its record lacks the training data. Use --overwrite to replace the "
+            f"model, or --init_from {directory.path} with another --output to fine-tune it"
         )
     if state != {name: found.get(name) for name in state}:
-        raise ModelDirectoryError(f"{directory.path} holds a run that was begun with other tokens or batches")
+        raise ModelDirectoryError(
+            f"{directory.path} cannot be resumed: its run was started with other tokens or batches. "
+            "Use --overwrite to start over"
+        )
 
 
 def _require_more_steps(config, total, directory):
-    """Checks that a run whose options have changed does not end before the step that it has reached."""
+    """Checks that a run with changed options does not end before the step that it has reached."""
     found = directory.record()
     if not (found["finished"] or differences(config.record(), {name: found.get(name) for name in config.record()})):
         return
     reached = CheckpointFiles(directory.checkpoints, run=found.get("run")).latest_valid().step
     if found["finished"] and not reached:
         raise ModelDirectoryError(
-            f"{directory.path} holds a finished model without checkpoints, so it cannot be continued; "
-            f"--overwrite replaces it, --init_from {directory.path} with another --output fine-tunes it"
+            f"{directory.path} cannot be resumed: it has no checkpoints. Use --overwrite to replace the model, "
+            f"or --init_from {directory.path} with another --output to fine-tune it"
         )
     if total < reached + found["finished"]:
         recipe = config.recipe
         raise ValueError(
-            f"`recipe.epochs` and `recipe.max_steps` must allow {'more than' if found['finished'] else 'at least'} the "
+            f"`recipe.epochs` and `recipe.max_steps` must give {'more than' if found['finished'] else 'at least'} the "
             f"{reached} steps that {directory.path} has reached. "
-            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which are {total} steps"
+            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which give {total} steps"
         )
 
 
 @contextlib.contextmanager
 def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
-    """The tokens that are given, or lie there; or new ones, which take their place when the block ends well."""
+    """The tokens of the run: `prepared`, those in the directory, or new ones, which are kept if the block succeeds."""
     if config.prepared:
         tokens = TokenDirectory(config.prepared)
         config.require_room(tokens.record()["data"]["max_length"])
         yield tokens
         return
     tokens = TokenDirectory(directory.tokens)
-    if resuming and _are_whole(tokens, config):
+    if resuming and _are_valid(tokens, config):
         yield tokens
         return
     corpus = load_corpus(config)
@@ -139,8 +142,8 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         yield temporary
 
 
-def _are_whole(tokens, config):
-    """Whether a run's own tokens can be used again; what is damaged is made anew."""
+def _are_valid(tokens, config):
+    """Whether a resumed run can reuse its tokens. Damaged tokens are written again."""
     try:
         for split in SPLITS:
             tokens.sides(split)
@@ -172,25 +175,26 @@ def _make_plan(config, tokens, devices) -> TrainingPlan:
 def _describe(tokens, plan, replicas):
     def size(batches, shape):
         filled = batches.filled(shape).rows
-        more = f", filled up to {filled} rows" if filled > shape.rows else ""
-        return f"{shape.rows} x ({shape.source} + {shape.target}){more}"
+        more = f" (padded to {filled} rows)" if filled > shape.rows else ""
+        return f"{shape.rows} rows of {shape.source} source and {shape.target} target tokens{more}"
 
     def sizes(batches):
         return ", ".join(size(batches, shape) for shape in batches.shapes)
 
     plural = "s" if replicas > 1 else ""
-    passes = (
-        f", each in {plan.accumulation_steps} passes on {replicas} device{plural}"
+    accumulation = (
+        f"; gradients accumulated over {plan.accumulation_steps} micro-batches on {replicas} device{plural}"
         if plan.accumulation_steps > 1
         else ""
     )
     print(
-        f"training: {tokens.statistics('train')}",
-        f"validation: {tokens.statistics('validation')}",
-        f"batches: {sizes(plan.batches)}{passes}; {plan.batches.padding:.0%} of the target is padding",
-        f"batches of the validation: {sizes(plan.validation)}",
-        f"a step on average: {plan.cost}",
-        f"learning rate: {describe(plan.learning_rate)}; {plan.total:,} steps in all",
+        f"training pairs: {tokens.statistics('train')}",
+        f"validation pairs: {tokens.statistics('validation')}",
+        f"training batches: {sizes(plan.batches)}; {plan.batches.padding:.0%} padding{accumulation}",
+        f"validation batches: {sizes(plan.validation)}",
+        f"average training step: {plan.cost}",
+        f"learning rate: {describe(plan.learning_rate)}",
+        f"training steps: {plan.total:,}",
         sep="\n",
         file=sys.stderr,
     )
@@ -203,7 +207,7 @@ def _model_config(config, tokenizers, max_length) -> TransformerConfig:
         model_config = _from_tokenizers(config.model, tokenizers)
     if model_config.max_length is not None and model_config.max_length < max_length:
         raise ValueError(
-            f"`model.max_length` must be at least `max_length`, the longest side of a pair. "
+            f"`model.max_length` must be at least `max_length`, the maximum length of a pair. "
             f"Received: model.max_length={model_config.max_length}, max_length={max_length}"
         )
     return model_config
@@ -212,7 +216,9 @@ def _model_config(config, tokenizers, max_length) -> TransformerConfig:
 def _from_directory(path, tokenizers) -> TransformerConfig:
     directory = ModelDirectory(path)
     if tuple(tokenizer.model for tokenizer in tokenizers) != directory.tokenizer_models():
-        raise ValueError(f"The tokens of the run must be made with the tokenizer of `init_from`: {path}")
+        raise ValueError(
+            f"The tokenizer of the prepared tokens must be that of `init_from`. Received: init_from={str(path)!r}"
+        )
     return TransformerConfig(**directory.record()["model_config"])
 
 

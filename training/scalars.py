@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run."""
+"""TensorBoard scalars of a run."""
 
 import os
 import time
@@ -17,17 +17,17 @@ from keras_transformer.training.flops import StepCost
 
 
 class Scalars(keras.callbacks.Callback):
-    """Writes scalars over updates: those of training in `train`, those of validations in `validation`.
+    """Writes TensorBoard scalars: training values to `train`, validation values to `validation`.
 
-    Loss, perplexity and token accuracy of training are means since the last validation; the gradient's norm is the
-    last update's. A resumed run writes on from its checkpoint's update.
+    Training loss, perplexity and token accuracy are means since the last validation. The gradient norm is that of the
+    last update. A resumed run continues from the step of its checkpoint.
 
     Args:
-        folder: of the logs.
-        step: where the training stood at the start.
+        folder: folder of the logs.
+        step: the step at the start.
         every: updates between values.
-        work: of a step.
-        devices: what the training runs on.
+        cost: average cost of a step.
+        devices: the devices of the training.
     """
 
     def __init__(self, folder: Path, step: int, every: int, cost: StepCost, devices: Devices):
@@ -51,21 +51,21 @@ class Scalars(keras.callbacks.Callback):
         self.validation.write(self.step, values)
 
     def _write_training(self, logs):
-        (step, begun), now = self.since, time.perf_counter()
+        (step, started), now = self.since, time.perf_counter()
         self.since = self.step, now
         self.devices.sync_variables(self.model)
         adam = adam_of(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.step > step:
-            values |= self.cost.rates(self.step - step, now - begun)
+            values |= self.cost.rates(self.step - step, now - started)
         self.training.write(self.step, values)
 
 
 class EventFile:
-    """A file of scalars as TensorBoard reads them, written without TensorFlow; it is made with the first ones.
+    """A TensorBoard event file, written without TensorFlow. The first `write` creates it.
 
     Args:
-        folder: where it is made, under a name of its own.
+        folder: the folder of the file, which has a unique name.
     """
 
     def __init__(self, folder: Path):
@@ -75,11 +75,11 @@ class EventFile:
         """Adds scalars.
 
         Args:
-            step: the update they are of.
-            values: by their names.
+            step: the update.
+            values: values by name.
 
         Raises:
-            OSError: if they cannot be written.
+            OSError: if the file cannot be written.
         """
         summaries = [scalar_pb(name, float(value)) for name, value in values.items()]
         summary = Summary(value=[value for found in summaries for value in found.value])

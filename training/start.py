@@ -1,4 +1,4 @@
-"""How a training starts: it is checked before Keras and its backend are imported, which takes many seconds."""
+"""The start of a training. Options and files are checked before the slow import of Keras and its backend."""
 
 from pathlib import Path
 
@@ -10,18 +10,17 @@ from keras_transformer.training.datasets import load_text
 
 
 def check_run(config: TrainConfig) -> None:
-    """Checks that a run can begin or be resumed.
+    """Checks that a run can start or resume.
 
     Args:
         config: the run.
 
     Raises:
-        ValueError: if `output` cannot be used, what the run begins with is missing or cannot be read, or the text files
-            do not align.
+        ValueError: if `output` cannot be used, an input is missing or unreadable, or the text files are not aligned.
     """
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
-        raise ValueError(f"`output` must be another directory than `init_from`. Received: {config.output}")
+        raise ValueError(f"`output` must be another directory than `init_from`. Received: output={config.output}")
     resuming = config.check_resumable(directory, config.overwrite)
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
@@ -35,9 +34,9 @@ def check_run(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig) -> ModelDirectory:
-    """Trains a model, or resumes the run of the same configuration.
+    """Trains a model, or resumes the unfinished run of the same configuration.
 
-    Some options, such as the number of epochs, may change when a run is resumed; a finished run goes on if they do.
+    Some options, such as the number of epochs, may change. A finished run is then trained further.
 
     Args:
         config: the run.
@@ -46,10 +45,10 @@ def train(config: TrainConfig) -> ModelDirectory:
         The finished model directory.
 
     Raises:
-        ValueError: if the data, the directory or the options cannot be used; nothing is left behind.
-        Interrupted: if the process was told to stop; a checkpoint is saved.
-        Diverged: if the loss is no number or has run away.
-        WorkerLost: if another worker ends before its time.
+        ValueError: if the data, the directory or an option is invalid. No files are left behind.
+        Interrupted: if a signal stopped the process. A checkpoint is saved.
+        Diverged: if the loss or a weight is NaN, infinite or too large.
+        WorkerLost: if another worker stops.
     """
     check_run(config)
     from keras_transformer.training.run import run

@@ -1,52 +1,53 @@
-"""How a training ends before its time: it is told to, or its loss has run away."""
+"""Early ends of a training: a signal, a diverged loss, a lost worker."""
 
 import signal
 import threading
 
 
 class Interrupted(Exception):
-    """The run was told to stop, and has saved a checkpoint to go on from.
+    """A signal stopped the run, which has saved a checkpoint to resume from.
 
     Args:
-        number: of the signal.
-        where: the checkpoint, in words.
+        number: number of the signal.
+        where: a sentence that names the checkpoint.
     """
 
     def __init__(self, number: int, where: str):
-        super().__init__(f"stopped by {signal.Signals(number).name}; the same command goes on. {where}")
-        #: Exit status, as the shell's for a process that the signal has ended: 143 for SIGTERM, 130 for SIGINT.
+        super().__init__(f"stopped by {signal.Signals(number).name}. {where}. Rerun the same command to resume")
+        #: Exit status in the shell's convention: 128 + signal, which is 143 for SIGTERM and 130 for SIGINT.
         self.status = 128 + number
 
 
 class Diverged(Exception):
-    """The loss is no number or has run away; training on would be in vain."""
+    """The loss or a weight is NaN, infinite or too large."""
 
     status = 1
 
 
 class WorkerLost(Exception):
-    """Another worker has ended before its time.
+    """Another worker has stopped.
 
     Args:
-        worker: the number of this one.
+        worker: number of this worker.
     """
 
     status = 1
 
     def __init__(self, worker: int):
         super().__init__(
-            f"worker {worker} has lost another worker, which has ended or cannot be reached. Its own message says why; "
-            "the same command on all workers goes on from the last checkpoint"
+            f"worker {worker} has lost another worker, which has stopped or cannot be reached; see the messages of "
+            "the other workers. Rerun the same command on all workers to resume from the last checkpoint"
         )
 
 
 class StopRequest:
-    """Takes the first SIGTERM or SIGINT as a wish to stop after the step that runs; the second has its usual effect.
+    """Records the first SIGTERM or SIGINT, so that the run can stop after the current step.
 
-    A context manager; outside the main thread, where Python lets nobody take signals, it does nothing.
+    A second signal has its default effect. This is a context manager. Outside the main thread, where Python does not
+    allow signal handlers, it does nothing.
     """
 
-    #: The signal that has come, or `None`.
+    #: The received signal, or `None`.
     number: int | None = None
 
     def __enter__(self):

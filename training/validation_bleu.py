@@ -11,12 +11,12 @@ from keras_transformer.text.tokenization import Tokenizer
 
 
 class ValidationBleu(keras.callbacks.Callback):
-    """Adds `val_bleu` to the logs: sacreBLEU, cased and detokenised, of greedy translations.
+    """Adds `val_bleu` to the logs: sacreBLEU (cased, detokenized) of greedy translations.
 
     Args:
-        tokenizers: of the source and of the target, or the shared one.
-        source: the sentences.
-        target: their translations.
+        tokenizers: `(shared,)` or `(source, target)`.
+        source: validation sentences.
+        target: their reference translations.
     """
 
     def __init__(self, tokenizers: tuple[Tokenizer, ...], source: Sequence[str], target: Sequence[str]):

@@ -1,4 +1,4 @@
-"""CTranslate2: the weights, positions and vocabularies in its own model format."""
+"""Export to CTranslate2: weights, position tables and vocabularies in its model format."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ from keras_transformer.export.ctranslate2.translator import library
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 
-#: Keras's name of an activation -> CTranslate2's.
+#: CTranslate2's names of Keras activations.
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -22,19 +22,19 @@ _ACTIVATIONS = {
 
 
 def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes a CTranslate2 model directory, and the tokenizers beside it.
+    """Writes a CTranslate2 model directory with the tokenizers.
 
-    Such a model holds no search; the options of `strategy` are recorded for the client.
+    A CTranslate2 model does not contain a search. The options of `strategy` are recorded for the client.
 
     Args:
         model: the `Transformer`.
-        directory: where it came from.
-        tokenizers: of the source and of the target.
+        directory: the model directory.
+        tokenizers: `(source, target)`.
         strategy: `BeamSearch`.
-        path: the folder to make.
+        path: the folder to create.
 
     Raises:
-        ValueError: naming all that CTranslate2 cannot run.
+        ValueError: if CTranslate2 does not support the model. The message lists all problems.
     """
     specs = library().specs
     require_supported(model.config, tokenizers)
@@ -62,14 +62,14 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
 
 
 def require_supported(config, tokenizers) -> None:
-    """Refuses models that CTranslate2 cannot run.
+    """Checks that CTranslate2 supports a model.
 
     Args:
         config: `TransformerConfig`.
-        tokenizers: of the source and of the target; any will do.
+        tokenizers: `(source, target)`. All tokenizers are supported.
 
     Raises:
-        ValueError: naming all that it cannot run.
+        ValueError: if it does not. The message lists all problems.
     """
     d_k, d_v = config.head_dims
     problems = []
@@ -80,11 +80,13 @@ def require_supported(config, tokenizers) -> None:
             f"`activation` must be one of {sorted(_ACTIVATIONS)}. Received: activation={config.activation!r}"
         )
     if problems:
-        raise ValueError("CTranslate2 cannot run this model:\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise ValueError(
+            "CTranslate2 does not support this model:\n" + "\n".join(f"- {problem}" for problem in problems)
+        )
 
 
 def _stack(model, kind):
-    """The specification of the encoder or the decoder, its layers filled in."""
+    """The specification of the encoder or the decoder, with the weights of its layers."""
     specs, config, stack = library().specs, model.config, getattr(model, kind.lower())
     spec = getattr(specs, f"Transformer{kind}Spec")(
         config.num_layers,
@@ -101,7 +103,7 @@ def _stack(model, kind):
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward.norm)
         _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.sublayer.inner)
         _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.sublayer.outer)
-    spec.pre_norm = config.norm_first  # Set here, since the constructor gives post-norm stacks no final norm.
+    spec.pre_norm = config.norm_first  # Not in the constructor, which creates no final norm for post-norm stacks.
     if stack.norm is not None:
         _set_norm(spec.layer_norm, stack.norm)
     return spec
@@ -123,7 +125,7 @@ def _set_cross_attention(spec, residual):
 
 
 def _set_linear(spec, *projections):
-    """One product of the projections' matrices side by side."""
+    """Concatenates projections of the same input into one matrix product."""
     spec.weight = np.concatenate([_array(projection.kernel) for projection in projections], axis=1).T
     if projections[0].use_bias:
         spec.bias = np.concatenate([_array(projection.bias) for projection in projections])
@@ -134,7 +136,7 @@ def _set_norm(spec, norm):
 
 
 def _set_input(stack, spec, embedding, positions, length):
-    """Embeddings (which CTranslate2 scales for itself) and the table of positions."""
+    """Sets the embedding and the position table. CTranslate2 scales embeddings itself."""
     spec.weight = _array(embedding.embeddings)
     nothing = np.zeros((1, length, embedding.d_model), "float32")
     stack.position_encodings.encodings = keras.ops.convert_to_numpy(positions(nothing))[0]

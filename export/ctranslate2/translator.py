@@ -1,4 +1,4 @@
-"""The CTranslate2 client. It imports ctranslate2, sentencepiece and NumPy, never TensorFlow or Keras."""
+"""The CTranslate2 client. It imports neither TensorFlow nor Keras, only ctranslate2, sentencepiece and NumPy."""
 
 import json
 from pathlib import Path
@@ -30,24 +30,28 @@ def library():
 class CTranslate2Translator(TokenTranslator):
     """Translates with CTranslate2's own search.
 
-    It differs from this package's: finished hypotheses leave the beam; scores are divided by n^α for
-    n tokens, the end counted, which is the kind `"length"` whatever kind was exported; at the limit,
-    which is the batch's longest source + `extra_length`, no end is forced; padding and the start token
-    are not barred (a trained model does not choose them); probabilities, and so scores, are of what
-    `min_length` and `no_repeat_ngram_size` leave to choose from.
+    The search differs from this package's:
+
+    - Finished hypotheses leave the beam.
+    - The score of n tokens, including the end token, is divided by n^α. This is the kind `"length"` of the length
+      penalty, also if another kind was exported.
+    - The length limit applies per batch (the longest source + `extra_length`), not per sentence. At the limit the end
+      token is not forced.
+    - Padding and the start token are allowed. A trained model does not choose them.
+    - Probabilities, and therefore scores, are normalized over the tokens that `min_length` and `no_repeat_ngram_size`
+      allow.
 
     Args:
-        directory: a model directory with a CTranslate2 export, or the export's own folder.
-        strategy: `BeamSearch`. Default: the one recorded at the export. No hypothesis is longer than
-            the table of positions that was exported.
-        num_threads: threads of each batch. Default: 0, one a core.
+        directory: a model directory with a CTranslate2 export, or the folder of the export.
+        strategy: `BeamSearch`. Default: the exported search. A hypothesis cannot be longer than the exported position
+            table.
+        num_threads: threads per batch. 0: the cores are divided among `parallel_batches`.
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
-        ValueError: if there is no export, it was made from another model, its files are broken, its
-            tokenizer is another model's, a number of threads or batches is out of range, or CTranslate2
-            is not installed.
+        ValueError: if the export is missing, damaged or made from another model, a tokenizer belongs to another
+            model, a number of threads or batches is out of range, or CTranslate2 is not installed.
 
     Example:
 
@@ -75,7 +79,7 @@ class CTranslate2Translator(TokenTranslator):
                 str(folder), inter_threads=parallel_batches, intra_threads=num_threads, compute_type=compute_type
             )
         except (RuntimeError, OSError, ValueError, KeyError) as error:
-            raise ModelDirectoryError(f"Not a whole CTranslate2 model: {folder} ({error})") from error
+            raise ModelDirectoryError(f"Invalid CTranslate2 model: {folder} ({error})") from error
         super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions, parallel_batches)
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}

@@ -1,1 +1,1 @@
-"""Weights from and for other frameworks."""
+"""Weights from and to other frameworks."""

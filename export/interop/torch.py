@@ -17,7 +17,7 @@ from keras_transformer.export.interop.weight_map import (
 )
 from keras_transformer.models import Transformer
 
-#: Of the names of projections that PyTorch keeps one above the other.
+#: Separate names of the projections that PyTorch concatenates.
 _APART = re.compile(r"\.[qkv]_proj\.(?=(weight|bias)$)")
 
 
@@ -31,29 +31,32 @@ def import_torch_transformer(
     source_positions: str = "source_positions.weight",
     target_positions: str = "target_positions.weight",
 ) -> Transformer:
-    """A `Transformer` with the weights of a PyTorch module around `torch.nn.Transformer`.
+    """Creates a `Transformer` with the weights of a PyTorch module that contains a `torch.nn.Transformer`.
 
-    PyTorch's stacks end in a normalisation whatever its `norm_first`: `final_norm=True`. Its module has neither
-    embeddings nor positions nor logits, so `config` says what the module around it computes: whether embeddings are
-    scaled, which positions are added, whether the logits have a bias.
+    `nn.Transformer` ends both stacks with a normalization, with either value of its `norm_first`: `config` must have
+    `final_norm=True`. It contains no embeddings, positions or output layer. `config` must describe those of the
+    surrounding module: whether embeddings are scaled, the kind of positions, and whether the logits have a bias.
 
     Args:
         path: a safetensors file of the module's `state_dict()`.
-        config: sizes and arithmetic.
-        prefix: of the names of `nn.Transformer`'s weights, such as `"transformer."`.
-        source_embedding: name of the source's embedding. Where embeddings are shared the file may lack it.
-        target_embedding: name of the target's embedding, of which the others are copies where embeddings are shared.
-        generator: name of the linear layer that makes the logits, without `.weight` and `.bias`. Where embeddings
-            are shared the file may lack its weight.
-        source_positions: name of the table of the source's learned positions.
-        target_positions: name of the table of the target's learned positions.
+        config: the model's configuration.
+        prefix: prefix of the names of `nn.Transformer`'s weights, such as `"transformer."`.
+        source_embedding: name of the source embedding. The file may omit it if embeddings are shared.
+        target_embedding: name of the target embedding. If embeddings are shared, the others must equal it.
+        generator: name of the output layer, without `.weight` and `.bias`. The file may omit its weight if embeddings
+            are shared.
+        source_positions: name of the table of learned source positions.
+        target_positions: name of the table of learned target positions.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: naming every weight that is missing, of another shape, no copy where it should be one, or left
-            over of the module and the names above. What else the file holds is named by a warning.
+        ValueError: if weights are missing, have another shape, differ although they are shared, or belong to the names
+            above but not to the model. The message lists all of them.
+
+    Warns:
+        UserWarning: if the file contains other tensors, which are ignored.
 
     Example:
 
@@ -79,7 +82,7 @@ def import_torch_transformer(
     tables = _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions)
     weights = [ForeignWeight(name, table, False, 1) for name, table in tables if table is not None]
     weights += [*_bias(model, generator), *stack_weights(model, naming)]
-    if not config.use_bias:  # PyTorch then leaves the normalisations' biases out as well.
+    if not config.use_bias:  # PyTorch then omits the biases of the normalizations too.
         zeros = {w.name: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
         tensors = {**zeros, **tensors}
     copies = [source_embedding, f"{generator}.weight"] if config.share_embeddings else []
@@ -90,13 +93,13 @@ def import_torch_transformer(
         copies, target_embedding, tensors
     )
     if left_over:
-        problems.append(f"{path.name} holds what such a model lacks: {', '.join(left_over)}")
+        problems.append(f"{path.name} contains weights that the model does not have: {', '.join(left_over)}")
     if problems:
         raise ValueError(
             f"{path} does not fit the configuration:\n" + "\n".join(f"- {problem}" for problem in problems)
         )
     if unused:
-        warnings.warn(f"Not used of {path.name}: {', '.join(unused)}", stacklevel=2)
+        warnings.warn(f"Ignored weights of {path.name}: {', '.join(unused)}", stacklevel=2)
     assign_weights(model, weights, tensors)
     return model
 
@@ -108,13 +111,13 @@ def _stacks(prefix):
 def _require_prefix(prefix, tensors, path):
     if not any(name.startswith(_stacks(prefix)) for name in tensors):
         raise ValueError(
-            f"{path} holds nothing whose name begins with {' or '.join(_stacks(prefix))}. Received: prefix={prefix!r}, "
-            f"and names such as {', '.join(sorted(map(_in_file, tensors))[:5])}"
+            f"{path} must contain names that begin with {' or '.join(_stacks(prefix))}. Received: prefix={prefix!r}, "
+            f"names such as {', '.join(sorted(map(_in_file, tensors))[:5])}"
         )
 
 
 def _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions):
-    """Names of the matrices around PyTorch's module, which may be one, and our variables, or `None`."""
+    """Names of embeddings, output layer and position tables, each with its variable (`None` if shared or computed)."""
     is_apart, is_learned = not model.config.share_embeddings, model.config.positions == "learned"
     return [
         (target_embedding, model.target_embedding.embeddings),
@@ -132,19 +135,19 @@ def _bias(model, generator):
 
 def _copy_problems(copies, embedding, tensors):
     return [
-        f"{name} must equal {embedding} where embeddings are shared"
+        f"{name} must equal {embedding} if embeddings are shared"
         for name in copies
         if {name, embedding} <= {*tensors} and not np.array_equal(tensors[name], tensors[embedding])
     ]
 
 
 def _in_file(name):
-    """What PyTorch calls the tensor that one of `_with_projections_apart` is a part of."""
+    """The name in the file of a tensor that `_with_projections_apart` has split."""
     return _APART.sub(".in_proj_", name)
 
 
 def _with_projections_apart(tensors):
-    """PyTorch keeps the projections of queries, keys and values one above the other."""
+    """Splits the query, key and value projections, which PyTorch concatenates."""
     apart = {}
     for name, tensor in tensors.items():
         attention, dot, kind = name.rpartition(".in_proj_")

@@ -1,4 +1,4 @@
-"""Weights of other programs: what they call ours, and safetensors files of them."""
+"""Names of weights in other frameworks, and safetensors files."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -10,14 +10,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Naming:
-    """What another program calls the parts of encoder and decoder.
+    """Names of encoder and decoder weights in another framework.
 
     Attributes:
-        prefix: before `encoder.` and `decoder.`.
-        attentions: of a decoder layer: to itself, to the memory.
+        prefix: prefix of `encoder.` and `decoder.`.
+        attentions: self-attention and cross-attention of a layer.
         feed_forward: the inner and the outer projection.
-        encoder_norms: of a layer, in the order of its sub-layers.
-        decoder_norms: of a layer, in the order of its sub-layers.
+        encoder_norms: norms of an encoder layer, in the order of its sub-layers.
+        decoder_norms: norms of a decoder layer, in the order of its sub-layers.
     """
 
     prefix: str
@@ -28,20 +28,20 @@ class Naming:
 
 
 class ForeignWeight(NamedTuple):
-    """One of our variables and what it is elsewhere."""
+    """A variable of this package and its name in another framework."""
 
     name: str
     variable: object
-    is_transposed: bool  # PyTorch's matrices map columns to rows.
-    stream_axis: int | None  # Of our variable: the axis of `d_model` that lies along the residual stream.
+    is_transposed: bool  # PyTorch stores matrices as (outputs, inputs).
+    stream_axis: int | None  # Axis of `variable` whose features are those of the residual stream, if any.
 
 
 def stack_weights(model, naming: Naming) -> Iterator[ForeignWeight]:
-    """The weights of encoder and decoder, by their foreign names; the queries', keys' and values' each for itself.
+    """The weights of encoder and decoder, with separate query, key and value projections.
 
     Args:
         model: a `Transformer`.
-        naming: the other program's.
+        naming: names in the other framework.
 
     Yields:
         `ForeignWeight`.
@@ -70,7 +70,7 @@ def _layer(layer, prefix, naming, norms):
 
 
 def _dense(dense, name, reads):
-    """A projection that reads the residual stream, or one that writes to it."""
+    """A projection that reads from the residual stream, or one that writes to it."""
     yield ForeignWeight(f"{name}.weight", dense.kernel, True, 0 if reads else 1)
     if dense.use_bias:
         yield ForeignWeight(f"{name}.bias", dense.bias, False, None if reads else 0)
@@ -87,16 +87,16 @@ def weight_problems(
     file: str,
     in_file: Callable[[str], str] = str,
 ) -> list[str]:
-    """What keeps the weights from being filled.
+    """Lists missing weights and wrong shapes.
 
     Args:
-        weights: ours.
-        tensors: by their foreign names.
-        file: its name, for messages.
-        in_file: what a foreign name is a part of in the file.
+        weights: the model's variables and their foreign names.
+        tensors: tensors by foreign name.
+        file: name of the file, for messages.
+        in_file: maps a foreign name to the name in the file.
 
     Returns:
-        One sentence a fault.
+        One message per problem.
     """
     missing = dict.fromkeys(in_file(weight.name) for weight in weights if weight.name not in tensors)
     problems = [f"{file} lacks {', '.join(missing)}"] if missing else []
@@ -110,20 +110,20 @@ def weight_problems(
 
 
 def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
-    """Gives a model's variables the values of the foreign tensors, of which `weight_problems` has found none.
+    """Assigns foreign tensors to a model's variables. `weight_problems` must have found no problem.
 
     Args:
-        model: whose every trainable variable must be among them.
-        weights: ours.
-        tensors: by their foreign names.
+        model: the model.
+        weights: its variables and their foreign names.
+        tensors: tensors by foreign name.
 
     Raises:
-        ValueError: naming the variables that would stay random.
+        ValueError: if `weights` lacks a trainable variable, which would keep its random values.
     """
     named = {weight.variable.path for weight in weights}
     forgotten = [variable.path for variable in model.trainable_variables if variable.path not in named]
     if forgotten:
-        raise ValueError(f"Nothing is imported for {', '.join(forgotten)}")
+        raise ValueError(f"`weights` must contain all trainable variables. Missing: {', '.join(forgotten)}")
     for weight in weights:
         tensor = tensors[weight.name].astype("float32")
         weight.variable.assign(tensor.T if weight.is_transposed else tensor)
@@ -149,10 +149,10 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         path: the file.
 
     Raises:
-        ValueError: if it is none, or its numbers are of a type that NumPy lacks.
+        ValueError: if the file is not a safetensors file, or has a dtype that NumPy does not support.
     """
     library = safetensors()
     try:
         return library.load_file(path)
-    except Exception as error:  # Of the library's own class, which is no ValueError.
-        raise ValueError(f"{path.name} is no whole safetensors file of numbers that NumPy has ({error})") from error
+    except Exception as error:  # The library's exception is not a ValueError.
+        raise ValueError(f"{path.name} must be a safetensors file with dtypes that NumPy supports ({error})") from error

@@ -1,1 +1,1 @@
-"""Import of MarianMTModel, such as OPUS-MT's, and export to it."""
+"""Import and export of Hugging Face's MarianMTModel, such as the OPUS-MT models."""

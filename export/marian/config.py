@@ -1,18 +1,18 @@
-"""The configuration of Hugging Face's `MarianMTModel`, as a `TransformerConfig` and from one."""
+"""Conversion between the configuration of Hugging Face's `MarianMTModel` and `TransformerConfig`."""
 
 from collections.abc import Mapping
 
 from keras_transformer.config import TransformerConfig
 
-#: Marian's name of an activation -> Keras's.
+#: Keras names of Marian's activations.
 _ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gelu", "tanh", "sigmoid")}}
-#: Sizes that our encoder and decoder share: the field -> Marian's name, without the stack's.
+#: Sizes that encoder and decoder share in this package, with Marian's names, which `encoder_` or `decoder_` precedes.
 _SIZES = {"num_layers": "layers", "num_heads": "attention_heads", "d_ff": "ffn_dim"}
 _STACKS = ("encoder", "decoder")
-#: With what `MarianConfig` takes where a configuration says nothing.
+#: Dropout rates, with the defaults of `MarianConfig`.
 _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 _IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-#: What else must hold, where a configuration says it at all.
+#: Required values. A field may be missing.
 _REQUIRED = {
     "model_type": "marian",
     "architectures": ["MarianMTModel"],
@@ -23,7 +23,7 @@ _REQUIRED = {
     "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
 }
-#: What every `MarianMTModel` is.
+#: Values in every `MarianMTModel`.
 _FIXED = {
     "norm_first": False,
     "final_norm": False,
@@ -35,16 +35,16 @@ _FIXED = {
 
 
 def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
-    """Fields of a `TransformerConfig` for a Marian configuration, all but the vocabulary's size.
+    """Converts a Marian configuration to fields of `TransformerConfig`, without the vocabulary size.
 
     Args:
         config: the contents of config.json.
 
     Returns:
-        The fields, or `None` where they cannot be told, and what is wrong.
+        The fields, or `None` if they cannot be determined; and a list of problems.
     """
     problems = [
-        f"`{name}` must be {value!r}. Received: {config[name]!r}: an unknown architecture"
+        f"`{name}` must be {value!r}; other architectures are not supported. Received: {config[name]!r}"
         for name, value in _REQUIRED.items()
         if config.get(name, value) not in (value, None)
     ]
@@ -72,8 +72,8 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
 
 
 def _size_faults(config):
-    """What keeps the sizes of the weights, and what they compute, from being known."""
-    problems = [] if "model_type" in config else ["config.json must say `model_type`"]
+    """Problems with the fields that determine the sizes and the activation."""
+    problems = [] if "model_type" in config else ["config.json must have `model_type`"]
     numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
     wrong = [name for name in numbers if type(config.get(name)) is not int]
     problems += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
@@ -88,13 +88,13 @@ def _size_faults(config):
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:
-    """What of a configuration no `MarianMTModel` has.
+    """Lists the fields that `MarianMTModel` does not support.
 
     Args:
-        config: of the model.
+        config: configuration of the model.
 
     Returns:
-        One sentence a fault.
+        One message per problem.
     """
     problems = [
         f"`{name}` must be {value!r}. Received: {name}={getattr(config, name)!r}"
@@ -112,7 +112,7 @@ def write_config(config: TransformerConfig) -> dict:
     """The contents of config.json.
 
     Args:
-        config: of a model in which nothing is `inexpressible`.
+        config: configuration of a model that `MarianMTModel` supports; see `inexpressible`.
     """
     sizes = {f"{stack}_{theirs}": getattr(config, ours) for ours, theirs in _SIZES.items() for stack in _STACKS}
     return {
@@ -132,10 +132,10 @@ def write_config(config: TransformerConfig) -> dict:
 
 
 def special_ids(config: TransformerConfig) -> dict:
-    """What both config.json and generation_config.json say of ids.
+    """The special ids, for config.json and generation_config.json.
 
     Args:
-        config: of the model.
+        config: configuration of the model.
     """
     return {
         "bad_words_ids": [[config.pad_id], [config.bos_id]],

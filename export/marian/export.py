@@ -1,4 +1,4 @@
-"""The layout of Hugging Face's `MarianMTModel`, which the library transformers loads."""
+"""Export to the files of Hugging Face's `MarianMTModel`, which the library transformers loads."""
 
 import json
 from pathlib import Path
@@ -16,21 +16,22 @@ from keras_transformer.text.tokenization import Tokenizer
 
 
 def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes config.json, generation_config.json, model.safetensors, vocab.json and what the tokenizer needs.
+    """Writes config.json, generation_config.json, model.safetensors, vocab.json and the tokenizer files.
 
-    The ids are this package's. Marian's sinusoids lie in halves: the features of a model whose own are interleaved
-    are written in that order. The search is written as far as transformers' has its options: its limit is 512 tokens
-    whatever the source, and its length penalty n^α, which stands for the kind `"gnmt"` too.
+    Token ids stay the same. Marian's positions have all sines in the first half of the features and all cosines in the
+    second; the weights of a model with interleaved positions are permuted to this order. Only the search options that
+    transformers supports are exported. Its length limit is 512 tokens for any source. Its length penalty is n^α, also
+    if the strategy has the kind `"gnmt"`.
 
     Args:
         model: the `Transformer`.
-        directory: where it came from.
-        tokenizers: of the source and of the target.
+        directory: the model directory.
+        tokenizers: `(source, target)`.
         strategy: `BeamSearch`.
-        path: the folder to make.
+        path: the folder to create.
 
     Raises:
-        ValueError: naming all that no `MarianMTModel` has.
+        ValueError: if `MarianMTModel` does not support the model. The message lists all problems.
     """
     require_expressible(model.config, tokenizers)
     library = safetensors()
@@ -54,34 +55,39 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
 
 
 def read_huggingface(folder: Path, strategy) -> ModelTranslator:
-    """A translator with the Keras model that is read back from such files, to verify them without transformers.
+    """Reads the files back into a Keras model, to verify them without transformers.
 
     Args:
-        folder: of the files.
+        folder: folder of the files.
         strategy: `BeamSearch` or `GreedySearch`.
 
+    Returns:
+        A translator with the model.
+
     Raises:
-        ValueError: if they are not a valid `MarianMTModel`.
+        ValueError: if the files are not a valid `MarianMTModel`.
     """
     model, tokenizers = read_marian(folder)
     return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy)
 
 
 def require_expressible(config, tokenizers) -> None:
-    """Refuses models that are no `MarianMTModel`.
+    """Checks that `MarianMTModel` supports a model.
 
     Args:
         config: `TransformerConfig`.
-        tokenizers: of the source and of the target.
+        tokenizers: `(source, target)`.
 
     Raises:
-        ValueError: naming all that no `MarianMTModel` has.
+        ValueError: if it does not. The message lists all problems.
     """
     problems = inexpressible(config)
     if not problems and tokenizers[0].pieces != tokenizers[1].pieces:
-        problems.append("source and target must have the same pieces")
+        problems.append("source and target must have the same vocabulary")
     if problems:
-        raise ValueError("No MarianMTModel is like this model:\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise ValueError(
+            "MarianMTModel does not support this model:\n" + "\n".join(f"- {problem}" for problem in problems)
+        )
 
 
 def _tensors(model):
@@ -99,7 +105,7 @@ def _tensors(model):
 
 
 def recorded_search(strategy) -> dict:
-    """The options of a strategy that hold in the files, by their names here.
+    """The options of a strategy that the files implement.
 
     Args:
         strategy: `BeamSearch`.
@@ -117,6 +123,6 @@ def _search(strategy):
         "min_new_tokens": strategy.min_length,
         "no_repeat_ngram_size": strategy.no_repeat_ngram_size,
     }
-    if strategy.beam_size == 1:  # Where transformers warns of options of beams.
+    if strategy.beam_size == 1:  # transformers warns about beam search options if there is one beam.
         return options
     return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}

@@ -1,4 +1,4 @@
-"""The record of the format `huggingface`: the files of a `MarianMTModel`, which the library transformers runs."""
+"""The record of the format `huggingface`: the files of a `MarianMTModel`, which the library transformers loads."""
 
 from keras_transformer.export.format import ExportFormat, Program
 

@@ -1,4 +1,4 @@
-"""Marian models, such as OPUS-MT's, from the files of Hugging Face's `MarianMTModel`; nothing is unpickled."""
+"""Import of Marian models, such as OPUS-MT, from the files of Hugging Face's `MarianMTModel`. Reads no pickle."""
 
 import dataclasses
 import json
@@ -33,29 +33,29 @@ NAMING = Naming(
     decoder_norms=("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 )
 
-#: Other names of the shared embedding, and tables that are computed.
+#: Names of copies of the shared embedding, and of position tables, which this package computes.
 _COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 _COMPUTED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
-#: The bias of padding and of pieces that are copies of others: low enough for a probability of 0 whatever else.
-_NEVER = -100.0
+#: Logit bias of padding and of duplicate pieces. It makes their probability 0.
+_EXCLUDED_LOGIT = -100.0
 
 
 def import_marian(directory: str | Path, output: str | Path, overwrite: bool = False) -> ModelDirectory:
-    """Makes a finished model directory of a Hugging Face `MarianMTModel`, of which OPUS-MT has more than a thousand.
+    """Imports a Hugging Face `MarianMTModel`, such as an OPUS-MT model, as a finished model directory.
 
-    The ids are this package's: the special pieces first, then Marian's in their order. The start token, for which
-    Marian takes padding, is a piece of its own.
+    Token ids become those of this package: the special pieces first, then Marian's pieces in their order. Marian uses
+    padding as the start token; the imported model has a separate start token.
 
     Args:
-        directory: with config.json, model.safetensors, source.spm, target.spm and vocab.json.
-        output: the model directory to make.
-        overwrite: replace the model or the run that lies there.
+        directory: folder with config.json, model.safetensors, source.spm, target.spm and vocab.json.
+        output: the model directory to write.
+        overwrite: replace an existing model or run in `output`.
 
     Returns:
         The model directory.
 
     Raises:
-        ValueError: naming everything that is wrong with the files; nothing is written.
+        ValueError: if the files are invalid. The message lists all problems, and nothing is written.
 
     Example:
 
@@ -80,17 +80,19 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
 
 
 def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, bytes]]":
-    """The model in a Hugging Face `MarianMTModel` directory, and its SentencePiece models.
+    """Reads a Hugging Face `MarianMTModel` directory.
 
     Args:
         directory: see `import_marian`.
 
     Returns:
-        The `Transformer`, and the serialised models of source and target, whose ids are the model's. A warning
-        counts the pieces of a SentencePiece model that vocab.json lacks.
+        The `Transformer`, and the serialized SentencePiece models of source and target, with the ids of the model.
 
     Raises:
-        ValueError: naming everything that is wrong with the files.
+        ValueError: if the files are invalid. The message lists all problems.
+
+    Warns:
+        UserWarning: if vocab.json lacks pieces of a SentencePiece model.
     """
     reader = _Reader(Path(directory))
     config = reader.read("config.json", _read_json)
@@ -113,10 +115,10 @@ def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, by
 
 
 def weights_of(model: "kt.Transformer") -> list[ForeignWeight]:
-    """All weights, by Marian's names.
+    """All weights, with Marian's names.
 
     Args:
-        model: a `Transformer` with shared embeddings and biases.
+        model: a `Transformer` with shared embeddings.
     """
     embedding = ForeignWeight(EMBEDDING, model.target_embedding.embeddings, False, 1)
     bias = [ForeignWeight(LOGITS_BIAS, model.logits.bias, False, None)] if model.config.logits_bias else []
@@ -124,7 +126,7 @@ def weights_of(model: "kt.Transformer") -> list[ForeignWeight]:
 
 
 class _Reader:
-    """Reads files and gathers what is wrong with them."""
+    """Reads files and collects their problems."""
 
     def __init__(self, folder):
         self.folder, self.problems = folder, []
@@ -145,8 +147,8 @@ class _Reader:
         if name != "model.safetensors" or not pickled.is_file():
             return f"{name} is missing"
         return (
-            "model.safetensors is missing, and pytorch_model.bin is a pickle, which could run any program and is never "
-            "read. Convert it where you trust it, with transformers: "
+            "model.safetensors is missing. pytorch_model.bin is not read, because a pickle can run arbitrary code. If "
+            "you trust it, convert it with transformers: "
             f"MarianMTModel.from_pretrained('{self.folder}').save_pretrained('{self.folder}', safe_serialization=True)"
         )
 
@@ -175,11 +177,11 @@ def _read_vocab(path):
 
 
 def _completed(tensors: Mapping, vocab_size: int) -> dict:
-    """With the shared embedding by its own name, and with biases where there are none."""
+    """Adds the shared embedding if only a copy has been saved, and a zero bias if there is none."""
     embedding = next((tensors[name] for name in (EMBEDDING, *_COPIES) if name in tensors), None)
     if embedding is None:
         return {**tensors}
-    # config.json's number may be any: it is not taken before the file has as many rows.
+    # `vocab_size` of config.json may be wrong. The bias is created only if the embedding has as many rows.
     biases = {LOGITS_BIAS: np.zeros((1, vocab_size), "float32")} if len(embedding) == vocab_size else {}
     return {**biases, EMBEDDING: embedding, **tensors}
 
@@ -202,15 +204,16 @@ def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[s
     problems += weight_problems(others, tensors, file)
     unknown = sorted(set(tensors) - {weight.name for weight in weights} - {*_COPIES, *_COMPUTED})
     if unknown:
-        problems.append(f"{file} holds what such a model lacks: {', '.join(unknown)}")
+        problems.append(f"{file} contains weights that the model does not have: {', '.join(unknown)}")
     return problems
 
 
 def _in_our_order(tensors, layout):
     bias = tensors[LOGITS_BIAS][0, layout.rows].astype("float32")
-    bias = np.where(layout.is_copy, np.float32(_NEVER), bias)
+    bias = np.where(layout.is_copy, np.float32(_EXCLUDED_LOGIT), bias)
     embedding = tensors[EMBEDDING][layout.rows]
-    # Marian has no padding: OPUS-MT's was appended as zeros, with a logit of 0 that transformers bars in its search.
+    # Marian has no padding. OPUS-MT models were converted with a row of zeros for it; its logit is 0, and the search of
+    # transformers excludes it.
     if bias[PAD_ID] == 0 and not embedding[PAD_ID].any():
-        bias[PAD_ID] = _NEVER
+        bias[PAD_ID] = _EXCLUDED_LOGIT
     return {**tensors, EMBEDDING: embedding, LOGITS_BIAS: bias}

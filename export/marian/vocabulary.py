@@ -1,9 +1,9 @@
 """The vocabulary of a Marian model in this package's order, inside its SentencePiece models.
 
-Marian's `vocab.json` gives each piece an id of its own, shared by both sides, whatever the ids in the two
-SentencePiece models. Here the models themselves are rewritten: each lists the whole vocabulary, so that its ids
-are the model's, and every program that runs a SentencePiece model runs these. The special pieces come first, as
-everywhere in this package.
+Marian's `vocab.json` assigns the ids. Both sides share them, and they differ from the ids in the two SentencePiece
+models. This module rewrites the SentencePiece models: each lists the whole vocabulary, so that its ids are the ids of
+the imported model in every program that runs SentencePiece. The special pieces come first, as everywhere in this
+package.
 """
 
 import re
@@ -15,28 +15,31 @@ import numpy as np
 
 from keras_transformer.text.tokenization import SPECIAL_PIECES
 
-#: The largest share of a SentencePiece model's pieces that a vocabulary it belongs to may lack.
+#: Maximum share of a SentencePiece model's pieces that vocab.json may lack.
 _MOST_LACKING = 0.02
 _LANGUAGE_CODE = re.compile(r"^>>.+<<$")
-_WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark before a word.
+_WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark at the start of a word.
 
 
 class Layout(NamedTuple):
-    """Our ids and what they are in Marian's vocabulary."""
+    """The ids of the imported model, and the corresponding ids in Marian's vocabulary."""
 
-    pieces: list[str]  # By our id.
-    rows: np.ndarray  # int (vocab_size,): the foreign id whose row of the embedding it takes.
-    is_copy: np.ndarray  # boolean (vocab_size,): of another piece, which the model makes instead.
+    pieces: list[str]  # By id of the imported model.
+    rows: np.ndarray  # int (vocab_size,): Marian's id, which is the row of the embedding.
+    is_copy: np.ndarray  # boolean (vocab_size,): whether the piece duplicates another one, which the model outputs.
 
 
 def parse(model: bytes):
-    """A SentencePiece model as a message.
+    """Parses a SentencePiece model.
 
     Args:
-        model: serialised.
+        model: the serialized model.
+
+    Returns:
+        A `ModelProto`.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not a SentencePiece model.
     """
     import sentencepiece
     from google.protobuf.message import DecodeError
@@ -50,27 +53,27 @@ def parse(model: bytes):
 
 
 def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping[str, object]) -> list[str]:
-    """What is wrong with a vocabulary.
+    """Lists the problems of a vocabulary.
 
     Args:
-        vocab: piece -> id.
-        config: Marian's; what it lacks is not compared.
-        models: parsed SentencePiece models, by the names of their files.
+        vocab: ids by piece.
+        config: Marian's configuration. Missing fields are not compared.
+        models: parsed SentencePiece models, by file name.
 
     Returns:
-        One sentence a fault.
+        One message per problem.
     """
     problems, size = [], config.get("vocab_size")
     size = size if type(size) is int else len(vocab)
     odd = sorted(set(range(len(vocab))) ^ set(vocab.values()))
     if odd or len(vocab) != size:
         problems.append(
-            f"vocab.json must give each id in [0, {size}) to one piece, `vocab_size` being {size}. "
-            f"Received: {len(vocab)} pieces; of their numbers missing or outside: {odd[:5]}"
+            f"vocab.json must assign each id in [0, {size}) to one piece, for `vocab_size` {size}. "
+            f"Received: {len(vocab)} pieces; missing or invalid ids: {odd[:5]}"
         )
     for piece, name in (("<unk>", None), ("<pad>", "pad_token_id"), ("</s>", "eos_token_id")):
         if piece not in vocab:
-            problems.append(f"vocab.json must hold {piece}")
+            problems.append(f"vocab.json must contain {piece}")
         elif vocab[piece] != config.get(name, vocab[piece]):
             problems.append(
                 f"`{name}` must be the id of {piece} in vocab.json, {vocab[piece]}. Received: {config[name]}"
@@ -82,11 +85,11 @@ def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping
 
 
 def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> None:
-    """Warns of pieces that text is cut into and that a vocabulary lacks, which Marian takes for unknown.
+    """Warns about pieces that a SentencePiece model produces and the vocabulary lacks. Marian maps them to `<unk>`.
 
     Args:
-        vocab: piece -> id, in which `vocabulary_faults` has found none.
-        models: parsed SentencePiece models, by the names of their files.
+        vocab: ids by piece, without `vocabulary_faults`.
+        models: parsed SentencePiece models, by file name.
     """
     for name, model in models.items():
         if _lacking(vocab, model):
@@ -103,15 +106,15 @@ def _of_lacking(vocab, model):
 
 
 def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layout:
-    """Our ids of a vocabulary in which `vocabulary_faults` has found none.
+    """Assigns the ids of the imported model.
 
-    The start token, for which Marian takes padding, becomes a piece of its own; where it is padding or a piece that
-    text is cut into, it is a copy of that. Pieces of the SentencePiece models that the vocabulary lacks, which Marian
-    takes for unknown, are copies of the unknown piece.
+    The start token gets its own id. It is a copy if Marian's start token is padding or another piece that is also
+    needed. Pieces of the SentencePiece models that the vocabulary lacks are copies of the unknown piece, as Marian maps
+    them to it.
 
     Args:
-        vocab: piece -> id.
-        config: Marian's.
+        vocab: ids by piece, without `vocabulary_faults`.
+        config: Marian's configuration.
         models: parsed SentencePiece models.
 
     Returns:
@@ -124,7 +127,7 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
     others = sorted({*of_id} - {pad, unk, eos} - (set() if start_is_copy else {start}))
     pieces = list(SPECIAL_PIECES)
     for i in others:
-        # A code of a language stands alone at the beginning, where SentencePiece puts its mark.
+        # A language code is a separate word at the start of a line, so SentencePiece puts its mark before it.
         name = _WORD + of_id[i] if _LANGUAGE_CODE.match(of_id[i]) else of_id[i]
         while name in SPECIAL_PIECES:
             name += "_"
@@ -137,10 +140,12 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
 
 
 def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:
-    """`vocab.json` of our pieces: Marian's tokenizer takes codes of languages off before SentencePiece sees a line.
+    """The contents of `vocab.json`.
+
+    Language codes have no word mark, because Marian's tokenizer removes them from a line before SentencePiece.
 
     Args:
-        pieces: by id.
+        pieces: pieces by id.
     """
     return {_foreign_name(piece): i for i, piece in enumerate(pieces)}
 
@@ -151,29 +156,30 @@ def _foreign_name(piece):
 
 
 def _made_pieces(model):
-    """The pieces that the model cuts text into."""
+    """The pieces that the model can split text into."""
     kinds = (model.SentencePiece.NORMAL, model.SentencePiece.USER_DEFINED, model.SentencePiece.BYTE)
     return [piece.piece for piece in model.pieces if piece.type in kinds]
 
 
 def rewritten(model, pieces: Sequence[str]) -> bytes:
-    """A SentencePiece model that cuts text as before, and whose ids are the places in a vocabulary.
+    """Rewrites a SentencePiece model, so that its ids are indices of a vocabulary. It splits text as before.
 
-    Of pieces that are not its own it makes codes of languages, which it recognises anywhere in a line; the others it
-    joins, but never makes. So a run of characters that it does not know stays one unknown piece, where Marian looks
-    for the run in its vocabulary and finds it there if it is a piece of the other side.
+    Pieces that the model does not have are added. Language codes are added as user-defined pieces, which are recognized
+    anywhere in a line. All others are added as unused pieces, which can be decoded but do not occur in split text. A
+    run of unknown characters therefore stays one unknown piece. Marian looks up the run in its vocabulary, and finds
+    it if it is a piece of the other side.
 
     Args:
-        model: parsed; changed in place.
-        pieces: the vocabulary, which begins with the special pieces and holds the model's own.
+        model: the parsed model, changed in place.
+        pieces: the vocabulary. It starts with the special pieces and contains those of the model.
 
     Returns:
-        The serialised model.
+        The serialized model.
     """
     kind = model.SentencePiece
     own = {piece.piece: (piece.score, piece.type) for piece in model.pieces}
     special = dict(zip(SPECIAL_PIECES, (kind.CONTROL, kind.UNKNOWN, kind.CONTROL, kind.CONTROL), strict=True))
-    unlikely = min(piece.score for piece in model.pieces) - 10  # What SentencePiece gives the unknown.
+    unlikely = min(piece.score for piece in model.pieces) - 10  # SentencePiece's score of unknown characters.
     del model.pieces[:]
     for piece in pieces:
         score, its_kind = own.get(piece, (unlikely, kind.UNUSED))

@@ -1,4 +1,4 @@
-"""ONNX: `model.onnx` with the whole search, and `encoder.onnx` + `decoder.onnx` for other searches."""
+"""Export to ONNX: `model.onnx` with the whole search, and `encoder.onnx` and `decoder.onnx` for other searches."""
 
 import dataclasses
 import json
@@ -26,19 +26,19 @@ _OPSET = 18
 
 
 def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path, quantize: str | None = None) -> None:
-    """Writes the three files, their weights and the tokenizers beside them.
+    """Writes `model.onnx`, `encoder.onnx` and `decoder.onnx`, their shared weights, and the tokenizers.
 
     Args:
         model: the `Transformer`.
-        directory: where it came from.
-        tokenizers: of the source and of the target.
+        directory: the model directory.
+        tokenizers: `(source, target)`.
         strategy: `BeamSearch`.
-        path: the folder to make.
-        quantize: `"int8"` for int8 weights, `"float16"` for weights and activations of that type.
+        path: the folder to create.
+        quantize: `"int8"` for int8 weights, `"float16"` for float16 weights and activations.
 
     Raises:
-        FileExistsError: if there is such a folder.
-        onnx.checker.ValidationError: if a graph is no valid ONNX.
+        FileExistsError: if the folder exists.
+        onnx.checker.ValidationError: if a graph is not valid ONNX.
     """
     path.mkdir()
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
@@ -63,14 +63,14 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
 
 
 def of_dtype(model, dtype: str):
-    """The model with other weights and activations; what must be float32 in it stays so.
+    """Copies a model with other weight and compute dtypes. Operations that require float32 keep it.
 
     Args:
-        model: one of `models/`.
-        dtype: name of a policy.
+        model: a model of `keras_transformer.models`.
+        dtype: name of a dtype policy.
 
     Returns:
-        A copy.
+        The copy.
     """
     config = model.get_config()
     copy = type(model).from_config({**config, "dtype": dtype})
@@ -79,19 +79,19 @@ def of_dtype(model, dtype: str):
 
 
 def search_program(model, strategy, ids="source"):
-    """The whole search of a model, as `convert` takes it.
+    """The search of a model, as arguments of `convert`.
 
     Args:
-        model: with `search`.
+        model: a model with `search`.
         strategy: `BeamSearch` or `GreedySearch`.
-        ids: name of what is searched for.
+        ids: name of the input.
 
     Returns:
-        The function, its signature, and the shapes of its inputs and of its outputs by name.
+        The function, its signature, and the shapes of its inputs and outputs by name.
     """
 
     def search(ids):
-        return tuple(keras.tree.flatten(model.search(ids, strategy)))  # Without what was not asked for.
+        return tuple(keras.tree.flatten(model.search(ids, strategy)))  # Omits token scores that are `None`.
 
     outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
     if strategy.token_scores:
@@ -144,7 +144,7 @@ def _memory_shapes(model):
 
 
 def _stacked(caches):
-    """All layers' keys and all layers' values, each as one tensor with a leading layer axis."""
+    """Stacks the layers' keys, and their values. The first axis is the layer."""
     return tuple(ops.stack(parts) for parts in zip(*caches, strict=True))
 
 
@@ -153,14 +153,14 @@ def _unstacked(key, value):
 
 
 def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelProto:
-    """A function as ONNX, in few and fast operators.
+    """Converts a function to ONNX and optimizes the graph.
 
     Args:
-        function: of tensors, whose results are in a tuple.
-        signature: one `tf.TensorSpec` an input, named.
-        inputs: their shapes by name, in order; axes of a name are dynamic.
-        outputs: the same of the results.
-        variables: of Keras, those that the function reads among them; what it reads becomes the weights.
+        function: maps tensors to a tuple of tensors.
+        signature: a named `tf.TensorSpec` for each input.
+        inputs: shapes of the inputs by name, in order. Axes with a name are dynamic.
+        outputs: shapes of the outputs, likewise.
+        variables: Keras variables. Those that the function uses become initializers.
 
     Returns:
         The model, with its weights.
@@ -182,14 +182,14 @@ def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelPro
 
 
 def _converted(function, signature, outputs, weights):
-    """What tf2onnx makes of it, with the weights as further inputs: of constants it makes dozens of copies."""
+    """The tf2onnx conversion. The weights are inputs, because tf2onnx copies constants dozens of times."""
     import tf2onnx
-    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # Nothing public makes tf2onnx work with NumPy 2.
+    from keras.src.export.tf2onnx_lib import patch_tf2onnx  # No public function makes tf2onnx work with NumPy 2.
 
     def program(*args):
         values = zip(weights.values(), args[len(signature) :], strict=True)
         with keras.StatelessScope(state_mapping=values):
-            # Named outputs: tf2onnx keeps the keys of a dictionary, and sorts them.
+            # A dictionary names the outputs. tf2onnx sorts its keys.
             return dict(zip(outputs, function(*args[: len(signature)]), strict=True))
 
     specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
@@ -198,7 +198,7 @@ def _converted(function, signature, outputs, weights):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
-        # Or it copies the graph before each of its passes, to go on without one that fails: over 40 % of the time.
+        # By default tf2onnx copies the graph before each pass, in case the pass fails: over 40 % of the time.
         os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "false")
         proto, _ = tf2onnx.convert.from_function(
             named, input_signature=all_specs, opset=_OPSET, custom_op_handlers=_HANDLERS
@@ -207,12 +207,12 @@ def _converted(function, signature, outputs, weights):
 
 
 def _select(context, node, name, arguments):
-    """ONNX's own choice between tensors; tf2onnx would write sums of products."""
+    """Writes an ONNX `Where`. tf2onnx would write a sum of products."""
     node.type = "Where"
 
 
 def _erfc(context, node, name, arguments):
-    """1 - erf, which is what ONNX has. GELU is made of it."""
+    """Writes 1 - erf(x), since ONNX has no Erfc. GELU uses it."""
     import tf2onnx
 
     inputs, outputs = list(node.input), list(node.output)
@@ -224,12 +224,12 @@ def _erfc(context, node, name, arguments):
     context.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, name=node.name, **kind)
 
 
-#: For operators that tf2onnx lacks, or writes badly.
+#: Handlers of operators that tf2onnx does not support or converts badly.
 _HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
 
 
 def _describe(values, shapes):
-    """Leaves these graph inputs or outputs, in the given order, and names their axes."""
+    """Sets the order of graph inputs or outputs, and the names of their axes."""
     by_name = {value.name: value for value in values}
     ordered = [
         onnx.helper.make_tensor_value_info(name, by_name[name].type.tensor_type.elem_type, shape)

@@ -1,4 +1,4 @@
-"""The weights of several ONNX models, each once, in one file beside them."""
+"""A file with the weights of several ONNX models, without duplicates."""
 
 import hashlib
 from pathlib import Path
@@ -11,15 +11,15 @@ from keras_transformer.export.onnx.graphs import scopes
 #: Name of the file.
 WEIGHTS = "weights.data"
 
-#: Bytes. Tensors in the file begin at multiples of it, so that they can be mapped; smaller ones stay in their model.
+#: Alignment of tensors in the file, in bytes, for memory mapping. Smaller tensors stay in the model.
 _PAGE = 4096
 
 
 class WeightsFile:
-    """Takes tensors out of models; equal ones share a place.
+    """Moves weights of models to a file. Equal tensors are stored once.
 
     Args:
-        folder: of the models.
+        folder: folder of the models and of the file.
     """
 
     def __init__(self, folder: Path):
@@ -30,7 +30,7 @@ class WeightsFile:
         """Moves the model's weights into the file.
 
         Args:
-            model: to be saved in the folder; changed in place.
+            model: a model that is saved in the folder; changed in place.
         """
         for graph, _, _ in scopes(model.graph):
             for tensor in graph.initializer:

@@ -1,4 +1,4 @@
-"""Passes over ONNX graphs that write the parts of a Transformer as the operators made for them."""
+"""Graph passes that replace parts of a Transformer with single ONNX operators."""
 
 from collections import Counter
 
@@ -10,10 +10,10 @@ from keras_transformer.export.onnx.graphs import captured, remove_unused, scopes
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
-    """Writes each layer normalisation, which Keras composes of a dozen operations, as the one operator.
+    """Replaces each layer normalization, a dozen operations in Keras, with `LayerNormalization`.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     for scope, producers, constants in scopes(graph):
         for node in scope.node:
@@ -28,10 +28,10 @@ def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
 
 
 def simplify_gathers(graph: onnx.GraphProto) -> None:
-    """Leaves negative indices to Gather, which knows them; Keras would add the axis's length beforehand.
+    """Passes negative indices to `Gather`, which supports them. Keras adds the length of the axis before.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     for scope, producers, constants in scopes(graph):
         for node in scope.node:
@@ -46,10 +46,10 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
 
 
 def merge_products(graph: onnx.GraphProto) -> None:
-    """Writes products of one matrix with several weights (query, key and value) as one, biases too.
+    """Merges products of one matrix with several weights (query, key and value) into one product, with their biases.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     for scope, _, constants in scopes(graph):
         _merge_products(scope, constants)
@@ -96,7 +96,7 @@ def _merge(graph, members, has_bias, constants):
 
 
 def _match_layer_normalization(node, producers, constants):
-    """From x · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it: x, γ, β and ε."""
+    """Matches x · (γ/σ) + (β - μ · (γ/σ)), as Keras and tf2onnx write it. Returns x, γ, β and ε, or `None`."""
     scaled, shift = producers.of(node, "Add", "Mul", "Add")
     x, factor = producers.of(scaled, "Mul", None, "Mul")
     reciprocal, _ = producers.of(factor, "Mul", "Reciprocal", None)

@@ -1,4 +1,4 @@
-"""Ways through ONNX graphs and the graphs within them."""
+"""Traversal of ONNX graphs and their subgraphs."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ from onnx import numpy_helper
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
-    """Removes nodes and initializers whose results nobody uses.
+    """Removes nodes and initializers whose results are not used.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     for subgraph in subgraphs(graph):
         remove_unused(subgraph)
@@ -27,20 +27,20 @@ def remove_unused(graph: onnx.GraphProto) -> None:
 
 
 def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that a node, or the nodes of a graph, hold as attributes.
+    """The subgraphs in the attributes of a node, or of all nodes of a graph.
 
     Args:
-        graph_or_node: either.
+        graph_or_node: a graph or a node.
     """
     nodes = graph_or_node.node if isinstance(graph_or_node, onnx.GraphProto) else [graph_or_node]
     return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
 def captured(graph: onnx.GraphProto) -> list[str]:
-    """The names that a graph uses, its own and its subgraphs' among them.
+    """The names that a graph and its subgraphs use.
 
     Args:
-        graph: looked at, not changed.
+        graph: the graph.
     """
     own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
     return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
@@ -49,12 +49,12 @@ def captured(graph: onnx.GraphProto) -> list[str]:
 def scopes(
     graph: onnx.GraphProto, outer_nodes: dict | None = None, outer_constants: dict | None = None
 ) -> Iterator[tuple[onnx.GraphProto, "Producers", dict[str, np.ndarray]]]:
-    """A graph and all graphs within it, each with the producers and the initializers that it sees.
+    """A graph and all graphs within it, each with the producers and initializers that are visible to it.
 
     Args:
-        graph: the outermost; it comes last.
-        outer_nodes: of the graphs around it, by the names of their outputs.
-        outer_constants: of the graphs around it, by name.
+        graph: the outermost graph. It comes last.
+        outer_nodes: nodes of the surrounding graphs, by the names of their outputs.
+        outer_constants: initializers of the surrounding graphs, by name.
     """
     producers = Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
     own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -65,22 +65,22 @@ def scopes(
 
 
 class Producers:
-    """Which node makes which tensor.
+    """Finds the node that produces a tensor.
 
     Args:
-        nodes: by the names of their outputs.
+        nodes: nodes by the names of their outputs.
     """
 
     def __init__(self, nodes):
         self.nodes = nodes
 
     def of(self, node, op_type, *expected):
-        """The producers of the inputs of `node`, if all operators are as expected; else `None` for each.
+        """The producers of a node's inputs if all operators are as expected, otherwise `None` for each.
 
         Args:
-            node: whose inputs; `None` has none.
-            op_type: what `node` must be.
-            *expected: operators of its first inputs; `None` for any.
+            node: the node, or `None`.
+            op_type: expected operator of the node.
+            *expected: expected operators of the producers of its first inputs; `None` for any operator.
         """
         nothing = (None,) * len(expected)
         if node is None or node.op_type != op_type:
@@ -93,7 +93,7 @@ class Producers:
         """Whether a tensor is the length of the axis that a Gather takes from.
 
         Args:
-            name: of the tensor.
+            name: name of the tensor.
             gather: the node.
         """
         node = self.nodes.get(name)
@@ -102,10 +102,10 @@ class Producers:
         return node is not None and node.op_type == "Shape" and node.input[0] == gather.input[0]
 
     def before_reshape(self, name):
-        """The name of what a tensor was before its reshape, if it had one.
+        """The name of a tensor before its reshape, or its own name if it is not reshaped.
 
         Args:
-            name: of the tensor.
+            name: name of the tensor.
         """
         node = self.nodes.get(name)
         return node.input[0] if node is not None and node.op_type == "Reshape" else name

@@ -1,4 +1,4 @@
-"""A search of one's own over `encoder.onnx` and `decoder.onnx`: greedy, on the host."""
+"""Greedy search with `encoder.onnx` and `decoder.onnx`. The loop runs in Python."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,12 @@ from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 
 class OnnxGreedySearch:
-    """Greedy search that calls the decoder step by step; what to begin from for another search.
+    """Greedy search that calls the decoder step by step: an example for other searches.
 
     Args:
-        folder: an ONNX export.
-        extra_length: a hypothesis has at most this many tokens more than its source; at that
-            length the end token is forced.
+        folder: folder of an ONNX export.
+        extra_length: maximum length of a hypothesis in addition to the length of its source. At the limit the end
+            token is forced.
     """
 
     def __init__(self, folder: str | Path, extra_length: int = 50):
@@ -28,7 +28,7 @@ class OnnxGreedySearch:
         self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The likeliest token at each step.
+        """Chooses the most probable token at each step.
 
         Args:
             source: int32 `(batch, source_length)`.

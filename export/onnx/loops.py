@@ -1,4 +1,4 @@
-"""Passes over ONNX graphs that make what tf2onnx writes fit for serving."""
+"""Graph passes that make the loops of tf2onnx efficient."""
 
 import itertools
 
@@ -9,14 +9,14 @@ from keras_transformer.export.onnx.graphs import captured, remove_unused, subgra
 
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
-    """Takes out of Loop bodies what the loops never change: state, and what is computed from it.
+    """Moves loop invariants out of Loop bodies: unchanged state, and nodes that compute the same in every iteration.
 
-    tf2onnx carries every tensor that a loop uses as state, the weights among them, and runtimes
-    neither pre-pack nor quantise state. The bodies capture it from outside instead.
+    tf2onnx passes every tensor that a loop uses as loop state, including the weights. Runtimes neither pre-pack nor
+    quantize loop state. After this pass the bodies capture these tensors from the outer graph.
 
     Args:
-        graph: changed in place, subgraphs too. No name may stand for two tensors, be it in two
-            subgraphs; tf2onnx sees to that.
+        graph: changed in place, with its subgraphs. Tensor names must be unique over all subgraphs, as tf2onnx makes
+            them.
     """
     for subgraph in subgraphs(graph):
         hoist_loop_invariants(subgraph)
@@ -34,20 +34,20 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
 
 
 def sink_constants(graph: onnx.GraphProto) -> None:
-    """Gives each subgraph initializers of its own for what it captures, be it transposed.
+    """Gives each subgraph its own copy of the initializers that it captures, directly or transposed.
 
-    Runtimes pre-pack the weights of the graph that a product stands in, and hand every captured tensor to
-    a loop's body anew at each iteration. Equal weights share a place in `onnx_weights.WeightsFile`.
+    Runtimes pre-pack weights only in the graph that contains the product, and pass captured tensors to a loop body
+    again at each iteration. `WeightsFile` stores equal weights once.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     _sink(graph, {}, {}, itertools.count())
     remove_unused(graph)
 
 
 def _sink(graph, constants, transposes, numbers):
-    """See `sink_constants`; the dictionaries hold what is outside of `graph`, by name."""
+    """See `sink_constants`. The dictionaries contain the tensors of the surrounding graphs, by name."""
     names = {name for node in graph.node for name in node.input}
     moved = {name: f"{name}/{next(numbers)}" for name in sorted(names & {*constants, *transposes})}
     own = {name: constants[name] for name in moved if name in constants}
@@ -73,7 +73,7 @@ def _sink(graph, constants, transposes, numbers):
 
 
 def _take_invariant_nodes(body):
-    """Removes from a Loop's body the nodes that depend on nothing in it, and returns them."""
+    """Removes the loop-invariant nodes from a Loop's body, and returns them."""
     varying = {value.name for value in body.input}
     invariant = []
     for node in [*body.node]:

@@ -1,4 +1,4 @@
-"""int8 weights in ONNX graphs: each matrix stored once, with a scale for each of its outputs."""
+"""int8 weights in ONNX graphs: each matrix is stored once, with one scale per output."""
 
 import numpy as np
 import onnx
@@ -6,26 +6,26 @@ from onnx import helper, numpy_helper
 
 from keras_transformer.export.onnx.graphs import remove_unused, scopes
 
-#: Largest int8 weight. With all eight bits, processors without VNNI would overflow their 16-bit sums of two products.
+#: Largest int8 weight. Without VNNI, processors add two products in 16 bits, which weights up to 127 would overflow.
 LARGEST = 63
-#: Activations of any sign, and those that are never negative -> uint8 steps from 0 to a row's largest, and zero point.
+#: Steps from 0 to the largest value of a row in uint8, and the zero point, for activations with and without a sign.
 _STEPS = {"signed": (127, 128), "unsigned": (255, 0)}
 
 
 def quantize_matrices(graph: onnx.GraphProto) -> None:
-    """Writes the products with constant matrices, and the embeddings, with int8 weights.
+    """Quantizes products with constant matrices, and embeddings, to int8 weights.
 
-    A matrix W becomes round(W / s) with one s for each output. Its products take their other side as
-    uint8, where each row x has a scale of its own, max |x| / 127, found at run time: a row's result does not
-    depend on other rows. After a ReLU it is max x / 255. A matrix that is an embedding and, transposed, the
-    output's too has one s for each subword.
+    A matrix W becomes round(W / s), with one scale s per output. The other factor of its products becomes uint8 at run
+    time, with one scale per row x: max |x| / 127, or max x / 255 after a ReLU. The result of a row therefore does not
+    depend on other rows. A matrix that is both the embedding and, transposed, the output projection has one scale per
+    token.
 
-    The products are written as MatMul between DequantizeLinear, which onnxruntime runs in integers. As
-    MatMulInteger they are slower, and with a tensor of scales for the rows onnxruntime (1.32) gives wrong results:
-    it fuses the scaling of rows and columns into an operator that takes one scale for all rows.
+    A product is written as MatMul between DequantizeLinear nodes, which onnxruntime computes in integers.
+    MatMulInteger is slower. With one scale per row it also gives wrong results in onnxruntime 1.32, which fuses the
+    scaling of rows and columns into an operator with one scale for all rows.
 
     Args:
-        graph: changed in place, subgraphs too.
+        graph: changed in place, with its subgraphs.
     """
     matrices = _Matrices()
     for scope, producers, constants in scopes(graph):
@@ -44,7 +44,7 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
 
 
 def _product(node, weight, scale, quantized, producers):
-    """The nodes of a product; `quantized` are the names of what was made uint8 before."""
+    """The nodes of a product. `quantized` contains the names of tensors that already are uint8."""
     x, output, nodes = node.input[0], node.output[0], []
     if x not in quantized:
         nodes, quantized[x] = _quantized_rows(x, output, producers)
@@ -59,13 +59,13 @@ def _product(node, weight, scale, quantized, producers):
 
 
 def _quantized_rows(x, output, producers):
-    """The nodes that make uint8 of x, and the names of the result, of each row's largest |x| and of their kind."""
+    """The nodes that convert x to uint8, and the names of the result and of each row's largest |x|, and the kind."""
     kind = "unsigned" if x in producers.nodes and producers.nodes[x].op_type == "Relu" else "signed"
     names = [f"{output}/x_uint8", f"{output}/x_largest"]
     sizes = x if kind == "unsigned" else f"{output}/x_sizes"
     nodes = [
         helper.make_node("ReduceMax", [sizes, "quantization/last_axis"], names[1:]),
-        # A row of zeros becomes 0/0, thus any integers, which its largest, 0, makes zeros again.
+        # A row of zeros becomes 0/0 and then arbitrary integers. Its largest value, 0, makes the product 0 again.
         helper.make_node("Div", [x, names[1]], [f"{output}/x_relative"]),
         helper.make_node("QuantizeLinear", [f"{output}/x_relative", *_parameters(kind)], names[:1]),
     ]
@@ -75,7 +75,7 @@ def _quantized_rows(x, output, producers):
 
 
 def _parameters(kind):
-    """The names of the scale and the zero point of rows divided by their largest |x|."""
+    """The names of the scale and the zero point, for rows divided by their largest |x|."""
     return [f"quantization/{kind}_scale", f"quantization/{kind}_zero_point"]
 
 
@@ -99,7 +99,7 @@ def _axis(gather):
 
 
 class _Matrices:
-    """The int8 matrices and their scales. All graphs see those of the outermost."""
+    """The int8 matrices and their scales, in the outermost graph, where all graphs can use them."""
 
     def __init__(self):
         self._tensors = {"quantization/last_axis": np.array([-1])}
@@ -108,7 +108,7 @@ class _Matrices:
         self._nodes = []
 
     def of_product(self, node, producers, constants):
-        """The names of a MatMul's int8 matrix and its scales, or `None` if it multiplies by no constant matrix."""
+        """The names of a MatMul's int8 matrix and its scales; `None` if it has no constant matrix."""
         name = node.input[1]
         if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)
@@ -121,7 +121,7 @@ class _Matrices:
         return f"{weight}/transposed", scale
 
     def add(self, name, axis, constants):
-        """Quantises a matrix along the axis that its products sum over; the names of both parts."""
+        """Quantizes a matrix. Products sum over `axis`. Returns the names of the matrix and of its scales."""
         weight, scale = f"{name}/int8_{axis}", f"{name}/scale_{axis}"
         if weight not in self._tensors:
             matrix = constants[name]

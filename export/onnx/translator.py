@@ -1,4 +1,4 @@
-"""The ONNX client. It imports onnxruntime, sentencepiece and NumPy, never TensorFlow or Keras."""
+"""The ONNX client. It imports neither TensorFlow nor Keras, only onnxruntime, sentencepiece and NumPy."""
 
 import json
 from pathlib import Path
@@ -16,16 +16,16 @@ class OnnxTranslator(TokenTranslator):
     """Translates with `model.onnx` in onnxruntime.
 
     Args:
-        directory: a model directory with an ONNX export, or the export's own folder.
-        num_threads: threads of each batch. Default: 0, one a core.
-        providers: onnxruntime's execution providers. Default: the CPU's.
-        quantize: `"int8"` or `"float16"` for the export of that kind. Default: float32.
-        parallel_batches: batches translated at a time. Much text is translated fastest by as many as
-            there are cores; default: 1, which answers a single batch fastest.
+        directory: a model directory with an ONNX export, or the folder of the export.
+        num_threads: threads per batch. 0: the cores are divided among `parallel_batches`.
+        providers: onnxruntime's execution providers. Default: the CPU.
+        quantize: `"int8"` or `"float16"` for the export of that type. Default: the float32 export.
+        parallel_batches: batches translated at a time. For throughput on large texts, use the number of cores. The
+            default, 1, has the lowest latency for a single batch.
 
     Raises:
-        ValueError: if there is no export, it was made from another model, its file is broken, its
-            tokenizer is another model's, or a number of threads or batches is out of range.
+        ValueError: if the export is missing, damaged or made from another model, a tokenizer belongs to another
+            model, or a number of threads or batches is out of range.
 
     Example:
 
@@ -54,7 +54,7 @@ class OnnxTranslator(TokenTranslator):
                 str(folder / "model.onnx"), options, providers=providers or ["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime's exceptions have no common public class.
-            raise ModelDirectoryError(f"Not a whole ONNX model: {folder / 'model.onnx'} ({error})") from error
+            raise ModelDirectoryError(f"Invalid ONNX model: {folder / 'model.onnx'} ({error})") from error
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])

@@ -1,4 +1,4 @@
-"""SavedModel: strings in, strings out, with the tokenizers and the search inside."""
+"""Export to SavedModel, from strings to strings: it contains the tokenizers and the search."""
 
 import dataclasses
 import json
@@ -14,12 +14,12 @@ from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
 
 
 class _Server(tf.Module):
-    """The three signatures, and what clients need to know."""
+    """The signatures, and information for this package's client."""
 
     def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
         super().__init__()
-        self._weights = [variable.value for variable in model.variables]  # So that the SavedModel holds them.
-        # Named, since a loaded SavedModel takes tokenizers of one name for one and the same.
+        self._weights = [variable.value for variable in model.variables]  # Tracked, so that the SavedModel has them.
+        # A loaded SavedModel would share one tokenizer between two resources with the same name.
         self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model, name="source")
         self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
         self._search = model.search
@@ -40,23 +40,23 @@ class _Server(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def tokens(self, source):
-        """The best translations of each row of ids, as ids; with the score of each token, if asked for."""
+        """The best translations of each row of token ids, as token ids, and token scores if the strategy has them."""
         hypotheses = self._search(source, self._strategy)
         token_scores = {"token_scores": hypotheses.token_scores} if self._strategy.token_scores else {}
         return {"tokens": hypotheses.tokens, "scores": hypotheses.scores, **token_scores}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def source_lengths(self, text):
-        """Subwords of each line, and how many are translated at most; for clients, no signature."""
+        """Tokens of each line, and the maximum that is translated. A function for the client, not a signature."""
         return self._source_tokenizer.tokenize(text).row_lengths(), self._max_source_length
 
     @tf.function(input_signature=[])
     def search_options(self):
-        """The exported search as JSON; for clients, no signature."""
+        """The exported search as JSON. A function for the client, not a signature."""
         return tf.constant(json.dumps(dataclasses.asdict(self._strategy)))
 
     def _translate_some(self, text, strategy):
-        """`_translate`, for a batch that may be empty."""
+        """`_translate`, also for an empty batch."""
         nothing = (tf.constant([], tf.string), tf.constant([], tf.float32))
         shape = [0, strategy.n_best]
         return tf.cond(
@@ -78,14 +78,14 @@ class _Server(tf.Module):
 
 
 def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes the SavedModel, with requests that warm up TensorFlow Serving.
+    """Writes the SavedModel, with warm-up requests for TensorFlow Serving.
 
     Args:
         model: the `Transformer`.
-        directory: where it came from.
-        tokenizers: of the source and of the target.
+        directory: the model directory.
+        tokenizers: `(source, target)`.
         strategy: `BeamSearch`.
-        path: the folder to make.
+        path: the folder to create.
     """
     server = _Server(model, *tokenizers, strategy)
     signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}

@@ -1,4 +1,4 @@
-"""The SavedModel client. It imports TensorFlow and tensorflow-text, not Keras."""
+"""The SavedModel client. It imports TensorFlow and tensorflow-text, but not Keras."""
 
 import json
 from pathlib import Path
@@ -13,16 +13,16 @@ from keras_transformer.text.translator import Translation, Translator, best_firs
 
 
 class SavedModelTranslator(Translator):
-    """Translates with the SavedModel's signatures, which tokenize for themselves: without token ids.
+    """Translates with the signatures of a SavedModel. They tokenize, so translations have no token ids.
 
     Args:
-        directory: a model directory with a SavedModel export, or the export's own folder.
+        directory: a model directory with a SavedModel export, or the folder of the export.
         num_threads: TensorFlow's threads; see `keras_transformer.export.threads.set_tensorflow_threads`.
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
 
     Raises:
-        ValueError: if there is no export, it was made from another model, it cannot be read, a number of
-            threads or batches is out of range, or it is too late to set it.
+        ValueError: if the export is missing, damaged or made from another model, or a number of threads or batches
+            is out of range or cannot be set any more.
 
     Example:
 
@@ -40,9 +40,9 @@ class SavedModelTranslator(Translator):
         import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
         try:
-            self._loaded = tf.saved_model.load(str(folder))  # Its signatures live as long as it does.
+            self._loaded = tf.saved_model.load(str(folder))  # An attribute, because its signatures depend on it.
         except (OSError, tf.errors.OpError) as error:
-            raise ModelDirectoryError(f"Not a whole SavedModel: {folder} ({error})") from error
+            raise ModelDirectoryError(f"Invalid SavedModel: {folder} ({error})") from error
         self._signatures = self._loaded.signatures
         self.exported_search = json.loads(self._loaded.search_options().numpy())
 
@@ -59,10 +59,10 @@ class SavedModelTranslator(Translator):
         return result["tokens"].numpy(), result["scores"].numpy()
 
     def _sentences(self, lines, first_line):
-        return lines, self._lengths(lines, first_line)  # Empty lines are the SavedModel's own affair.
+        return lines, self._lengths(lines, first_line)  # The SavedModel handles empty lines itself.
 
     def _lengths(self, lines, first_line):
-        """Subwords of each line that the SavedModel will take, with the end."""
+        """Tokens of each line after truncation, including the end token."""
         import tensorflow as tf
 
         lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
@@ -79,7 +79,7 @@ class SavedModelTranslator(Translator):
         ]
 
     def _run(self, sentences, n_best):
-        """Texts and scores `(batch, n_best)`, or more; a search for the best alone ends sooner."""
+        """Texts and scores, at least `(batch, n_best)`. The search of `serving_default` stops earlier."""
         import tensorflow as tf
 
         text = tf.constant(sentences, tf.string)

@@ -1,4 +1,4 @@
-"""Equality of an exported program with its Keras model: the only place that says what that means."""
+"""Equality of an exported program with its Keras model. Only this module defines it."""
 
 import dataclasses
 import random
@@ -10,19 +10,19 @@ from keras_transformer.text.batching import pad
 from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 from keras_transformer.text.translator import Translation
 
-#: Scores closer than this are a tie that rounding may decide either way.
+#: Scores with a smaller difference are a tie, in which rounding decides.
 TIE = 1e-3
-#: Ties allowed, as a share of the sentences.
+#: Maximum share of sentences with a tie.
 MOST_TIES = 5 / 1000
-#: Allowed share of sentences with another hypothesis below the best: where two candidates for the last place in the
-#: beam are nearly equal, rounding decides which of them stays, and all that follows from it differs.
+#: Maximum share of sentences with equal best hypotheses and different lower ones. If the last two candidates of a beam
+#: are nearly equal, rounding decides which one stays, and later hypotheses depend on it.
 MOST_OTHER_RANKS = 20 / 1000
-#: Batch sizes that the programs are compared at, with the number of batches of each.
+#: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
 
 
 class VerificationError(Exception):
-    """An exported program that does not agree with its Keras model."""
+    """An exported program does not agree with its Keras model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Agreement:
     """How an exported program compares with the Keras model.
 
     Attributes:
-        sentences: compared.
-        equal: of equal tokens.
-        ties: of other tokens whose teacher-forced score differs by less than `TIE`.
-        largest_score_difference: where the best tokens are equal, the largest error of any hypothesis's score. The
-            score of a hypothesis that the Keras search has not found is compared with its teacher-forced score.
-        other_ranks: sentences with equal best tokens that have another hypothesis below the best.
-        passed: whether the export may appear.
+        sentences: number of compared sentences.
+        equal: sentences with equal tokens.
+        ties: sentences with different tokens whose teacher-forced scores differ by less than `TIE`.
+        largest_score_difference: largest difference between the scores of a hypothesis, over all hypotheses of
+            sentences with equal best tokens. If the Keras search has not found the hypothesis, its teacher-forced
+            score is used.
+        other_ranks: sentences with equal best tokens and different lower hypotheses.
+        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -46,27 +47,27 @@ class Agreement:
     other_ranks: int = 0
 
     def __str__(self):
-        others = f"{self.other_ranks} with another hypothesis below the best, " if self.other_ranks else ""
+        others = f"{self.other_ranks} with different lower hypotheses, " if self.other_ranks else ""
         return (
             f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, {others}"
-            f"scores differ by {self.largest_score_difference:.1e} at most"
+            f"largest score difference {self.largest_score_difference:.1e}"
         )
 
     @property
     def passed(self) -> bool:
-        """Whether the rule holds."""
+        """Whether the export is accepted."""
         all_explained = self.equal + self.ties == self.sentences
         few_differ = self.ties <= MOST_TIES * self.sentences and self.other_ranks <= MOST_OTHER_RANKS * self.sentences
         return all_explained and few_differ and self.largest_score_difference < TIE
 
 
 def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Agreement:
-    """Compares hypotheses: the best by their tokens, all by their scores.
+    """Compares the tokens of the best hypotheses, and the scores of all.
 
     Args:
-        model: the Keras `Transformer`; or what has its `generate` and `token_log_probs`.
-        strategy: the search that was exported.
-        program: the exported program's client, with `search` as in `Translator.search`.
+        model: the Keras `Transformer`, or an object with its `generate` and `token_log_probs`.
+        strategy: the exported search.
+        program: client of the exported program, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
@@ -94,7 +95,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
 
 
 def _by_tokens(tokens, scores):
-    """For each sentence the hypotheses, best first: tokens -> score."""
+    """The hypotheses of each sentence, best first: scores by tokens."""
     return [
         {tuple(np.trim_zeros(ids, "b").tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
         for hypotheses in zip(tokens, scores, strict=True)
@@ -102,7 +103,7 @@ def _by_tokens(tokens, scores):
 
 
 def _forced(model, source, hypotheses, strategy):
-    """The teacher-forced scores of hypotheses of one sentence."""
+    """The teacher-forced scores of one sentence's hypotheses."""
     if not hypotheses:
         return []
     repeated = np.repeat(source[None], len(hypotheses), axis=0)
@@ -110,13 +111,13 @@ def _forced(model, source, hypotheses, strategy):
 
 
 def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:
-    """The scores of given hypotheses, from one pass of the model over each.
+    """The scores that the model gives to hypotheses, in one pass.
 
     Args:
         model: the Keras `Transformer`.
         source: int32 `(batch, source_length)`.
-        tokens: int32 `(batch, length)`, without start, with the end token, then padding.
-        strategy: whose length penalty counts.
+        tokens: int32 `(batch, length)`, without the start token, with the end token, padded.
+        strategy: the search, for its length penalty.
 
     Returns:
         Float `(batch,)`: log p / length penalty.
@@ -127,14 +128,14 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:
-    """Compares translations of text, where a program tokenizes and detokenizes for itself.
+    """Compares translations of programs that tokenize and detokenize.
 
     Args:
-        expected: the Keras model's.
-        found: the exported program's.
+        expected: translations of the Keras model.
+        found: translations of the exported program.
 
     Returns:
-        `Agreement`; a tie has another text and nearly the same score.
+        `Agreement`. A tie is a different text with nearly the same score.
     """
     differences = [abs(a.score - b.score) for a, b in zip(expected, found, strict=True)]
     is_equal = [a.text == b.text for a, b in zip(expected, found, strict=True)]
@@ -144,15 +145,15 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
 
 
 def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
-    """Compares the logits of classes.
+    """Compares class logits.
 
     Args:
         model: the Keras `SentenceClassifier`.
-        classify: the exported program: int32 `(batch, source_length)` -> float32 `(batch, num_classes)`.
+        classify: the exported program, which maps int32 `(batch, source_length)` to float32 `(batch, num_classes)`.
         batches: int32 matrices of source ids.
 
     Returns:
-        `Agreement`; equal is the class, a tie another one of nearly the same logit, and scores are logits.
+        `Agreement` of the predicted classes. The scores are logits. A tie is another class with nearly the same logit.
     """
     equal = ties = 0
     largest = 0.0
@@ -168,15 +169,15 @@ def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
 
 
 def random_source_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
-    """Sources of random subwords, in batches of several sizes and lengths.
+    """Batches of random tokens, with several batch sizes and lengths.
 
     Args:
-        vocab_size: of the source.
-        longest: subwords of a sentence at most, the end not counted.
-        seed: of the draw.
+        vocab_size: size of the source vocabulary.
+        longest: maximum number of tokens in a sentence, without the end token.
+        seed: seed of the random numbers.
 
     Returns:
-        Int32 matrices, each row ending in the end id and then padding.
+        Int32 matrices. Each row has the end token and then padding.
     """
     draw = random.Random(seed)
 

@@ -1,4 +1,4 @@
-"""Quality of exports that compute with fewer bits: they need not find the same tokens, only as good ones."""
+"""Quality of quantized exports, whose translations may differ from the Keras model's but must be as good."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,26 +10,26 @@ from keras_transformer.export.verify.equality import teacher_forced_scores
 from keras_transformer.text.batching import pad
 from keras_transformer.text.translator import Translation
 
-#: Nats a token that translations may be less likely than the Keras model's own, by its own judgement, on average.
+#: Maximum average loss of log probability, in nats per token.
 MOST_LOSS = 0.1
-#: Share of its size by which a score may be wrong, on average.
+#: Maximum average error of the scores, relative to their size.
 MOST_SCORE_ERROR = 0.2
-#: BLEU that may be lost.
+#: Maximum loss of BLEU.
 MOST_BLEU_LOSS = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
 class LikelihoodReport:
-    """What the Keras model thinks of an exported program's translations.
+    """Log probabilities that the Keras model gives to an exported program's translations.
 
     Attributes:
-        sentences: compared.
-        equal: of the tokens that the Keras model finds.
-        loss: nats a token that the others are less likely than its own, on average over all sentences, of
-            which those that are likelier count 0.
-        score_error: by how much the program's scores differ from the Keras model's of the same tokens, as
-            a share of them, on average.
-        passed: whether the export may appear.
+        sentences: number of compared sentences.
+        equal: sentences with the same tokens as the Keras model's translation.
+        loss: average difference between the log probabilities of the Keras model's translation and of the program's,
+            in nats per token. A sentence with a more probable translation counts as 0.
+        score_error: average difference between the program's score and the Keras model's score of the same tokens,
+            relative to the scores.
+        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -39,25 +39,25 @@ class LikelihoodReport:
 
     def __str__(self):
         return (
-            f"approximate: {self.equal} of {self.sentences} sentences equal, {self.loss:.4f} nats a token less likely "
-            f"to the Keras model, scores {self.score_error:.1%} off"
+            f"approximate: {self.equal} of {self.sentences} sentences equal, "
+            f"average loss {self.loss:.4f} nats per token, average score error {self.score_error:.1%}"
         )
 
     @property
     def passed(self) -> bool:
-        """Whether the rule holds."""
+        """Whether the export is accepted."""
         return self.loss < MOST_LOSS and self.score_error < MOST_SCORE_ERROR
 
 
 @dataclasses.dataclass(frozen=True)
 class BleuLoss:
-    """What an exported program's translations score against a reference.
+    """BLEU of an exported program and of the Keras model, with the same reference.
 
     Attributes:
-        sentences: translated.
-        bleu: of the program, 0 to 100.
-        keras_bleu: of the Keras model.
-        passed: whether the export may appear.
+        sentences: number of translated sentences.
+        bleu: BLEU of the program, 0 to 100.
+        keras_bleu: BLEU of the Keras model.
+        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -69,23 +69,23 @@ class BleuLoss:
 
     @property
     def passed(self) -> bool:
-        """Whether the rule holds."""
+        """Whether the export is accepted."""
         return self.bleu >= self.keras_bleu - MOST_BLEU_LOSS
 
 
 def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
-    """Lets the Keras model judge translations.
+    """Compares translations by the log probabilities that the Keras model gives to them.
 
     Args:
         model: the Keras `Transformer`.
-        strategy: the search that was exported.
-        program: the exported program's client, with `search` as in `Translator.search`.
+        strategy: the exported search.
+        program: client of the exported program, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
         `LikelihoodReport`.
     """
-    plain = dataclasses.replace(strategy, length_penalty=1.0, length_penalty_kind="length")  # A token's share.
+    plain = dataclasses.replace(strategy, length_penalty=1.0, length_penalty_kind="length")  # Nats per token.
     losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
         expected = [np.trim_zeros(row, "b") for row in model.generate(source, strategy).tokens[:, 0]]
@@ -101,24 +101,25 @@ def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.nd
 
 
 def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], reference: Sequence[str]) -> BleuLoss:
-    """Compares translations by a reference.
+    """Compares the BLEU of translations.
 
     Args:
-        expected: the Keras model's.
-        found: the exported program's.
-        reference: of as many lines.
+        expected: translations of the Keras model.
+        found: translations of the exported program.
+        reference: the reference translations.
 
     Returns:
         `BleuLoss`.
 
     Raises:
-        ValueError: if there are not as many lines of each, or none.
+        ValueError: if the numbers of lines differ or are 0.
     """
     import sacrebleu
 
     if len(expected) != len(reference) or not expected:
         raise ValueError(
-            f"As many lines of `source` as of `reference` are needed. Received: {len(expected)} and {len(reference)}"
+            "`source` and `reference` must have the same number of lines, at least 1. "
+            f"Received: {len(expected)} and {len(reference)}"
         )
     scores = [
         sacrebleu.corpus_bleu([translation.text for translation in translations], [reference]).score

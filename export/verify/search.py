@@ -1,4 +1,4 @@
-"""Soundness of runtimes with a search of their own: what they find need not be equal, but must be what they say."""
+"""Verification of runtimes with their own search. Its hypotheses may differ from this package's but must be valid."""
 
 import collections
 import dataclasses
@@ -12,17 +12,17 @@ from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 @dataclasses.dataclass(frozen=True)
 class Soundness:
-    """How a runtime with a search of its own stands to the Keras model.
+    """How the hypotheses of a runtime with its own search compare with the Keras model.
 
     Attributes:
-        sentences: compared.
-        equal: of the tokens that this package's search finds.
-        at_limit: of other tokens, where either search reaches its limit of length. That of CTranslate2 is the
-            batch's longest, and forces no end token there.
-        sound: of tokens that the search may choose, and scored as the Keras model scores them among
-            these, to within `TIE`; of a greedy search besides: each token is the likeliest of those
-            that may follow, to within `TIE`.
-        passed: whether the export may appear.
+        sentences: number of compared sentences.
+        equal: sentences with the same tokens as this package's search.
+        at_limit: sentences with different tokens, where one of the searches reaches its length limit. The limit of
+            CTranslate2 applies per batch and does not force the end token.
+        sound: sentences whose tokens the search options allow, and whose score is within `TIE` of the Keras model's,
+            normalized over the allowed tokens. In greedy search each token must also have the highest log probability
+            of the allowed tokens, to within `TIE`.
+        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -34,26 +34,28 @@ class Soundness:
         text = f"{self.sound} of {self.sentences} hypotheses sound, {self.equal} equal to this package's search"
         if self.at_limit:
             text += (
-                f", {self.at_limit} others at the limit of length, "
-                "which is the batch's and forces no end token in CTranslate2"
+                f", {self.at_limit} different at the length limit "
+                "(CTranslate2's applies per batch and does not force the end token)"
             )
         if others := self.sentences - self.equal - self.at_limit:
-            text += f", {others} others since CTranslate2 takes finished hypotheses out of the beam, or by rounding"
+            text += (
+                f", {others} different because CTranslate2 removes finished hypotheses from the beam, or by rounding"
+            )
         return text
 
     @property
     def passed(self) -> bool:
-        """Whether the rule holds."""
+        """Whether the export is accepted."""
         return self.sound == self.sentences
 
 
 def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
-    """Checks what a runtime with a search of its own finds.
+    """Checks the hypotheses of a runtime with its own search.
 
     Args:
         model: the Keras `Transformer`.
-        strategy: the options of the search, without length penalty.
-        program: the runtime's client, with `search` as in `Translator.search`.
+        strategy: the search, without a length penalty.
+        program: client of the runtime, with `search` as in `Translator.search`.
         batches: int32 matrices of source ids.
 
     Returns:
@@ -81,13 +83,13 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
 
 
 def _limits(model, source, strategy):
-    """The limit of each hypothesis in this package's search."""
+    """The length limit of each hypothesis in this package's search."""
     limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
     return limits.clip(max=model.config.max_length).tolist()
 
 
 def _log_probs(model, source, tokens, strategy):
-    """Log probabilities `(batch, length, vocab_size)` of what may follow at each step of given hypotheses."""
+    """Log probabilities `(batch, length, vocab_size)` of the allowed tokens at each step of given hypotheses."""
     target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
     logits = np.array(model({"source": source, "target": target}, training=False), "float32")
     logits[:, : strategy.min_length, EOS_ID] = -np.inf
@@ -99,7 +101,7 @@ def _log_probs(model, source, tokens, strategy):
 
 
 def _bar_repeats(logits, ids, size):
-    """Makes impossible, at each step, the tokens that would complete an n-gram for the second time."""
+    """Excludes, at each step, tokens that would repeat an n-gram."""
     followers = collections.defaultdict(set)
     for step in range(size - 1, len(ids)):
         before = tuple(ids[step - size + 1 : step])

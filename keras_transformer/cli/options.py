@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 
 from jsonargparse import ArgumentError, ArgumentParser
 
+from keras_transformer.cli.help_formatter import HelpFormatter
 from keras_transformer.cli.messages import describe_option_error
 
 
@@ -39,7 +40,11 @@ def make_parser(command: Callable) -> _Parser:
     """
     name = command.__name__.replace("_", "-")
     return _Parser(
-        prog=f"keras-transformer {name}", description=command.__doc__, exit_on_error=False, allow_abbrev=False
+        prog=f"keras-transformer {name}",
+        description=command.__doc__,
+        exit_on_error=False,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
     )
 
 

@@ -1,4 +1,4 @@
-"""A Marian model in Hugging Face's files, without transformers: random weights, vocabularies of made-up words."""
+"""Files of a `MarianMTModel` with random weights and random words, written without transformers."""
 
 import io
 import json
@@ -79,7 +79,7 @@ def marian_tensors(vocab_size, seed=1):
 
 @pytest.fixture
 def marian(tmp_path):
-    """The files of a small Marian model whose vocabulary lacks two pieces of the source and has a language's code."""
+    """The files of a small Marian model. Its vocabulary has a language code and lacks two source pieces."""
     numpy = pytest.importorskip("safetensors.numpy")
     lines = [made_up_lines("aei", 1), made_up_lines("aou", 2)]
     models = [sentencepiece_model(lines[0], 130), sentencepiece_model(lines[1], 110)]

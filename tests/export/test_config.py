@@ -30,25 +30,28 @@ def test_spaces_between_formats():
 
 @pytest.mark.parametrize("name", ["tflite", "onnx,tflite", "", ",", "ONNX"])
 def test_unknown_format(name):
-    with pytest.raises(ValueError, match=f"`format` must be among saved_model, onnx.* Received: format={name!r}"):
+    with pytest.raises(ValueError, match=f"`format` .*saved_model, onnx.*Received: format={name!r}"):
         ExportConfig(format=name)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam_size": 0}, "`beam_size` must be at least 1. Received: beam_size=0"),
-        ({"beam_size": 2, "n_best": 3}, "`n_best` must be at most `beam_size`. Received: n_best=3, beam_size=2"),
-        ({"n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
-        ({"length_penalty": -0.5}, "`length_penalty` must be at least 0"),
-        ({"extra_length": -1}, "`extra_length` must be at least 0"),
-        ({"length_penalty_kind": "none"}, "`length_penalty_kind` must be one of"),
-        ({"format": "onnx", "quantize": "int4"}, "`quantize` must be one of int8, float16. Received: quantize='int4'"),
-        ({"quantize": "int8"}, "`quantize` goes with format onnx alone. Received: format='saved_model,onnx'"),
-        ({"format": "onnx", "quantize": "int8", "source": "s"}, "`source` and `reference` go together"),
-        ({"source": "s", "reference": "r"}, "`source` and `reference` go together, and with `quantize`"),
-        ({"format": "ctranslate2", "token_scores": True}, "`token_scores` does not go with format ctranslate2"),
-        ({"format": "onnx,huggingface", "token_scores": True}, "`token_scores` does not go with format huggingface"),
+        ({"beam_size": 0}, "`beam_size` .*Received: beam_size=0"),
+        ({"beam_size": 2, "n_best": 3}, "`n_best` .*`beam_size`.*Received: n_best=3, beam_size=2"),
+        ({"n_best": 0}, "`n_best` .*Received: n_best=0"),
+        ({"length_penalty": -0.5}, "`length_penalty` .*Received: length_penalty=-0.5"),
+        ({"extra_length": -1}, "`extra_length` .*Received: extra_length=-1"),
+        ({"length_penalty_kind": "none"}, "`length_penalty_kind` .*Received: length_penalty_kind='none'"),
+        ({"format": "onnx", "quantize": "int4"}, "`quantize` .*int8, float16.*Received: quantize='int4'"),
+        ({"quantize": "int8"}, "`quantize` .*Received: format='saved_model,onnx'"),
+        ({"format": "onnx", "quantize": "int8", "source": "s"}, "`reference` .*Received: source='s', reference=None"),
+        ({"source": "s", "reference": "r"}, "`quantize`.*Received: .*quantize=None"),
+        ({"format": "ctranslate2", "token_scores": True}, "`token_scores` .*ctranslate2.*Received: token_scores=True"),
+        (
+            {"format": "onnx,huggingface", "token_scores": True},
+            "`token_scores` .*huggingface.*Received: token_scores=True",
+        ),
     ],
 )
 def test_a_search_that_cannot_be(options, message):

@@ -17,17 +17,17 @@ def unexported(tmp_path):
 
 
 def test_unknown_runtime(unexported):
-    with pytest.raises(ValueError, match="`runtime` must be one of keras, saved_model, onnx.* Received: runtime='tf'"):
+    with pytest.raises(ValueError, match="`runtime` .*keras, saved_model, onnx.*Received: runtime='tf'"):
         load_translator(unexported, "tf")
 
 
 @pytest.mark.parametrize(
     ("runtime", "translator", "message"),
     [
-        ("onnx", OnnxTranslator, r"No ONNX export in {} \(no model.onnx\)"),
-        ("onnx_int8", None, r"No ONNX int8 export in {} \(no model.onnx\)"),
-        ("saved_model", SavedModelTranslator, r"No SavedModel export in {} \(no saved_model.pb\)"),
-        ("ctranslate2", CTranslate2Translator, r"No CTranslate2 export in {} \(no model.bin\)"),
+        ("onnx", OnnxTranslator, "ONNX export .*{} .*model.onnx"),
+        ("onnx_int8", None, "ONNX int8 export .*{} .*model.onnx"),
+        ("saved_model", SavedModelTranslator, "SavedModel export .*{} .*saved_model.pb"),
+        ("ctranslate2", CTranslate2Translator, "CTranslate2 export .*{} .*model.bin"),
     ],
 )
 def test_no_export(unexported, runtime, translator, message):
@@ -46,15 +46,15 @@ def test_broken_files(unexported):
     for folder, name in (("onnx", "model.onnx"), ("saved_model", "saved_model.pb")):
         (unexported / "export" / folder).mkdir(parents=True)
         (unexported / "export" / folder / name).write_bytes(b"\xffnonsense")
-    with pytest.raises(ValueError, match=f"Not a whole SavedModel: {unexported / 'export' / 'saved_model'}"):
+    with pytest.raises(ValueError, match=f"Invalid .*{unexported / 'export' / 'saved_model'} "):
         load_translator(unexported, "saved_model")
-    with pytest.raises(ValueError, match=f"Not a whole ONNX model: {unexported / 'export' / 'onnx' / 'model.onnx'}"):
+    with pytest.raises(ValueError, match=f"Invalid .*{unexported / 'export' / 'onnx' / 'model.onnx'} "):
         load_translator(unexported, "onnx")
 
 
 def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
     program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
-    for module in ("onnx_translator", "saved_model_translator", "ctranslate2_translator", "load"):
+    for module in ("onnx.translator", "saved_model.translator", "ctranslate2.translator", "load"):
         assert run_python(program.format(module)) == "set()\n"
 
 

@@ -1,4 +1,4 @@
-"""Every option of the search works inside the exported graphs as in Keras."""
+"""Every search option has the same effect in exported graphs as in Keras."""
 
 import json
 
@@ -26,7 +26,7 @@ STRATEGIES = {
 
 @pytest.fixture(scope="module")
 def model():
-    """Of random weights."""
+    """A model with random weights."""
     keras.utils.set_random_seed(5)
     model = Transformer(TransformerConfig(vocab_size=270, num_layers=1, d_model=8, num_heads=2, d_ff=12))
     rng = np.random.default_rng(5)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from keras_transformer.export import load_translator
@@ -26,19 +28,18 @@ except ValueError as error:
 def test_tensorflows_threads_are_set_once(run_python):
     numbers, message = run_python(PROGRAM).splitlines()
     assert numbers == "2 5"
-    assert message.startswith("`num_threads` must be set before TensorFlow has started")
-    assert message.endswith("Received: num_threads=3")
+    assert re.fullmatch("`num_threads` .*before TensorFlow .*Received: num_threads=3", message)
 
 
 def test_another_backend_has_other_threads(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    with pytest.raises(ValueError, match="`num_threads` must be 0 on the jax backend. Received: num_threads=2"):
+    with pytest.raises(ValueError, match="`num_threads` .*jax.*Received: num_threads=2"):
         set_keras_threads(2)
 
 
 def test_negative():
     for check in (set_tensorflow_threads, set_keras_threads):
-        with pytest.raises(ValueError, match="`num_threads` must be at least 0. Received: num_threads=-1"):
+        with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
             check(-1)
 
 
@@ -52,13 +53,13 @@ def test_batches_side_by_side_share_the_cores(monkeypatch):
     assert threads_of_a_batch(0, 1) == 0
     assert [threads_of_a_batch(0, batches) for batches in (2, 3, 7, 9)] == [3, 2, 1, 1]
     assert threads_of_a_batch(5, 3) == 5
-    with pytest.raises(ValueError, match="`parallel_batches` must be at least 1. Received: parallel_batches=0"):
+    with pytest.raises(ValueError, match="`parallel_batches` .*Received: parallel_batches=0"):
         threads_of_a_batch(0, 0)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_every_runtime_takes_threads(tmp_path, runtime):
-    with pytest.raises(ValueError, match="`num_threads` must be at least 0. Received: num_threads=-1"):
+    with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
         load_translator(tmp_path, runtime, num_threads=-1)
     with pytest.raises(ValueError, match=str(tmp_path)):
         load_translator(tmp_path, runtime, num_threads=0)

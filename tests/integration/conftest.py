@@ -1,4 +1,4 @@
-"""One tiny model, trained and exported once through the command line, for all tests of this folder."""
+"""A tiny model, trained and exported once with the command line, for all tests of this folder."""
 
 import pathlib
 import shutil
@@ -18,13 +18,13 @@ FOLDER = pathlib.Path(__file__).parent
 def pytest_collection_modifyitems(items):
     for item in items:
         if FOLDER in item.path.parents:
-            # TensorFlow's answer to NumPy 2, in `keras.Model.save` and in TensorFlow's own SavedModel code.
+            # A warning of TensorFlow with NumPy 2, in `keras.Model.save` and in the SavedModel code.
             item.add_marker(pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"))
 
 
 @pytest.fixture(scope="session")
 def runs(arguments, build_once):
-    """The folder of the finished run, `toy`, and of its state after step 14, `killed`. Read only."""
+    """The folder of the finished run, `toy`, and a copy from after step 14, `killed`. Do not modify."""
 
     def build(folder):
         class Spy(Progress):
@@ -42,13 +42,13 @@ def runs(arguments, build_once):
 
 @pytest.fixture(scope="session")
 def model_directory(runs):
-    """The finished run. Read only."""
+    """The finished run. Do not modify."""
     return runs / "toy"
 
 
 @pytest.fixture(scope="session")
 def unlike(model_directory, build_once):
-    """A copy of the run with random weights, so that its translations are unlike. Read only."""
+    """A copy of the run with random weights, so that translations differ. Do not modify."""
 
     def build(folder):
         shutil.copytree(model_directory, folder, dirs_exist_ok=True)
@@ -61,13 +61,13 @@ def unlike(model_directory, build_once):
 
 @pytest.fixture(scope="session")
 def keras_translator(unlike):
-    """Of the model and the search that are exported; one for all tests, since to compile the search takes seconds."""
+    """A translator with the exported model and search, shared because compiling the search takes seconds."""
     return KerasTranslator(unlike, BeamSearch(extra_length=5))
 
 
 @pytest.fixture(scope="session")
 def exported(unlike, keras_translator, build_once):
-    """The folder of `keras_translator`'s model, with all exports. Read only."""
+    """The folder of `keras_translator`'s model, with all exports. Do not modify."""
 
     def build(folder):
         shutil.copytree(unlike, folder, dirs_exist_ok=True)

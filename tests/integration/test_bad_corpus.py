@@ -1,6 +1,7 @@
-"""Corpora as they are found: what cannot be learnt from is left out and counted, and the run goes through."""
+"""Faulty corpora: unusable pairs are removed and counted, and the run succeeds."""
 
 import random
+import re
 
 import pytest
 
@@ -8,7 +9,7 @@ from keras_transformer.cli import main
 
 BRIEF = {"recipe.max_steps": 2, "recipe.validate_every": 2, "model.dropout": 0.0}
 
-#: Lines of source and target, as bytes, each of which stands for a trouble.
+#: Faulty pairs of source and target lines, as bytes.
 TROUBLES = {
     "NUL": (b"one\x00two", b"eins\x00zwei"),
     "empty source": (b"", b"eins"),
@@ -23,7 +24,7 @@ TROUBLES = {
 
 @pytest.fixture
 def corpus(toy_files, tmp_path):
-    """The training files with all troubles and ten identical pairs mixed in."""
+    """The training files with all faulty pairs and ten identical pairs mixed in."""
     sides = [(toy_files / f"train.{language}").read_bytes().splitlines() for language in ("en", "de")]
     pairs = [*zip(*sides, strict=True), *TROUBLES.values(), *[(b"same", b"same")] * 10]
     random.Random(1).shuffle(pairs)
@@ -38,28 +39,24 @@ def corpus(toy_files, tmp_path):
 def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     said = capsys.readouterr().err
-    assert (
-        "training: 313 of 318 pairs used; left out: 3 with an empty side, 2 too long, 0 of too unlike lengths" in said
-    )
-    assert "; used, but alike on both sides: 10\n" in said
-    assert "validation: 20 of 20 pairs used" in said
+    assert re.search(r"training.*: 313 of 318 pairs.* 3 with an empty side, 2 too long, 0 .*ratio", said)
+    assert re.search(r"\b10 .*identical", said)
+    assert re.search("validation.*: 20 of 20 pairs", said)
 
 
 def test_a_line_that_one_side_lacks_shows_in_the_counts(arguments, tmp_path, capsys):
-    """All pairs behind it are crossed: short lines stand beside long ones."""
+    """All later pairs are shifted, so short lines are paired with long ones."""
     lines = [" ".join(["one", "two"] * (8 if i % 2 else 1)) for i in range(200)]
     (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "de").write_text("".join(f"{line}\n" for line in lines[:100] + lines[101:] + lines[:1]))
     corpus = {"source": tmp_path / "en", "target": tmp_path / "de", "tokenizer.vocab_size": 270}
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     said = capsys.readouterr().err
-    assert (
-        "training: 99 of 198 pairs used; left out: 0 with an empty side, 0 too long, 99 of too unlike lengths" in said
-    )
+    assert re.search(r"training.*: 99 of 198 pairs.* 0 with an empty side, 0 too long, 99 .*ratio", said)
 
 
 def test_a_source_that_is_its_own_target_shows_in_the_counts(corpus, arguments, tmp_path, capsys):
-    """It trains a copier, and is said to be one."""
+    """The counts show that the run trains a copy task."""
     corpus["target"] = corpus["source"]
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
-    assert "; used, but alike on both sides: 315\n" in capsys.readouterr().err
+    assert re.search(r"\b315 .*identical", capsys.readouterr().err)

@@ -1,6 +1,7 @@
-"""What users send by mistake, in every runtime: an error that says so, or a result; never another line's loss."""
+"""Wrong input in every runtime gives an error or a result, and never affects other lines."""
 
 import io
+import re
 import shutil
 import sys
 import warnings
@@ -42,7 +43,7 @@ def runtime(request):
 
 @pytest.fixture
 def translator(exported, runtime, keras_translator):
-    """Made anew for each test: seeding clears TensorFlow's tokenizers."""
+    """A new translator for each test, because seeding clears TensorFlow's tokenizers."""
     return keras_translator if runtime == "keras" else load_translator(exported, runtime)
 
 
@@ -64,7 +65,7 @@ def test_lines_without_text(translator):
 
 
 def test_odd_lines_leave_the_others_alone(translator, runtime):
-    """One sentence a batch for CTranslate2, whose limit is the batch's."""
+    """CTranslate2 uses one sentence per batch, because its length limit applies per batch."""
     batch_size = 1 if runtime in ("ctranslate2", "onnx_int8") else 32
     alone = {line: texts(translator, [line])[0] for line in (*GOOD, *ODD.values())}
     for name, odd in ODD.items():
@@ -73,7 +74,7 @@ def test_odd_lines_leave_the_others_alone(translator, runtime):
 
 
 def test_a_long_line_is_cut_with_a_warning(translator):
-    with pytest.warns(UserWarning, match="line .* subwords and is cut to its first 512: two two"):
+    with pytest.warns(UserWarning, match="line .* 512: two two"):
         assert translator.translate(["two " * 5_000])[0].text
 
 
@@ -88,7 +89,7 @@ def test_bytes_that_are_no_text(exported, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\n\xff\xfe\x00 \xc3(\n\x00\nnine nine four")))
     assert main(["translate", str(exported), "--runtime=onnx"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and "Cannot read standard input: line 2 is not utf-8 text; it " in captured.err
+    assert captured.out == "" and re.search("standard input: line 2 .*utf-8", captured.err)
 
 
 def refused(capsys, exported, *options):
@@ -104,11 +105,11 @@ def test_a_beam_of_nothing(exported, runtime, capsys):
 
 
 def test_a_beam_that_was_not_exported(exported, runtime, capsys):
-    if runtime in ("keras", "ctranslate2"):  # Their search is chosen at the call.
+    if runtime in ("keras", "ctranslate2"):  # Their search is not fixed by an export.
         assert main(["translate", str(exported), "/dev/null", "--runtime", runtime, "--beam_size=2"]) == 0
     else:
         message = refused(capsys, exported, "--runtime", runtime, "--beam_size=2")
-        assert f"The search of the {runtime} export is fixed: {{" in message and "'beam_size': 4" in message
+        assert "'beam_size': 4" in message and "Received: beam_size=2" in message
 
 
 @pytest.fixture(params=["of another size", "of the same size"])
@@ -124,10 +125,10 @@ def test_another_models_tokenizer(exported, runtime, other_tokenizer, tmp_path, 
     shutil.copytree(exported, tmp_path / "run")
     folder = tmp_path / "run" if runtime == "keras" else tmp_path / "run" / "export" / runtime
     ModelDirectory(folder).write_tokenizers((other_tokenizer,))
-    message = f"The tokenizer in {folder} is not the one of its model"
+    message = f"tokenizers? in {folder} "
     with pytest.raises(ValueError, match=message):
         load_translator(tmp_path / "run", runtime)
-    assert message in refused(capsys, tmp_path / "run", "--runtime", runtime)
+    assert re.search(message, refused(capsys, tmp_path / "run", "--runtime", runtime))
 
 
 def test_another_tokenizer_in_a_directory_of_before_hashes(exported, tmp_path, capsys):
@@ -137,7 +138,7 @@ def test_another_tokenizer_in_a_directory_of_before_hashes(exported, tmp_path, c
     directory.write_record({name: value for name, value in record.items() if name != "tokenizers_sha256"}, True)
     load_translator(directory.path)
     directory.write_tokenizers((train_sentencepiece(["some other text"], TokenizerConfig(vocab_size=270)),))
-    message = f"The tokenizer in {directory.path} is not the one of its model: (270, 270) subwords"
-    assert message in refused(capsys, directory.path)
+    message = rf"tokenizers? in {directory.path} .*\(270, 270\)"
+    assert re.search(message, refused(capsys, directory.path))
     assert main(["export", str(directory.path)]) == 2
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)

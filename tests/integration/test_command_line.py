@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -36,9 +37,9 @@ def test_the_search_of_an_export_is_fixed(exported, runtime, tmp_path, capfd):
     capfd.readouterr()
     assert main([*arguments, "--beam_size", "2"]) == 2
     error = capfd.readouterr().err
-    assert f"The search of the {runtime} export is fixed: " in error and "'beam_size': 4" in error
+    assert "'beam_size': 4" in error and "Received: beam_size=2" in error
     again = f"keras-transformer export {exported} --format {runtime} --extra_length 5 --beam_size 2"
-    assert error.endswith(f"Received: beam_size=2. To change it, export again: {again}\n")
+    assert error.endswith(f": {again}\n")
 
 
 def test_the_search_of_ctranslate2_is_not(exported, lines, tmp_path, capfd):
@@ -120,8 +121,7 @@ def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp
         file.write("65\t-1.0\tsomething\n65\t-2")
     assert main(arguments) == 2 and main([*arguments, "--resume", "--n_best=3"]) == 2
     said = capsys.readouterr().err
-    assert "holds an interrupted translation; --resume goes on with it" in said
-    assert "holds another translation, differing in: search" in said
+    assert re.search("out.partial .*interrupted.*--resume", said) and re.search("out.partial .*another.* search", said)
     assert not (tmp_path / "out").exists()
 
     calls.clear()
@@ -136,7 +136,7 @@ def test_an_output_of_standard_input(exported, lines, expected, monkeypatch, tmp
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     arguments = ["translate", str(exported), "--runtime=onnx", f"--output={tmp_path / 'out'}"]
     assert main([*arguments, "--resume"]) == 2
-    assert "`--resume` needs a file to translate. Received: standard input" in capsys.readouterr().err
+    assert re.search("`--resume` .*Received: standard input", capsys.readouterr().err)
     assert main(arguments) == 0
     assert (tmp_path / "out").read_text(encoding="utf-8") == "".join(f"{text}\n" for text in expected[:-1])
     assert capsys.readouterr().out == "" and [*tmp_path.iterdir()] == [tmp_path / "out"]
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_utf_8(exported, tmp_path, capsys, command, options):
     options = [option.format(bad=tmp_path / "bad", folder=tmp_path) for option in options]
     assert main([command, str(exported), *options]) == 2
     captured = capsys.readouterr()
-    assert f"Cannot read {tmp_path / 'bad'}: line 2 is not utf-8 text; it is probably cp1252" in captured.err
+    assert re.search(f"{tmp_path / 'bad'}: line 2 .*utf-8.*cp1252", captured.err)
     assert captured.out == "" and [*tmp_path.iterdir()] == [tmp_path / "bad"]
     assert main([command, str(exported), *options, "--encoding=klingon"]) == 2
     assert "Received: encoding='klingon'" in capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_a_gzipped_file(exported, lines, expected, tmp_path, capsys):
 def test_a_file_that_is_cut(exported, tmp_path, capsys):
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"two\n" * 100)[:-9])
     assert main(["translate", str(exported), str(tmp_path / "text.gz"), "--runtime=onnx"]) == 2
-    assert f"Cannot read {tmp_path / 'text.gz'}: " in capsys.readouterr().err
+    assert f"{tmp_path / 'text.gz'}: " in capsys.readouterr().err
 
 
 def test_no_lines_give_no_lines(exported, tmp_path, capsys):
@@ -204,11 +204,11 @@ def test_evaluate(exported, keras_translator, toy_files, lines, capsys):
 
 
 BAD = {
-    "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "do not align: 20 and 300 lines"),
-    "missing": (["--source={files}/test.en", "--reference={files}/none"], "Cannot read {files}/none"),
+    "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "[Ss]ource .*20 and 300"),
+    "missing": (["--source={files}/test.en", "--reference={files}/none"], "{files}/none.*No such file"),
     "tokenizer": (
         ["--source={files}/test.en", "--reference={files}/test.de", "--bleu_tokenize=moses"],
-        "`bleu_tokenize` must be one of 13a",
+        "`bleu_tokenize` .*13a.*Received: .*moses",
     ),
     "empty": (["--source=/dev/null", "--reference=/dev/null"], "Received: 0 and 0"),
 }
@@ -219,18 +219,18 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
     options = [option.format(files=toy_files) for option in options]
     assert main(["evaluate", str(exported), "--runtime=onnx", *options]) == 2
     captured = capsys.readouterr()
-    assert message.format(files=toy_files) in captured.err and captured.out == ""
+    assert re.search(message.format(files=toy_files), captured.err) and captured.out == ""
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["none"], "Cannot read none: No such file or directory"),
-        (["--batch_size=0"], "`batch_size` must be at least 1. Received: batch_size=0"),
-        (["--batch_tokens=0"], "`batch_tokens` must be at least 1. Received: batch_tokens=0"),
-        (["--num_threads=-1"], "`--num_threads` must be an integer of at least 0. Received: -1"),
-        (["--resume"], "`--resume` goes with `--output`"),
-        (["--output=."], "`--output` must name a file. Received: --output=."),
+        (["none"], "none: No such file"),
+        (["--batch_size=0"], "`batch_size` .*Received: batch_size=0"),
+        (["--batch_tokens=0"], "`batch_tokens` .*Received: batch_tokens=0"),
+        (["--num_threads=-1"], "num_threads` .*Received: .*-1"),
+        (["--resume"], "`--resume` .*`--output`"),
+        (["--output=."], "`--output` .*Received: --output=."),
     ],
 )
 def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):
@@ -238,9 +238,9 @@ def test_translating_badly(exported, options, message, monkeypatch, tmp_path, ca
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\n")))
     assert main(["translate", str(exported), *options, "--runtime=onnx"]) == 2
     captured = capsys.readouterr()
-    assert message in captured.err and captured.out == ""
+    assert re.search(message, captured.err) and captured.out == ""
 
 
 def test_a_runtime_that_is_not_exported(model_directory, capsys):
     assert main(["translate", str(model_directory), "--runtime=onnx"]) == 2
-    assert f"No ONNX export in {model_directory} (no model.onnx)" in capsys.readouterr().err
+    assert re.search(f"ONNX export .*{model_directory} .*model.onnx", capsys.readouterr().err)

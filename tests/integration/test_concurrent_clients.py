@@ -9,7 +9,7 @@ CLIENTS, ROUNDS = 4, 4
 
 @pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
 def test_threads_share_a_translator(exported, lines, runtime):
-    """What `benchmarks/concurrent_clients.py` measures for minutes, for a moment."""
+    """A short run of `benchmarks/concurrent_clients.py`."""
     translator = load_translator(exported, runtime)
 
     def translate(batch):

@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 import json
+import re
 import shutil
 
 import numpy as np
@@ -36,7 +37,7 @@ def programs_of(title, program, path, strategy):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Replaces the writers by one that writes the beam's size, and the comparison by its result."""
+    """Replaces the writers with one that writes the beam size, and the comparison with a fixed result."""
 
     def write(model, directory, tokenizers, strategy, path):
         path.mkdir()
@@ -79,7 +80,7 @@ def test_nothing_else_is_left(exported):
 def test_a_disagreement_leaves_nothing(unexported, quick, capsys):
     quick(DISAGREEING)
     assert main(["export", str(unexported), "--format", "onnx"]) == 1
-    assert "The onnx export does not agree with the Keras model: 200 of 224 sentences equal" in capsys.readouterr().err
+    assert re.search("onnx export .*200 of 224 ", capsys.readouterr().err)
     assert not list((unexported / "export").glob("*"))
 
 
@@ -104,7 +105,7 @@ def test_exporting_again_replaces(unexported, quick):
 
 
 def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path, monkeypatch, capsys):
-    """The files of an export that lies there already; a later proof without text leaves no BLEU behind."""
+    """Uses the files of an existing export. A later export without text removes the entry of BLEU."""
     shutil.copytree(exported, tmp_path / "run")
     folder = exported / "export" / "onnx_int8"
     replace_format(
@@ -125,15 +126,15 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
     assert "onnx_int8 BLEU" not in recorded() and "onnx_int8" in recorded()
     assert "onnx encoder and decoder" in recorded()
     (tmp_path / "short.de").write_text("eins\n")
-    with pytest.raises(ValueError, match=r"`reference` must have as many lines as `source`. Received: \[20, 1\]"):
+    with pytest.raises(ValueError, match="`reference` .*Received: 20 .* 1 "):
         recorded(**{**texts, "reference": str(tmp_path / "short.de")})
     monkeypatch.setattr("keras_transformer.export.verify.quality.MOST_BLEU_LOSS", -100)
-    with pytest.raises(exporting.VerificationError, match="The onnx_int8 BLEU export does not agree"):
+    with pytest.raises(exporting.VerificationError, match="onnx_int8 BLEU export"):
         recorded(**texts)
 
 
 def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypatch):
-    """The SavedModel of one model, compared with another."""
+    """Compares the SavedModel of one model with another model."""
     shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))
 
     def write_another(model, directory, tokenizers, strategy, path):
@@ -142,14 +143,14 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
 
     replace_format(monkeypatch, "saved_model", write=write_another)
     monkeypatch.setattr(exporting, "random_source_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")] * 3)
-    with pytest.raises(exporting.VerificationError, match="The saved_model export does not agree"):
+    with pytest.raises(exporting.VerificationError, match="saved_model export"):
         exporting.export(str(tmp_path / "run"), ExportConfig(format="saved_model", extra_length=5))
     assert not list((tmp_path / "run" / "export").glob("*"))
 
 
 def test_unfinished_model(runs, capsys):
     assert main(["export", str(runs / "killed")]) == 2
-    assert "holds no finished model (missing: " in capsys.readouterr().err
+    assert re.search(f"{runs / 'killed'} .*finished.*missing: ", capsys.readouterr().err)
     assert not (runs / "killed" / "export").exists()
 
 
@@ -157,7 +158,7 @@ def test_a_model_in_use(unexported, quick, capsys):
     quick(AGREEING)
     with ModelDirectory(unexported).locked():
         assert main(["export", str(unexported)]) == 2
-    assert f"{unexported} is in use by another process" in capsys.readouterr().err
+    assert re.search(f"{unexported} .*in use", capsys.readouterr().err)
     assert not (unexported / "export").exists()
 
 
@@ -166,5 +167,5 @@ def test_a_folder_of_something_else_is_not_replaced(unexported, quick, capsys):
     (unexported / "export" / "onnx").mkdir(parents=True)
     (unexported / "export" / "onnx" / "mine").touch()
     assert main(["export", str(unexported)]) == 2
-    assert "export/onnx is not an export that" in capsys.readouterr().err
+    assert re.search(f"{unexported / 'export' / 'onnx'} .*verification.json", capsys.readouterr().err)
     assert [path.name for path in (unexported / "export").rglob("*")] == ["onnx", "mine"]

@@ -13,7 +13,7 @@ from keras_transformer.training.checkpoints import CheckpointFiles
 
 pytestmark = pytest.mark.slow
 
-#: Runs commands, each a list of arguments with the step in which SIGTERM comes, or none; prints their exit statuses.
+#: Runs commands and prints their exit statuses. Each has arguments and the step that gets SIGTERM, or none.
 PROGRAM = """
 import json, os, signal, sys
 
@@ -40,7 +40,7 @@ for arguments, Killer.stop_at in json.loads(sys.argv[1]):
     statuses.append(main(arguments))
 print(json.dumps(statuses))
 """
-#: All at once: passes over parts, a moving average, BLEU, dropout, the greatest seed.
+#: Gradient accumulation, a moving average, BLEU, dropout and the largest seed in one run.
 OPTIONS = {
     "recipe.seed": 2**32 - 1,
     "tokens_per_device": 100,
@@ -120,7 +120,7 @@ def test_what_cannot_be_done_is_refused(on_jax, on_tokens, run_python, tmp_path)
 
 @pytest.fixture
 def initial(tokens, tmp_path):
-    """A finished model directory of random weights, without dropout, whose subwords are those of the tokens."""
+    """A finished model directory with random weights, no dropout, and the tokenizer of the tokens."""
     import keras_transformer as kt
 
     directory = ModelDirectory(tmp_path / "initial")

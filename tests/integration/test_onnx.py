@@ -42,7 +42,7 @@ def proto(request, folder):
 
 
 def graphs(graph):
-    """A graph and all that it holds."""
+    """A graph and its subgraphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -82,7 +82,7 @@ def test_all_matrices_are_quantised(exported, quantize, type_of_matrices, name):
 
 @pytest.mark.parametrize("quantize", ["", "_int8", "_float16"])
 def test_the_embedding_is_stored_once(exported, quantize):
-    """All graphs of all three models take it, 300 subwords of 16 numbers, from one place, though some transpose it."""
+    """All graphs of the three models share one embedding of shape (300, 16), also where they transpose it."""
     places = set()
     for name in NAMES:
         proto = onnx.load(exported / "export" / f"onnx{quantize}" / f"{name}.onnx", load_external_data=False)
@@ -94,7 +94,7 @@ def test_the_embedding_is_stored_once(exported, quantize):
 
 @pytest.mark.parametrize(("quantize", "most_error"), [("int8", 0.1), ("float16", 0.005)])
 def test_quantised_clients_translate(exported, lines, quantize, most_error):
-    """Scores as near to those of the float32 export as exporting demands; nearer, and not its own, of equal texts."""
+    """Scores are within the accepted error of the float32 export's, and closer but not equal for equal texts."""
     found = OnnxTranslator(exported, quantize=quantize).translate(lines, batch_size=1)
     expected = OnnxTranslator(exported).translate(lines)
     pairs = list(zip(expected, found, strict=True))
@@ -107,7 +107,7 @@ def test_quantised_clients_translate(exported, lines, quantize, most_error):
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
 def test_a_sentence_does_not_depend_on_its_neighbours(exported, quantize):
-    """Neither on which they are, nor on how many and how long."""
+    """The result is the same for any number, contents and lengths of the other sentences."""
     translator = OnnxTranslator(exported, quantize=quantize)
     source = random_source_batches(300, longest=12, seed=3)[-1]
     together, scores = translator.search(source)
@@ -131,7 +131,7 @@ def test_no_loop_carries_what_it_never_changes(proto):
 
 
 def test_loops_capture_no_constants(proto):
-    """Of weights from outside onnxruntime pre-packs none, and it hands them to every iteration anew."""
+    """onnxruntime does not pre-pack captured weights, and passes them to each iteration again."""
 
     def captured_constants(graph, outside):
         names = {name for node in graph.node for name in node.input}
@@ -194,7 +194,7 @@ def test_tokens_equal_those_of_keras(folder, model):
 
 
 def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model):
-    """Greedy search by hand, written from the interfaces alone."""
+    """Greedy search written from the interfaces of the two models only."""
     encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))
     source = random_source_batches(300, longest=9, seed=2)[9]
     names = ["memory_key", "memory_value", "memory_mask"]
@@ -226,7 +226,7 @@ def test_a_swapped_tokenizer_is_found(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     other = train_sentencepiece(["some other text of other words"], TokenizerConfig(vocab_size=280))
     (tmp_path / "onnx" / "tokenizer.model").write_bytes(other)
-    with pytest.raises(ValueError, match=f"The tokenizer in {tmp_path / 'onnx'} is not the one"):
+    with pytest.raises(ValueError, match=f"tokenizers? in {tmp_path / 'onnx'} "):
         OnnxTranslator(tmp_path / "onnx")
 
 
@@ -246,7 +246,7 @@ def test_an_export_older_than_the_model_is_refused(exported, keras_translator, t
     other = Transformer(keras_translator.model.config)
     other.set_weights([weights[0] + 1e-3, *weights[1:]])
     other.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=f"{runtime} was made from another model than .*keras-transformer export"):
+    with pytest.raises(ValueError, match=f"model.keras .*changed.*{runtime}.*keras-transformer export"):
         load_translator(tmp_path, runtime)
 
 
@@ -254,5 +254,5 @@ def test_a_cut_model_is_named(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     file = tmp_path / "onnx" / "model.onnx"
     file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=f"Not a whole ONNX model: {file}"):
+    with pytest.raises(ValueError, match=f"ONNX .*{file} "):
         OnnxTranslator(tmp_path / "onnx")

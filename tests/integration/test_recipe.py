@@ -1,4 +1,4 @@
-"""Runs with the recipe's options, from the command line to the finished model."""
+"""Runs with the options of `recipe`, from the command line to the finished model."""
 
 import json
 import os
@@ -48,16 +48,16 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
     assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 4, 6, 8))
 
     assert main(["average", str(tmp_path / "run"), "--last=2"]) == 0
-    assert "is the mean of steps 6, 8" in capsys.readouterr().err
+    assert "steps 6, 8" in capsys.readouterr().err
     assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 6, 8))
     record = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert record["weights_of_steps"] == [6, 8] and record["finished"]
 
     for last in (0, 4):
         assert main(["average", str(tmp_path / "run"), f"--last={last}"]) == 2
-        assert f"`last` must be in [1, 3], the checkpoints kept. Received: last={last}" in capsys.readouterr().err
+        assert re.search(rf"`last` .*\[1, 3\].*Received: last={last}", capsys.readouterr().err)
     assert main(["average", str(tmp_path / "none")]) == 2
-    assert "Not a model directory" in capsys.readouterr().err
+    assert re.search(f"model directory.*{tmp_path / 'none'}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
     copy_moving_average(last)
     assert_has_weights(tmp_path / "run", last.get_weights())
     assert max(abs(a - b).max() for a, b in zip(raw, last.get_weights(), strict=True)) > 1e-3
-    # What the validation saw.
+    # The weights during the validation.
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
 
 
@@ -111,10 +111,10 @@ def test_best_by_bleu(arguments, tmp_path, monkeypatch):
 def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
     said = capsys.readouterr().err
-    assert "passes on" not in said
-    assert re.search(r"a step on average: \d+ target tokens, 0\.\d billion operations, 0\.\d million a token\n", said)
+    assert "micro-batches" not in said
+    assert re.search(r"0\.\d GFLOPs .*0\.\d MFLOPs", said)
     assert main(arguments(tmp_path / "parts", **BRIEF, tokens_per_device=100)) == 0
-    assert "each in 4 passes on 1 device" in capsys.readouterr().err
+    assert "4 micro-batches on 1 device" in capsys.readouterr().err
     ours, theirs = ([v["loss"] for v in validations_of(tmp_path / name)] for name in ("parts", "whole"))
     assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -128,7 +128,7 @@ def test_time_runs_out(arguments, tmp_path):
 def test_a_cosine_needs_steps_after_its_rise(arguments, tmp_path, capsys):
     options = {**BRIEF, "recipe.schedule": "cosine", "recipe.warmup_steps": 8}
     assert main(arguments(tmp_path / "run", **options)) == 2
-    assert "`warmup_steps` must be less than the 8 steps of the run" in capsys.readouterr().err
+    assert re.search("`warmup_steps` .*8.*Received: warmup_steps=8", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
 
 
@@ -136,8 +136,8 @@ def test_a_loss_that_runs_away(arguments, tmp_path, capsys):
     options = {**BRIEF, "recipe.peak_learning_rate": 1e30, "recipe.warmup_steps": 1}
     assert main(arguments(tmp_path / "run", **options)) == 1
     message = capsys.readouterr().err
-    assert "at step 2, batch 2 of epoch 1. " in message or "Weights contain NaN or Inf at step" in message
-    assert "There is no good checkpoint yet" in message and "Traceback" not in message
+    assert "step 2, batch 2 of epoch 1" in message or "NaN or Inf" in message
+    assert "no valid checkpoint" in message and "Traceback" not in message
     assert not (tmp_path / "run" / "model.keras").exists()
 
 
@@ -158,14 +158,14 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_no_space_for_a_checkpoint(arguments, tmp_path):
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the file size simulates a full disk."""
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, *arguments(tmp_path / "run", **BRIEF)], capture_output=True, text=True
     )
     assert done.returncode == 2, done.stderr
     directory = ModelDirectory(tmp_path / "run")
     files = CheckpointFiles(directory.checkpoints, run=directory.record()["run"])
-    told = f"Cannot write {files.path(6)}: file too large. The last good checkpoint is {files.path(4)}"
-    assert told in done.stderr and "Traceback" not in done.stderr
+    assert re.search(f"{files.path(6)}: file too large.*{files.path(4)}", done.stderr)
+    assert "Traceback" not in done.stderr
     assert files.steps() == [2, 4] and files.latest_valid().step == 4
     assert not list((tmp_path / "run").rglob(".tmp-*"))

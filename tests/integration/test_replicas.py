@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-#: Numbers of buckets, 0 for none, and tokens of a batch.
+#: Number of buckets (0: packing) and tokens per batch.
 BUCKETS, PACKED = (2, 60), (0, 192)
-#: Trains one model on logical CPUs, in the given numbers of passes over each batch, always from the same weights on
-#: the same data; 20 steps with a validation every 10. The weights go to files.
+#: Trains one model on logical CPUs with the given numbers of micro-batches, from the same weights and data. A training
+#: has 20 steps and a validation every 10. The program writes the weights to files.
 PROGRAM = """
 import json
 import sys
@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def trained(run_python, folder):
-    """What trainings on so many devices say, and their weights."""
+    """The output and weights of trainings on several numbers of devices."""
 
     def trained(backend, batching, replicas, *numbers_of_parts):
         environment = {"KERAS_BACKEND": backend}
@@ -93,7 +93,7 @@ def test_replicas_and_accumulation_learn_what_one_device_does(trained, backend, 
     (one, *others), (weights, *other_weights) = trained(backend, batching, 1, 1, 3)
     more, more_weights = trained(backend, batching, replicas, 1, 2)
     assert 2 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
-    assert any(rows % 8 for rows in one["rows"])  # So that some batches must be filled to be divided.
+    assert any(rows % 8 for rows in one["rows"])  # Some batches need additional rows.
     for other in others + more:
         assert other["losses"] == pytest.approx(one["losses"], abs=1e-5)
         assert other["norm"] == pytest.approx(one["norm"], rel=1e-3)

@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 from types import SimpleNamespace
@@ -21,14 +22,14 @@ from keras_transformer.training.finish import finish
 
 @pytest.fixture
 def killed(runs, tmp_path):
-    """A copy of what lay there when the run was killed after step 14: its last checkpoint is that of step 12."""
+    """A copy of the run that was killed after step 14. Its last checkpoint has step 12."""
     shutil.copytree(runs / "killed", tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Where the training stands whenever its callbacks are called; filled as it runs."""
+    """The steps of the training at each call of its callbacks, recorded during the test."""
     steps = []
 
     class Spy(Progress):
@@ -45,7 +46,7 @@ def contents(path):
 
 
 def assert_equal_ends(path, other):
-    """Bit for bit: the model, the last checkpoint with its optimizer and dropout, and the validations."""
+    """Model, last checkpoint (with optimizer and seed generators) and validations are bit-identical."""
     files = (folder / "checkpoints" / "validations.json" for folder in (path, other))
     ours, theirs = ([(entry["step"], entry["loss"]) for entry in json.loads(file.read_text())] for file in files)
     assert ours == theirs
@@ -71,8 +72,8 @@ def test_another_configuration_is_refused(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed, **{"recipe.seed": 2, "max_length": 39})) == 2
     message = capsys.readouterr().err
-    assert "holds an unfinished run of another configuration, differing in: " in message
-    assert "max_length: 40 there, 39 asked for" in message and "recipe.seed: 1 there, 2 asked for" in message
+    assert re.search(f"{killed} .*unfinished", message)
+    assert re.search(r"\bmax_length\b.*40.*39", message) and re.search(r"recipe.seed\b.*1.*2", message)
     assert "d_model" not in message
     assert contents(killed) == before
 
@@ -80,7 +81,7 @@ def test_another_configuration_is_refused(killed, arguments, capsys):
 def test_a_finished_run_is_refused(model_directory, arguments, capsys):
     before = contents(model_directory)
     assert main(arguments(model_directory)) == 2
-    assert f"{model_directory} holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    assert re.search(f"{model_directory} .*finished.*--overwrite", capsys.readouterr().err)
     assert contents(model_directory) == before
 
 
@@ -90,7 +91,7 @@ def test_faulty_data_leave_what_is_to_be_overwritten(runs, tmp_path, arguments, 
     before = contents(tmp_path / "run")
     options = arguments(tmp_path / "run", **{"tokenizer.vocab_size": 8000})
     assert main([*options, "--overwrite"]) == 2
-    assert "`tokenizer.vocab_size` must be at most" in capsys.readouterr().err
+    assert re.search("`tokenizer.vocab_size` .*Received: .*8000", capsys.readouterr().err)
     assert contents(tmp_path / "run") == before
 
 
@@ -103,7 +104,7 @@ def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory
     cut(newest)
     assert main(arguments(killed)) == 0
     message = capsys.readouterr().err
-    assert f"Not a whole checkpoint: {newest}" in message and "; going on from that of step 10" in message
+    assert str(newest) in message and "step 10" in message
     assert_equal_ends(killed, model_directory)
 
 
@@ -113,8 +114,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     before = contents(killed)
     assert main(arguments(killed)) == 2
     message = capsys.readouterr().err
-    assert "train: error: Not a whole checkpoint: " in message
-    assert "and there is no other; --overwrite begins anew" in message
+    assert "train: error: " in message and "--overwrite" in message
     assert contents(killed) == before
 
 
@@ -130,7 +130,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
 def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     model_directory, tmp_path, monkeypatch, capsys, weights, broken, told, made_of
 ):
-    """The training is taken to have gone on from step 16 and to have ended at once."""
+    """The training ends right after it has resumed from step 16."""
     shutil.copytree(model_directory, tmp_path / "run")
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
     plan = SimpleNamespace(
@@ -143,16 +143,16 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     for step in broken:
         cut(files.path(step))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep=4), record=dict, tokens="of others")
+    config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="tokens")
     finish(config, directory, plan, files, state)
     said = capsys.readouterr().err
-    assert {step for step in broken if f"Not a whole checkpoint: {files.path(step)} (" in said} == told
-    assert f"The model is in {directory.path}\nNo training curve: matplotlib is not installed" in said
+    assert {step for step in broken if f"{files.path(step)} (" in said} == told
+    assert re.search(f"model .*{directory.path}\n.*matplotlib", said)
     assert directory.require_finished()["weights_of_steps"] == made_of
 
 
 def killer(step, number=signal.SIGTERM):
-    """A progress bar that has its process get a signal in this step."""
+    """A progress bar that sends a signal to its process in this step."""
 
     class Killer(Progress):
         def on_train_batch_begin(self, batch, logs=None):
@@ -167,13 +167,13 @@ def killer(step, number=signal.SIGTERM):
 def test_a_signal_saves_and_the_same_command_goes_on(
     model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
 ):
-    """Step 10 ends in a validation, which is finished and saved first."""
+    """Step 10 is followed by a validation, which is completed and saved first."""
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(step, number))
         assert main(arguments(tmp_path / "run")) == status
     saved = tmp_path / "run" / "checkpoints" / f"step-{step:08d}.keras"
     message = capsys.readouterr().err
-    assert f"stopped by {number.name}; the same command goes on. The last good checkpoint is {saved}" in message
+    assert number.name in message and str(saved) in message and "resume" in message
     assert "Traceback" not in message and not (tmp_path / "run" / "model.keras").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if number == signal.SIGTERM:
@@ -206,7 +206,7 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
 
 
 def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
-    """Checkpoints, exports and tokens that links point to are neither taken for those of the new run nor deleted."""
+    """The targets of links to checkpoints, exports and tokens are neither used nor deleted."""
     run, disk = tmp_path / "run", tmp_path / "disk"
     shutil.copytree(model_directory, run)
     disk.mkdir()
@@ -239,7 +239,7 @@ def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", refuse)
         assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
-    assert f"Cannot delete {first}: permission denied" in capsys.readouterr().err
+    assert f"{first}: permission denied" in capsys.readouterr().err
     assert not ModelDirectory(killed).check_resumable({})
 
 
@@ -247,7 +247,7 @@ def test_a_checkpoint_of_another_run_is_refused(killed, arguments, capsys):
     directory = ModelDirectory(killed)
     directory.write_record({**directory.record(), "run": "another"}, finished=False)
     assert main(arguments(killed)) == 2
-    assert ".keras is a checkpoint of another run; move it away" in capsys.readouterr().err
+    assert "another run" in capsys.readouterr().err
 
 
 def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys):
@@ -257,7 +257,7 @@ def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys
     before = contents(tmp_path / "run")
     for more in ([], ["--overwrite"]):
         assert main([*arguments(tmp_path / "run"), *more]) == 2
-        assert "run is not empty and is no model directory (no config.yaml)" in capsys.readouterr().err
+        assert re.search(f"{tmp_path / 'run'} is not empty .*no config.yaml", capsys.readouterr().err)
     assert contents(tmp_path / "run") == before
 
 
@@ -282,22 +282,20 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
 def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     model_directory, arguments, tmp_path, monkeypatch, capsys, steps
 ):
-    """It is stopped at step 14 of 16, goes on to 20, and is continued when it has finished."""
+    """The run stops at step 14 of 16, resumes to step 20, finishes, and is trained further."""
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(step=14))
         assert main(arguments(run, **{"recipe.max_steps": 16})) == 143
     before = contents(run)
     assert main(arguments(run, **{"recipe.max_steps": 13})) == 2
-    message = (
-        "must allow at least the 14 steps that {} has reached. Received: epochs=None, max_steps=13, which are 13 steps"
-    )
-    assert message.format(run) in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert re.search(f"at least .*14 .*{run} .*Received: epochs=None, max_steps=13", message)
     assert contents(run) == before
     assert main(arguments(run, **{"recipe.max_steps": 20})) == 0
-    assert f"Resuming from step 14 of 20: {run / 'checkpoints' / 'step-00000014.keras'}" in capsys.readouterr().err
+    assert re.search(f"step 14 .*20.*{run / 'checkpoints' / 'step-00000014.keras'}", capsys.readouterr().err)
     assert main(arguments(run, **{"recipe.keep_checkpoints": 6, "recipe.max_steps": 20})) == 2
-    assert f"must allow more than the 20 steps that {run} has reached" in capsys.readouterr().err
+    assert re.search(f"more than .*20 .*{run} ", capsys.readouterr().err)
     assert ModelDirectory(run).require_finished()["recipe"]["keep_checkpoints"] == 5
     assert main(arguments(run)) == 0
     assert steps == list(range(15, 25))
@@ -311,7 +309,7 @@ def test_a_model_that_is_trained_for_longer_can_be_used_and_not_averaged(model_d
     directory.write_record(directory.record(), finished=False)
     assert directory.require_finished()
     assert main(["average", str(directory.path)]) == 2
-    assert f"{directory.path} is being trained for longer" in capsys.readouterr().err
+    assert re.search(f"{directory.path} .*not finished", capsys.readouterr().err)
 
 
 def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, arguments, tmp_path, capsys):
@@ -319,25 +317,25 @@ def test_a_finished_run_without_checkpoints_is_not_continued(model_directory, ar
     before = contents(tmp_path / "run")
     assert main(arguments(tmp_path / "run", **{"recipe.max_steps": 30})) == 2
     message = capsys.readouterr().err
-    assert "holds a finished model without checkpoints, so it cannot be continued" in message
+    assert "no checkpoints" in message
     assert "--overwrite" in message and "--init_from" in message
     assert contents(tmp_path / "run") == before
 
 
 def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
-    """It ends at the last step: a checkpoint's schedule is that of the number of steps it was begun with."""
+    """The schedule depends on the number of steps, which therefore cannot change."""
     directory = ModelDirectory(killed)
     record = directory.record()
     record["recipe"]["schedule"] = "cosine"
     directory.write_record(record, finished=False)
     assert main(arguments(killed, **{"recipe.schedule": "cosine", "recipe.max_steps": 30})) == 2
-    assert "differing in: recipe.max_steps: 24 there, 30 asked for" in capsys.readouterr().err
+    assert re.search(r"recipe.max_steps\b.*24.*30", capsys.readouterr().err)
 
 
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
-    """A signal that comes amid them stops the run after the last; the same command goes on.
+    """A signal during an execution stops the run after its last step; the same command resumes.
 
-    Checkpoints come at multiples, and so at steps 4, 8 and so on, and are kept as those of every run.
+    Checkpoints are written at multiples of the execution: steps 4, 8 and so on.
     """
     command = arguments(tmp_path / "run", **{"recipe.steps_per_execution": 2, "recipe.checkpoint_every": 3})
     with monkeypatch.context() as patch:

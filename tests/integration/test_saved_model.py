@@ -7,7 +7,7 @@ import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
 from keras_transformer.text.batching import pad
 
-#: A server without this package: TensorFlow and tensorflow-text load the folder and run what it holds.
+#: A server without this package, which loads the folder with TensorFlow and tensorflow-text.
 PROGRAM = """
 import json, sys
 import tensorflow as tf
@@ -102,7 +102,7 @@ def test_only_empty_lines(loaded):
 
 
 def test_a_servers_batch_of_unlike_lines(loaded, lines):
-    """As TensorFlow Serving batches requests: whole, in their order, filled up with copies of the first line."""
+    """TensorFlow Serving concatenates requests in order and pads the batch with copies of the first line."""
     lines = [*lines[:3], "", "two " * 60, "nine"]
     translate = loaded.signatures["serving_default"]
     together = translate(text=tf.constant([*lines, lines[0], lines[0]]))["translation"].numpy()

@@ -67,7 +67,7 @@ def test_the_model_has_the_best_weights(model_directory):
 
 @pytest.mark.slow
 def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path):
-    """It begins with the other model's weights and subwords, and runs out of patience."""
+    """The run starts with the weights and tokenizer of `init_from`, and patience ends it."""
     without = dict.fromkeys(["model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"])
     recipe = {"precision": "mixed_bfloat16", "peak_learning_rate": 1e-9, "validate_every": 1, "patience": 2}
     changes = {**without, "tokenizer.vocab_size": None, **{f"recipe.{name}": value for name, value in recipe.items()}}

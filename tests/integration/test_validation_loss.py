@@ -16,13 +16,13 @@ SMOOTHING = 0.1
 
 @pytest.fixture(scope="module")
 def checkpoint(model_directory):
-    """The compiled model of the run, as `fit` validates it."""
+    """The compiled model of the run."""
     return load_model(model_directory / "checkpoints" / "step-00000024.keras")
 
 
 @pytest.fixture(scope="module")
 def data(model_directory, toy_files):
-    """8 pairs of ids of unlike lengths, one by one and side by side."""
+    """8 pairs of token ids with different lengths, as a list and as padded batches."""
     lines = [(toy_files / f"train.{name}").read_text().splitlines()[:8] for name in ("en", "de")]
     tokenizer = Tokenizer(model_directory / "tokenizer.model")
     sides = [[np.array(ids) for ids in tokenizer.encode(side)] for side in lines]
@@ -32,7 +32,7 @@ def data(model_directory, toy_files):
 
 
 def by_hand(model, rows, smoothing):
-    """The mean over the corpus's real tokens, sentence by sentence without padding."""
+    """The mean over all tokens, computed sentence by sentence without padding."""
     losses = []
     for source, labels in rows:
         target = np.concatenate([[2], labels[:-1]])

@@ -6,7 +6,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from keras_transformer.export.saved_model.warmup import BATCH_SIZES, WARMUP_FILE, write_warmup
 
-#: The fields of TensorFlow Serving's messages that a request has: number, and type where it is a message.
+#: The fields of TensorFlow Serving's messages in a request: number, and type if the field is a message.
 MESSAGES = {
     "PredictionLog": {"predict_log": (6, "PredictLog")},
     "PredictLog": {"request": (1, "PredictRequest")},
@@ -18,7 +18,7 @@ MESSAGES = {
 
 @pytest.fixture(scope="module")
 def prediction_log():
-    """The class of `tensorflow.serving.PredictionLog`, made from `MESSAGES`."""
+    """The class of `tensorflow.serving.PredictionLog`, created from `MESSAGES`."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="log.proto", package="serving", syntax="proto3")
     for name, fields in MESSAGES.items():
@@ -35,7 +35,7 @@ def prediction_log():
 
 @pytest.fixture(scope="module")
 def requests(prediction_log):
-    """What the warm-up file of a SavedModel holds: signature, name of the input and its lines."""
+    """The requests in the warm-up file of a SavedModel: signature, name of the input and its lines."""
 
     def requests(saved_model):
         for record in tf.data.TFRecordDataset(str(saved_model / WARMUP_FILE)).as_numpy_iterator():

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run and give the expected results."""
 
 import pathlib
 import re
@@ -25,8 +25,8 @@ def test_one_layer_learns(run_python):
 @pytest.mark.parametrize(
     ("name", "epochs", "figures"),
     [
-        ("sentence_classifier", 2, r"test accuracy: (0\.9\d+|1\.0+); of the commoner answer to all: 0\.5"),
-        ("language_model", 3, r"test perplexity: (1\.[4-7]\d+); by the frequency of words: 17"),
+        ("sentence_classifier", 2, r"accuracy: (0\.9\d+|1\.0+) .*: 0\.5"),
+        ("language_model", 3, r"perplexity: (1\.[4-7]\d+) .*: 17"),
     ],
 )
 def test_a_model_learns_and_is_exported(name, epochs, figures, run_python, tmp_path):
@@ -58,7 +58,7 @@ def test_a_configuration_is_printed_whole(configuration, capsys):
         assert printed[name].items() >= value.items() if isinstance(value, dict) else printed[name] == value
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatch, capsys):
     def download_and_prepare(self, **kwargs):
@@ -67,7 +67,7 @@ def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatc
     monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", download_and_prepare)
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"--config={configuration}", "--output=run"]) == 2
-    lacking = r"Cannot read train\S*: No such file|The data of 'wmt14_translate/de-en' cannot be had: no route"
+    lacking = r"train\S*: No such file|'wmt14_translate/de-en' [^:]*: no route"
     assert re.search(lacking, capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments, in checkpoints too: the run ends, bit for bit, as one that nobody disturbed."""
+"""`kill -9` at random times, also while a checkpoint is written: the result is bit-identical to an undisturbed run."""
 
 import pathlib
 import random
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 @pytest.fixture
 def start(command, arguments):
-    """Starts a training of the given number of steps in a process of its own."""
+    """Starts a training with the given number of steps in a new process."""
 
     def start(output, steps, log):
         options = {**OPTIONS, "recipe.max_steps": steps}
@@ -59,7 +59,7 @@ def kill(process, moment: str, checkpoints: pathlib.Path, draw: random.Random) -
 
 
 def final_state(path, steps):
-    """The model's weights, and of the last checkpoint all variables, the optimizer's too, and the random state."""
+    """The model's weights, and all variables and the random state of the last checkpoint."""
     last = load_model(path / "checkpoints" / f"step-{steps:08d}.keras")
     variables = [*load_model(path / "model.keras").weights, *last.weights, *last.optimizer.variables]
     return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(steps).random

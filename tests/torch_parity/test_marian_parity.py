@@ -1,4 +1,4 @@
-"""`transformers.MarianMTModel` in and out: logits, greedy tokens and beams equal those of transformers."""
+"""Import and export of `transformers.MarianMTModel`: logits, greedy tokens and beams equal those of transformers."""
 
 import io
 import json
@@ -23,7 +23,7 @@ pytestmark = [
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-#: The second are those of OPUS-MT's models.
+#: The second sizes are those of the OPUS-MT models.
 SIZES = {
     "small": {"d_model": 24, "layers": 2, "ffn_dim": 40, "attention_heads": 3, "vocab_size": 211},
     "opus": {"d_model": 512, "layers": 6, "ffn_dim": 2048, "attention_heads": 8, "vocab_size": 58_101},
@@ -48,17 +48,17 @@ def sentencepiece_model(vocab_size):
 
 
 def random_ids(vocab_size, rows=SENTENCES):
-    """Sources of Marian's ids: at least four pieces and then padding (the last id), without the end (0)."""
+    """Random sources in Marian's ids: at least four pieces, then padding (the last id), without the end token (0)."""
     rng = np.random.default_rng(5)
     ids = rng.integers(2, vocab_size - 1, (rows, LONGEST)).astype("int64")
     return np.where(np.arange(LONGEST) >= rng.integers(4, LONGEST + 1, rows)[:, None], vocab_size - 1, ids)
 
 
 def end_by_position(model, pad, slope=1.0, middle=8):
-    """Makes the end likelier from position to position, so that hypotheses end by themselves, at unlike lengths.
+    """Increases the logit of the end token with the position, so that hypotheses end at different lengths.
 
-    Its row becomes the direction in which what the decoder makes tells its position, found by least squares over
-    greedy hypotheses that do not end.
+    The row of the end token becomes the direction that best predicts the position from the decoder's output, by least
+    squares over greedy hypotheses that do not end.
     """
     source = torch.from_numpy(random_ids(pad + 1, 32))
     inputs = {"input_ids": source, "attention_mask": source != pad}
@@ -76,7 +76,7 @@ def end_by_position(model, pad, slope=1.0, middle=8):
 
 
 def make_marian(folder, vocab_size, d_model, **sizes):
-    """Saves a model of random weights, whose SentencePiece models know the first pieces of its vocabulary."""
+    """Saves a model with random weights. Its SentencePiece models have the first pieces of its vocabulary."""
     config = transformers.MarianConfig(
         vocab_size=vocab_size,
         d_model=d_model,
@@ -95,7 +95,7 @@ def make_marian(folder, vocab_size, d_model, **sizes):
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter += 0.1 * torch.randn_like(parameter)
-        model.model.decoder.layers[-1].final_layer_norm.weight *= 2  # Logits with a deviation of about 2.
+        model.model.decoder.layers[-1].final_layer_norm.weight *= 2  # Logits with a standard deviation of about 2.
         model.final_logits_bias.copy_(0.25 * torch.randn(1, vocab_size))
         end_by_position(model, vocab_size - 1)
     model.save_pretrained(folder)
@@ -109,7 +109,7 @@ def make_marian(folder, vocab_size, d_model, **sizes):
 
 
 class Pair:
-    """A model of transformers, and what we have imported of it."""
+    """A model of transformers and its import."""
 
     def __init__(self, folder, name):
         sizes = SIZES[name]
@@ -124,7 +124,7 @@ class Pair:
         self.source = random_ids(self.vocab_size)
 
     def generate(self, count, **options):
-        """Tokens and scores of transformers for so many sentences, one limit at a time, as ids of ours."""
+        """Tokens (as imported ids) and scores of transformers, in one call per length limit."""
         tokens, scores = [[] for _ in range(count)], np.zeros(count)
         lengths = (self.source[:count] != self.vocab_size - 1).sum(axis=1)
         for length in np.unique(lengths):
@@ -157,7 +157,7 @@ def pair(request, tmp_path_factory):
     return Pair(tmp_path_factory.mktemp(request.param), request.param)
 
 
-#: At the second size these take many minutes.
+#: With the second sizes these tests take many minutes.
 small = pytest.mark.parametrize("pair", ["small"], indirect=True)
 
 
@@ -197,10 +197,11 @@ def test_greedy_tokens_are_equal(pair):
 @small
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_beams_are_equal(pair, alpha):
-    """In transformers hypotheses that have ended leave the beam, and those at the limit end for nothing.
+    """In transformers finished hypotheses leave the beam, and the end token at the limit costs nothing.
 
-    Without a penalty that makes no difference to the best of those that end by themselves. With one it does: here what
-    has ended takes a place in the beam, so that of one size transformers' finds better ones more often than ours.
+    Without a length penalty this does not change the best hypothesis that ends before the limit. With a penalty it
+    does: in this package finished hypotheses occupy the beam, so at equal beam sizes transformers more often finds
+    better hypotheses.
     """
     count = SENTENCES
     theirs, their_scores = pair.generate(count, num_beams=4, length_penalty=alpha, early_stopping="never")

@@ -1,4 +1,4 @@
-"""The library on the PyTorch backend: smoke tests, in processes of their own."""
+"""Smoke tests of the library on the PyTorch backend, in separate processes."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Modules around `torch.nn.Transformer`, imported from the safetensors of their state."""
+"""Import of modules that contain a `torch.nn.Transformer`, from safetensors files."""
+
+import re
 
 import keras
 import numpy as np
@@ -26,7 +28,7 @@ TARGET = np.array([[2, 12, 13, 14, 15], [2, 16, 17, 0, 0]], "int32")
 
 
 class Translator(torch.nn.Module):
-    """What people build around `nn.Transformer`."""
+    """A typical module that contains an `nn.Transformer`."""
 
     def __init__(self, reference, norm_first, bias):
         super().__init__()
@@ -51,7 +53,7 @@ class Translator(torch.nn.Module):
 
 @pytest.fixture
 def saved(reference, tmp_path):
-    """A module of random weights, biases and norms too, and the file of its state."""
+    """A module with random weights, biases and norms, and the file of its state."""
 
     def saved(norm_first=False, bias=True):
         torch.manual_seed(3)
@@ -87,7 +89,7 @@ SHARED = {"source_vocab_size": None, "share_embeddings": True}
 
 @pytest.mark.parametrize("has_copies", [True, False], ids=["copies", "no_copies"])
 def test_a_shared_matrix(saved, has_copies):
-    """The target's embedding then is the source's and makes the logits, with the generator's bias."""
+    """The target embedding is also the source embedding and the output matrix; the generator's bias is kept."""
     _, path = saved()
     state = load_file(path)
     for name in ("source_embedding.weight", "generator.weight"):
@@ -103,20 +105,20 @@ def test_a_shared_matrix(saved, has_copies):
 def test_weights_that_the_configuration_would_drop(saved):
     _, path = saved()
     save_arrays({**load_file(path), "source_positions.weight": np.ones((40, 12), "float32")}, path)
-    with pytest.raises(ValueError, match="does not fit the configuration") as error:
+    with pytest.raises(ValueError, match="configuration") as error:
         import_torch_transformer(path, config(**SHARED, logits_bias=False), "transformer.")
     for fault in (
-        "- source_embedding.weight must equal target_embedding.weight where embeddings are shared",
-        "- generator.weight must equal target_embedding.weight where embeddings are shared",
-        "- model.safetensors holds what such a model lacks: generator.bias, source_positions.weight",
+        "source_embedding.weight .*target_embedding.weight .*shared",
+        "generator.weight .*target_embedding.weight .*shared",
+        "does not have: generator.bias, source_positions.weight",
     ):
-        assert fault in str(error.value)
+        assert re.search(f"\n- .*{fault}", str(error.value)), fault
 
 
 def test_what_is_not_looked_at_is_named(saved):
     _, path = saved()
     save_arrays({**load_file(path), "positions.table": np.ones((40, 12), "float32")}, path)
-    with pytest.warns(UserWarning, match="Not used of model.safetensors: positions.table$"):
+    with pytest.warns(UserWarning, match="model.safetensors: positions.table$"):
         import_torch_transformer(path, config(), "transformer.")
 
 
@@ -132,7 +134,7 @@ def test_learned_positions(saved):
     np.testing.assert_array_equal(model.source_positions.embeddings.numpy(), tables[0])
     np.testing.assert_array_equal(model.target_positions.embeddings.numpy(), tables[1])
     names = dict.fromkeys(names, "positions.target")  # One table for both.
-    with pytest.warns(UserWarning, match="Not used of model.safetensors: positions.source$"):
+    with pytest.warns(UserWarning, match="model.safetensors: positions.source$"):
         model = import_torch_transformer(path, learned, "transformer.", **names)
     np.testing.assert_array_equal(model.source_positions.embeddings.numpy(), tables[1])
 
@@ -144,31 +146,31 @@ def test_missing_weights_have_their_names_in_the_file(saved):
     save_arrays(state, path)
     with pytest.raises(ValueError, match=r"lacks transformer.encoder.layers.0.self_attn.in_proj_weight$"):
         import_torch_transformer(path, config(), "transformer.")
-    with pytest.raises(ValueError, match="holds nothing whose name begins with encoder. or decoder.") as error:
+    with pytest.raises(ValueError, match="encoder. or decoder.*Received: prefix=''") as error:
         import_torch_transformer(path, config())
-    assert "prefix='', and names such as generator.bias, generator.weight, source_embedding.weight" in str(error.value)
+    assert "generator.bias, generator.weight, source_embedding.weight" in str(error.value)
 
 
 def test_no_variable_is_forgotten():
     model = Transformer(config())
     weights = [weight for weight in stack_weights(model, MARIAN) if "fc1.bias" not in weight.name]
-    with pytest.raises(ValueError, match="Nothing is imported for .*/embeddings, .*/inner/bias"):
+    with pytest.raises(ValueError, match="`weights` .*/embeddings, .*/inner/bias"):
         assign_weights(model, weights, {})
 
 
 def test_all_faults_at_once(saved):
     _, path = saved()
-    with pytest.raises(ValueError, match="does not fit the configuration") as error:
+    with pytest.raises(ValueError, match="configuration") as error:
         import_torch_transformer(
             path, config(num_layers=1, d_ff=13, vocab_size=18), prefix="transformer.", source_embedding="embed.weight"
         )
     for fault in (
-        "model.safetensors lacks embed.weight",
-        "target_embedding.weight must have shape (18, 12). Received: (19, 12)",
-        "transformer.encoder.layers.0.linear1.weight must have shape (13, 12). Received: (17, 12)",
-        "holds what such a model lacks: transformer.decoder.layers.1.linear1.bias",
+        "lacks embed.weight",
+        r"target_embedding.weight .*\(18, 12\).*Received: \(19, 12\)",
+        r"transformer.encoder.layers.0.linear1.weight .*\(13, 12\).*Received: \(17, 12\)",
+        "does not have: transformer.decoder.layers.1.linear1.bias",
     ):
-        assert fault in str(error.value)
+        assert re.search(f"\n- .*{fault}", str(error.value)), fault
 
 
 def test_no_file(tmp_path):

@@ -1,4 +1,4 @@
-"""A whole forward pass against `torch.nn.Transformer` with the same weights."""
+"""A forward pass compared with `torch.nn.Transformer`, with the same weights."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def copy_norm(norm, torch_norm):
 
 
 def copy_attention(attention, torch_attention):
-    """PyTorch keeps the three projections one above the other."""
+    """PyTorch concatenates the three projections."""
     projections = [attention.query_projection, attention.key_projection, attention.value_projection]
     torch_attention.in_proj_weight.data = tensor(np.concatenate([p.kernel.numpy().T for p in projections]))
     torch_attention.in_proj_bias.data = tensor(np.concatenate([p.bias.numpy() for p in projections]))

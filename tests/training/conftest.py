@@ -1,4 +1,4 @@
-"""Fixtures of the training's tests: pairs of ids of given lengths."""
+"""Fixtures: pairs of token ids with given lengths."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from keras_transformer.training.data.rows import TokenSide
 
 @pytest.fixture(scope="session")
 def sides_of():
-    """Pairs with these lengths; the first id tells one pair from another, 3 ends each side."""
+    """Makes pairs with given lengths. The first id identifies the pair; each side ends with 3."""
 
     def sides_of(lengths):
         return tuple(
@@ -21,7 +21,7 @@ def sides_of():
 
 @pytest.fixture(scope="session")
 def random_lengths():
-    """Lengths of both sides, 2 to 20."""
+    """Random lengths of both sides, 2 to 20."""
     rng = np.random.default_rng(5)
     source = rng.integers(2, 20, 83)
     return np.stack([source, np.clip(source + rng.integers(-3, 4, 83), 2, 20)], axis=1)

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import sys
 
 import keras
@@ -13,7 +14,7 @@ from keras_transformer.training.checkpoints import CheckpointFiles, TrainingStat
 from keras_transformer.training.config import RecipeConfig
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def model():
-    """A model of one weight."""
+    """A model with one weight."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.compile("sgd", "mse")
     model.stop_training = False
@@ -32,7 +33,7 @@ def model():
 
 @pytest.fixture
 def make(directory, model):
-    """Makes the callbacks of a run of 100 steps with a validation every 10 and a checkpoint every 3."""
+    """Makes the callbacks of a run with 100 steps, a validation every 10 and a checkpoint every 3."""
 
     def make(state=None, request=None, devices=None, **recipe):
         files = CheckpointFiles(directory.checkpoints, every=3, best_by=RecipeConfig(**recipe).best_by)
@@ -54,7 +55,7 @@ def step(callback, loss=1.0):
 
 
 def validate(callback, loss, weight=0.0):
-    """Steps that lead to a validation with this loss at this weight."""
+    """Runs steps up to a validation with this weight and loss."""
     callback.model.set_weights([np.array([[weight]])])
     step(callback)
     while callback.state.step % 10:
@@ -129,7 +130,7 @@ def test_time_runs_out_and_earlier_time_counts(make, monkeypatch):
     now[0] += 1.0
     step(callback)
     assert callback.model.stop_training and callback.should_stop
-    assert callback.files.steps() == []  # It comes with the validation, and holds the time.
+    assert callback.files.steps() == []  # The checkpoint follows the validation and contains the time.
     callback.on_epoch_end(0, {"loss": 5.0, "val_loss": 1.0})
     assert callback.files.read(6).seconds == 120.0
 
@@ -139,9 +140,7 @@ def test_a_request_to_stop_saves_at_once(make):
     callback = make(request=request)
     step(callback)
     request.number = 15
-    with pytest.raises(
-        Interrupted, match="stopped by SIGTERM; .* The last good checkpoint is .*step-00000002"
-    ) as caught:
+    with pytest.raises(Interrupted, match="SIGTERM.*step-00000002") as caught:
         step(callback)
     assert caught.value.status == 143
     assert callback.files.steps() == [2]
@@ -174,9 +173,9 @@ def test_a_loss_that_runs_away_ends_the_run(make, loss):
     callback = make(TrainingState(step=5))
     step(callback)
     with pytest.raises(Diverged) as caught:
-        step(callback, (1.0 + loss) / 2)  # Keras gives the mean of the epoch.
+        step(callback, (1.0 + loss) / 2)  # Keras reports the mean of the epoch.
     message = str(caught.value)
-    assert message.startswith(f"The loss is {loss:.4g} at step 7, batch 7 of epoch 1. The last good checkpoint is ")
+    assert re.search(f"loss .*{re.escape(f'{loss:.4g}')} .*step 7, batch 7 of epoch 1", message)
     assert str(callback.files.path(6)) in message
     assert callback.files.steps() == [6]
 
@@ -192,7 +191,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make):
     callback.model.set_weights([np.array([[np.nan]])])
     step(callback)
     step(callback)
-    with pytest.raises(Diverged, match="Weights contain NaN or Inf at step 3, batch 3 of epoch 1. There is no good"):
+    with pytest.raises(Diverged, match="NaN.* step 3, batch 3 of epoch 1.*no valid checkpoint"):
         step(callback)
     assert callback.files.steps() == []
 
@@ -208,16 +207,23 @@ def test_progress_goes_to_standard_error(capsys, model, monkeypatch):
     bar.bar.close()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert (
-        "epoch 2/2, step 3: loss 1.5000, validation loss 1.2500, perplexity 3.500, token accuracy 0.5000, BLEU 31.25; "
-        "00:00 left"
-    ) in captured.err
+    for shown in (
+        "2/2",
+        "step 3",
+        "loss 1.5000",
+        "validation loss 1.2500",
+        "3.500",
+        "accuracy 0.5000",
+        "31.25",
+        "00:00",
+    ):
+        assert shown in captured.err
     assert captured.err.count("\r") > 1 and "epoch 2/2:  75%" in captured.err and "val_loss" not in captured.err
     assert "3/4" in captured.err and "tokens/s" in captured.err and "left=00:00" in captured.err
 
 
 def test_progress_in_a_file_is_lines(capsys, model, monkeypatch):
-    """They come seldom: here after each step."""
+    """Lines are rare in practice; here each step prints one."""
     monkeypatch.setattr("keras_transformer.progress.LINE_EVERY", 1e-9)
     bar = Progress(total=3, start=1, steps_per_epoch=2, tokens_per_step=100, limit=math.inf)
     bar.set_model(model)
@@ -232,7 +238,7 @@ def test_progress_in_a_file_is_lines(capsys, model, monkeypatch):
 
 @pytest.mark.parametrize(("limit", "left"), [(math.inf, "01:15"), (500.0, "01:15"), (440.0, "00:20"), (10.0, "00:00")])
 def test_the_time_left_counts_no_compilation(limit, left, model, monkeypatch):
-    """The first of 20 steps takes 300 seconds, the fourth waits for a checkpoint, the others take 5 seconds."""
+    """Of 20 steps the first takes 300 seconds, the fourth includes a checkpoint, the others take 5 seconds."""
     now = [1000.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     progress = Progress(total=25, start=5, steps_per_epoch=5, tokens_per_step=100, limit=limit)
@@ -265,9 +271,9 @@ def test_of_workers_the_chief_alone_writes(make, directory):
 @pytest.mark.parametrize("number", [0, 1])
 def test_when_one_worker_is_told_to_stop_all_do(make, number):
     devices = as_worker(number)
-    # Is anybody told or out of time? Told? Out of time? And once the checkpoint is written: told?
+    # Answers in the order of the questions: stop or time limit? stop? time limit? after the checkpoint: stop?
     answers = iter([True, True, False, True])
     devices.any_worker = lambda flag: next(answers)
-    with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught:
+    with pytest.raises(Interrupted, match="SIGTERM") as caught:
         step(make(devices=devices))
     assert caught.value.status == 143

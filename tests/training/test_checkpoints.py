@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState, restore_random, seed_generators
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def flip(files, step):
 
 
 def encrypt(files, step):
-    """Marks the first file in the list at the end of the archive as encrypted."""
+    """Marks the first file of the archive's directory as encrypted."""
     data = bytearray(files.path(step).read_bytes())
     data[data.index(b"PK\x01\x02") + 8] |= 1
     files.path(step).write_bytes(data)
@@ -70,7 +70,7 @@ def test_the_state_is_in_the_checkpoint(files, model):
 
 def test_the_start(files):
     assert files.latest_valid() == TrainingState()
-    assert files.describe_last() == "There is no good checkpoint yet"
+    assert "no valid checkpoint" in files.describe_last()
 
 
 def test_the_last_are_kept_and_irregular_ones_go(files, model):
@@ -83,17 +83,17 @@ def test_the_last_are_kept_and_irregular_ones_go(files, model):
 
 
 def test_a_checkpoint_of_another_run_is_refused(files, model):
-    """Those that were written before runs had identifiers go with a record that has none."""
+    """Checkpoints without a run identifier, from earlier versions, belong to records without one."""
     write(files, model, 10)
     assert files.latest_valid().step == 10
     files.run = "new"
-    with pytest.raises(ValueError, match="step-00000010.keras is a checkpoint of another run; move it away"):
+    with pytest.raises(ValueError, match="step-00000010.keras .* another run.*Received: run="):
         files.latest_valid()
     write(files, model, 20, 30, 40)
     cut(files, 40)
     assert files.latest_valid() == TrainingState(step=30, random=files.read(30).random, run="new")
     files.run = None
-    with pytest.raises(ValueError, match="step-00000030.keras is a checkpoint of another run.*run='new'"):
+    with pytest.raises(ValueError, match="step-00000030.keras .*another run.*run='new'"):
         files.latest_valid()
 
 
@@ -103,10 +103,10 @@ def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage,
     damage(files, 20)
     assert files.latest_valid().step == 10
     message = capsys.readouterr().err
-    assert f"Not a whole checkpoint: {files.path(20)} (" in message and "; going on from that of step 10" in message
-    assert files.describe_last() == f"The last good checkpoint is {files.path(10)}"
+    assert str(files.path(20)) in message and "step 10" in message
+    assert str(files.path(10)) in files.describe_last()
     write(files, model, 15)
-    assert files.steps() == [10, 15]  # What lay beyond is of the run that was given up.
+    assert files.steps() == [10, 15]  # Later checkpoints are from the abandoned continuation.
 
 
 def test_the_best_of_what_may_be_gone_back_to_is_kept(files, model):
@@ -125,8 +125,8 @@ def test_an_error_in_writing_names_what_there_is(files, model, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(model, "save", save)
-    with pytest.raises(OSError, match="No space left on device") as caught, files.naming_last():
+    with pytest.raises(OSError, match="No space left on device") as caught, files.noting_last():
         write(files, model, 20)
     assert caught.value.filename == str(files.path(20))
-    assert caught.value.__notes__ == [f"The last good checkpoint is {files.path(10)}"]
+    assert str(files.path(10)) in "".join(caught.value.__notes__)
     assert [path.name for path in files.folder.iterdir()] == ["step-00000010.keras"]

@@ -12,14 +12,14 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, Prep
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": ["a", "b"], "target": "c"}, "`source` and `target` must name as many files. Received: 2 and 1"),
-        ({"source": "a"}, "`source` and `target` must name as many files. Received: 1 and 0"),
+        ({"source": ["a", "b"], "target": "c"}, "`source` and `target` .* files.*Received: 2 and 1"),
+        ({"source": "a"}, "`source` and `target` .* files.*Received: 1 and 0"),
         ({"source": "a", "target": "b", "validation_target": "c"}, "`validation_source` and .*: 0 and 1"),
-        ({"validation_source": "a", "validation_target": "b"}, "`validation_source` goes with `source`"),
-        ({"max_length": 1}, "`max_length` must be at least 2. Received: max_length=1"),
-        ({"encoding": "cp1252"}, "`encoding` goes with `source`. Received: encoding='cp1252'"),
+        ({"validation_source": "a", "validation_target": "b"}, "`validation_source` .*Received: validation_source="),
+        ({"max_length": 1}, "`max_length` .*Received: max_length=1"),
+        ({"encoding": "cp1252"}, "`encoding` .*Received: encoding='cp1252'"),
         ({"source": "a", "target": "b", "encoding": "klingon"}, "Received: encoding='klingon'"),
-        ({"max_length_ratio": 0.5}, "`max_length_ratio` must be at least 1"),
+        ({"max_length_ratio": 0.5}, "`max_length_ratio` .*Received: max_length_ratio=0.5"),
     ],
 )
 def test_data_out_of_range(options, message):
@@ -32,20 +32,20 @@ def test_data_out_of_range(options, message):
     ["epochs", "max_steps", "warmup_steps", "validate_every", "checkpoint_every", "patience", "steps_per_execution"],
 )
 def test_recipe_counts(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
+    with pytest.raises(ValueError, match=f"`{name}` .*Received: {name}=0"):
         RecipeConfig(**{name: 0})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be positive. Received: peak_learning_rate=0.0"),
-        ({"max_time": -1.0}, "`max_time` must be positive. Received: max_time=-1.0"),
-        ({"keep_checkpoints": 1}, "`keep_checkpoints` must be at least 2. Received: keep_checkpoints=1"),
-        ({"best_by": "bleu"}, "`bleu_sentences` must be at least 1. Received: bleu_sentences=0"),
-        ({"moving_average": 1.0}, r"`moving_average` must be in \(0, 1\). Received: moving_average=1.0"),
-        ({"moving_average": 0.9, "weights": "average"}, "`weights` must not be 'average' with `moving_average`"),
-        ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\). Received: 1.0"),
+        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` .*Received: peak_learning_rate=0.0"),
+        ({"max_time": -1.0}, "`max_time` .*Received: max_time=-1.0"),
+        ({"keep_checkpoints": 1}, "`keep_checkpoints` .*Received: keep_checkpoints=1"),
+        ({"best_by": "bleu"}, "`bleu_sentences` .*Received: bleu_sentences=0"),
+        ({"moving_average": 1.0}, "`moving_average` .*Received: moving_average=1.0"),
+        ({"moving_average": 0.9, "weights": "average"}, "`weights` .*`moving_average`.*Received: weights='average'"),
+        ({"label_smoothing": 1.0}, "`label_smoothing` .*Received: label_smoothing=1.0"),
     ],
 )
 def test_recipe_out_of_range(options, message):
@@ -77,10 +77,10 @@ def test_model_fields_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preset": "huge"}, "`model.preset` must be one of .*'tiny'.*Received: preset='huge'"),
-        ({"d_model": 511, "num_heads": 7}, "`d_model` must be even. Received: d_model=511"),
-        ({"positions": "learned"}, "`max_length` must be at least 1 with learned positions"),
-        ({"num_heads": 3}, "`d_model` must be a multiple of `num_heads`"),
+        ({"preset": "huge"}, "`model.preset` .*'tiny'.*Received: preset='huge'"),
+        ({"d_model": 511, "num_heads": 7}, "`d_model` .*even.*Received: d_model=511"),
+        ({"positions": "learned"}, "`max_length` .*learned positions.*Received: "),
+        ({"num_heads": 3}, "`d_model` .*`num_heads`.*Received: "),
     ],
 )
 def test_a_model_that_cannot_be(options, message):
@@ -90,7 +90,7 @@ def test_a_model_that_cannot_be(options, message):
 
 @pytest.mark.parametrize("options", [{"model": ModelConfig(d_ff=8)}, {"tokenizer": TokenizerConfig(vocab_size=300)}])
 def test_fine_tuning_brings_its_own_model(options):
-    with pytest.raises(ValueError, match="`init_from` brings its own model and tokenizer"):
+    with pytest.raises(ValueError, match="`init_from`.*Received: init_from='other'"):
         TrainConfig(output="run", init_from="other", **options)
 
 
@@ -112,21 +112,21 @@ def test_passes_over_a_batch(tokens_per_device, replicas, parts):
 
 @pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_device"])
 def test_the_longest_pair_needs_room(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 256. Received: {name}=255"):
+    with pytest.raises(ValueError, match=f"`{name}` .*256.*Received: {name}=255"):
         TrainConfig(output="a", **{name: 255})
-    config = TrainConfig(output="a", prepared="b", **{name: 255})  # How long it is, the tokens will tell.
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 300. Received: {name}=255"):
+    config = TrainConfig(output="a", prepared="b", **{name: 255})  # The maximum length is in the folder's record.
+    with pytest.raises(ValueError, match=f"`{name}` .*300.*Received: {name}=255"):
         config.require_room(300)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_out_of_range(seed):
-    with pytest.raises(ValueError, match=rf"`seed` must be in \[0, 2\*\*32\). Received: seed={seed}"):
+    with pytest.raises(ValueError, match=f"`seed` .*Received: seed={seed}"):
         RecipeConfig(seed=seed)
 
 
 def test_buckets_out_of_range():
-    with pytest.raises(ValueError, match="`num_buckets` must be at least 1. Received: num_buckets=0"):
+    with pytest.raises(ValueError, match="`num_buckets` .*Received: num_buckets=0"):
         BatchConfig(num_buckets=0)
 
 
@@ -139,7 +139,7 @@ def test_buckets_out_of_range():
     ],
 )
 def test_tokens_bring_their_own_data(options, names):
-    with pytest.raises(ValueError, match=f"`prepared` brings its own data; leave {names} out. Received: prepared='b'"):
+    with pytest.raises(ValueError, match=f"{names} .*`prepared`.*Received: prepared='b'"):
         TrainConfig(output="a", prepared="b", **options)
 
 
@@ -150,7 +150,7 @@ def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
 
 
 def test_records_without_an_encoding_are_of_utf_8():
-    """Those of earlier versions have none: their runs and tokens must stay what is asked for."""
+    """Records of earlier versions have no encoding. Their runs and tokens must still match."""
     files = {"source": "a", "target": "b"}
     for config in (TrainConfig(output="c", **files), TrainConfig(output="c", encoding="UTF8", **files)):
         assert "encoding" not in config.record() and "encoding" not in data_options(config)
@@ -159,5 +159,5 @@ def test_records_without_an_encoding_are_of_utf_8():
 
 
 def test_tokens_for_fine_tuning_bring_their_own_subwords():
-    with pytest.raises(ValueError, match="`init_from` brings its own tokenizer; leave `tokenizer` out"):
+    with pytest.raises(ValueError, match="`tokenizer` .*Received: init_from='b'"):
         PrepareConfig(output="a", init_from="b", tokenizer=TokenizerConfig(vocab_size=300))

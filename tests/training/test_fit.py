@@ -1,3 +1,4 @@
+import re
 from types import SimpleNamespace
 
 import keras
@@ -5,11 +6,11 @@ import pytest
 
 from keras_transformer.optimizers import Adam
 from keras_transformer.schedules import WarmupInverseSqrt
-from keras_transformer.training.fit import _parts, _say_resuming
+from keras_transformer.training.fit import _fit_calls, _print_resuming
 
 
 def covered(parts):
-    """What these calls of `fit` do: the steps in order, and the steps after which there is a validation."""
+    """The steps of these calls of `fit`, in order, and the steps that a validation follows."""
     steps, validations, epochs = [], [], []
     for part in parts:
         assert part.last > part.first and part.steps > 0
@@ -25,7 +26,7 @@ def covered(parts):
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 12, 20])
 def test_parts_cover_exactly_what_is_left(total, every):
     for step in range(total + 2):
-        steps, validations, epochs = covered(_parts(step, total, every))
+        steps, validations, epochs = covered(_fit_calls(step, total, every))
         assert steps == list(range(step, total))
         expected = [*range(every, total, every), total]
         assert validations == [v for v in expected if v > step]
@@ -38,7 +39,7 @@ def test_a_resumed_run_keeps_its_schedule_and_says_so(warmup, capsys):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(Adam(WarmupInverseSqrt(8, 4, 0.1)), "mse")
     run = SimpleNamespace(total=30, learning_rate=WarmupInverseSqrt(8, warmup, 0.1))
-    _say_resuming(model, run, "step-00000012.keras", 12)
+    _print_resuming(model, run, "step-00000012.keras", 12)
     message = capsys.readouterr().err
-    assert message.startswith("Resuming from step 12 of 30: step-00000012.keras\n")
-    assert ("The learning rate keeps the schedule that the run began with" in message) == (warmup == 5)
+    assert re.search("step 12 .*30.*step-00000012.keras", message)
+    assert ("learning rate" in message) == (warmup == 5)

@@ -1,4 +1,4 @@
-"""Which modules of the training may import TensorFlow or JAX: the others run without."""
+"""Only some modules of the training may import TensorFlow or JAX."""
 
 import ast
 import pathlib
@@ -10,7 +10,7 @@ FORBIDDEN = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "jax"}
 
 
 def imported(source):
-    """Top-level packages that any import statement names, inside functions too."""
+    """Top-level packages in all import statements, including those inside functions."""
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)

@@ -39,11 +39,11 @@ def test_the_default_schedule_rises_to_its_peak_and_falls(schedule):
     rates = [float(rate(step)) for step in range(200)]
     assert max(rates) == pytest.approx((128 * 2000) ** -0.5, rel=0.01)
     assert 19 <= rates.index(max(rates)) <= 20 and rates[-1] < 0.4 * max(rates)
-    assert describe(rate).startswith("0.002 after 20 steps of warm-up, then falling as")
+    assert "0.002 after 20 warm-up steps" in describe(rate)
 
 
 def test_a_run_within_its_warmup_is_warned_of():
-    with pytest.warns(UserWarning, match="ends after 110 steps, within its warm-up of 4000 steps.*warmup_steps"):
+    with pytest.warns(UserWarning, match="110 steps.*4000 steps.*warmup_steps"):
         learning_rate(RecipeConfig(warmup_steps=4000), 128, 110)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -10,7 +10,7 @@ from keras_transformer.training.scalars import EventFile, Scalars
 
 
 def scalars_of(folder):
-    """Name -> step -> value."""
+    """Values by name and step."""
     events = EventAccumulator(str(folder)).Reload()
     return {
         name: {event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(name)}
@@ -18,7 +18,7 @@ def scalars_of(folder):
     }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorBoard.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorBoard.
 @pytest.mark.parametrize("scaled", [False, True])
 def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     monkeypatch.setattr(Adam, "gradient_norm", 1.5)

@@ -1,4 +1,4 @@
-"""What a training runs on: Keras's backend, and its devices."""
+"""Training backends: TensorFlow and JAX, each with its devices."""
 
 import keras
 
@@ -8,15 +8,16 @@ __all__ = ["Devices", "make_devices"]
 
 
 def make_devices(names: str | None) -> Devices:
-    """The devices of these names.
+    """Makes the devices of a training.
 
     Args:
-        names: such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all accelerators, or the CPU, and for the workers
-            of TF_CONFIG. Several CPU names are logical devices, made here; the backend must not have run yet.
+        names: such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all accelerators, or the CPU; with several workers in
+            TF_CONFIG, the devices of all workers. Several CPU names create logical devices, which is only possible
+            before the backend has run an operation.
 
     Raises:
-        ValueError: if a device does not exist or is named twice, TF_CONFIG is malformed, or the backend is none that
-            training runs on.
+        ValueError: if a device does not exist or is named twice, TF_CONFIG is malformed, or the Keras backend does not
+            support training.
     """
     backend = keras.backend.backend()
     if backend == "jax":
@@ -25,7 +26,7 @@ def make_devices(names: str | None) -> Devices:
         return make_jax_devices(names)
     if backend == "tensorflow":
         return _make_tensorflow_devices(names)
-    raise ValueError(f"Training runs on the Keras backends tensorflow, jax. Received: KERAS_BACKEND={backend}")
+    raise ValueError(f"The Keras backend must be tensorflow or jax for training. Received: KERAS_BACKEND={backend}")
 
 
 def _make_tensorflow_devices(names):
@@ -35,7 +36,7 @@ def _make_tensorflow_devices(names):
         from keras_transformer.training.backends.workers import Workers
 
         if names:
-            raise ValueError(f"`devices` must not be given to workers of TF_CONFIG. Received: devices={names}")
+            raise ValueError(f"`devices` must not be given if TF_CONFIG has several workers. Received: devices={names}")
         return Workers()
     from keras_transformer.training.backends.tensorflow import TensorFlowDevices, make_strategy
 

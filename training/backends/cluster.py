@@ -1,4 +1,4 @@
-"""TF_CONFIG: which machines train together, and which of them this is."""
+"""TF_CONFIG: the machines of a training, and the index of this machine."""
 
 import json
 import os
@@ -8,10 +8,10 @@ _ADDRESS = re.compile(r"[^:\s]+:\d+|\[[^\]]+\]:\d+")
 
 
 def count_workers() -> int:
-    """How many workers TF_CONFIG names; 1 where it is not set.
+    """The number of workers in TF_CONFIG; 1 if it is not set.
 
     Raises:
-        ValueError: if it is malformed, or names other than workers.
+        ValueError: if TF_CONFIG is malformed, or has tasks that are not workers.
     """
     text = os.environ.get("TF_CONFIG")
     if not text:
@@ -25,17 +25,17 @@ def count_workers() -> int:
     except ValueError:
         refuse("must be JSON")
     if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
-        refuse("must hold an object `cluster`")
+        refuse("must contain an object `cluster`")
     workers, others = config["cluster"].get("worker"), sorted(set(config["cluster"]) - {"worker"})
     if others:
-        refuse(f"must have no others than workers in `cluster`, such as {', '.join(others)}")
+        refuse(f"must have `worker` tasks only in `cluster`; {', '.join(others)} is not supported")
     if not isinstance(workers, list) or not workers or not all(map(_is_address, workers)):
-        refuse("must hold a list of addresses host:port in `cluster`, `worker`")
+        refuse("must have a list of addresses host:port in `cluster`, `worker`")
     if len(set(workers)) < len(workers):
         refuse("must name each worker once")
     task = config.get("task")
     if not isinstance(task, dict) or task.get("type") != "worker":
-        refuse("must hold an object `task` whose `type` is 'worker'")
+        refuse("must contain an object `task` whose `type` is 'worker'")
     if type(task.get("index")) is not int or not 0 <= task["index"] < len(workers):
         refuse(f"must have an `index` in [0, {len(workers)}) in `task`")
     return len(workers)

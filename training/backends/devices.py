@@ -1,4 +1,4 @@
-"""What every backend's devices must do."""
+"""The interface of a backend's devices."""
 
 import abc
 import contextlib
@@ -15,9 +15,9 @@ class Devices(abc.ABC):
     """The devices of one process, or of several workers that run the same command.
 
     Attributes:
-        count: replicas, those of all workers together.
-        worker: number of this process; the first, 0, is the chief, who alone writes.
-        workers: how many processes.
+        count: number of replicas, over all workers.
+        worker: index of this process. Worker 0 is the chief, the only one that writes files.
+        workers: number of processes.
     """
 
     count: int
@@ -26,81 +26,82 @@ class Devices(abc.ABC):
 
     @abc.abstractmethod
     def scope(self) -> AbstractContextManager:
-        """Within it models must be made."""
+        """The context in which models must be created."""
 
     def require_possible(self, recipe) -> None:
-        """Checks a `RecipeConfig` before anything is done.
+        """Checks that these devices support a `RecipeConfig`, before any work starts.
 
         Raises:
-            ValueError: if these devices cannot follow it.
+            ValueError: if they do not.
         """
         self.jit_compile(recipe.xla)
 
     @abc.abstractmethod
     def jit_compile(self, xla: bool | None) -> bool:
-        """What `RecipeConfig.xla` means on these.
+        """Whether Keras should compile with XLA, for a value of `RecipeConfig.xla`.
 
         Raises:
-            ValueError: if that cannot be.
+            ValueError: if these devices do not support the value.
         """
 
     @abc.abstractmethod
     def training_data(self, batches: Batches, seed: int, first_step: int) -> Any:
-        """What `fit` takes: batches without end."""
+        """An infinite dataset of training batches, for `fit`."""
 
     @abc.abstractmethod
     def validation_data(self, batches: Batches) -> dict[str, Any]:
-        """The arguments of `fit` for batches of one pass."""
+        """The arguments of `fit` for one pass over the validation batches."""
 
     @abc.abstractmethod
     def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
-        """Lets each training step of `fit` accumulate the gradient over several passes.
+        """Makes each training step of `fit` accumulate gradients over micro-batches.
 
-        The gradient is that of the whole batch: all passes have the same size, so the mean of their means, each
-        over all slots with the batch's sample weights, is the batch's mean. Keras accumulates in the optimizer, where
-        a pass whose gradient overflows shifts the groups, and a checkpoint may hold a partial sum.
+        The result is the gradient of the batch: all micro-batches have the same size, and the batch's sample weights
+        are normalized over the batch, so the mean of the micro-batch gradients is the batch gradient. The gradient
+        accumulation of Keras optimizers is not used: it skips a micro-batch with an overflow, so that later sums mix
+        micro-batches of two batches, and a checkpoint may contain a partial sum.
 
         Args:
-            model: a compiled model, whose optimizer steps as often as before.
-            accumulation_steps: number of passes. Each device's rows of every batch must be a multiple of it.
+            model: a compiled model. Its optimizer counts batches, not micro-batches.
+            accumulation_steps: number of micro-batches. It must divide the rows of every batch on each device.
         """
 
     def offset_replica_seeds(self, model: keras.Model) -> None:  # noqa: B027
-        """Has each replica draw its own random numbers, where a model's seeds are every replica's."""
+        """Gives each replica its own random numbers, on backends where replicas share the model's seeds."""
 
     @abc.abstractmethod
     def sync_variables(self, model: keras.Model) -> None:
-        """Within `fit`: gives the model's variables the values that the training has come to."""
+        """Copies the current state of `fit` into the model's variables."""
 
     def any_worker(self, flag: bool) -> bool:
-        """Whether the flag is up on any worker; all must ask."""
+        """Whether the flag is true on any worker. All workers must call this."""
         return flag
 
     def all_equal(self, number: int) -> bool:
-        """Whether the number is the same on every worker; all must ask."""
+        """Whether the number is the same on every worker. All workers must call this."""
         return True
 
     def detect_worker_failure(self) -> AbstractContextManager:
-        """Within it `WorkerLost` is raised when another worker ends."""
+        """A context that raises `WorkerLost` when another worker stops."""
         return contextlib.nullcontext()
 
     @property
     @abc.abstractmethod
     def kind(self) -> str:
-        """The name of the first device's make."""
+        """The model name of the first device, such as `NVIDIA H200`."""
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process is the one that writes files."""
         return self.worker == 0
 
 
 def require_known(names: Sequence[str], known: Collection[str]) -> None:
-    """Checks names of devices, in which capitals and small letters are one.
+    """Checks device names, ignoring case.
 
     Args:
-        names: what was asked for.
-        known: what there is.
+        names: the requested devices.
+        known: the existing devices.
 
     Raises:
         ValueError: if a device does not exist or is named twice.
@@ -108,6 +109,6 @@ def require_known(names: Sequence[str], known: Collection[str]) -> None:
     known, folded = sorted(name.upper() for name in known), [name.upper() for name in names]
     unknown = [name for name, upper in zip(names, folded, strict=True) if upper not in known]
     if unknown:
-        raise ValueError(f"`devices` must be among {known}. Received: {', '.join(unknown)}")
+        raise ValueError(f"`devices` must be among {known}. Received: devices={','.join(unknown)}")
     if len(set(folded)) < len(folded):
-        raise ValueError(f"`devices` must be different ones. Received: {','.join(names)}")
+        raise ValueError(f"`devices` must not repeat a device. Received: devices={','.join(names)}")

@@ -1,4 +1,4 @@
-"""Training on JAX: data parallelism over a mesh of devices, batches from a `PyDataset`; see the package."""
+"""Training on JAX: data parallelism over a device mesh, with batches from a `PyDataset`."""
 
 import contextlib
 import functools
@@ -13,10 +13,10 @@ from keras_transformer.training.data.batches import Batches
 
 
 class JaxDevices(Devices):
-    """Those of Keras's distribution.
+    """The devices of the Keras distribution.
 
     Args:
-        count: how many.
+        count: number of devices.
     """
 
     def __init__(self, count: int):
@@ -32,9 +32,9 @@ class JaxDevices(Devices):
         return contextlib.nullcontext()
 
     def jit_compile(self, xla: bool | None) -> bool:
-        """Always XLA."""
+        """Always true: JAX compiles with XLA."""
         if xla is False:
-            raise ValueError("`recipe.xla` must not be false on JAX, which runs through XLA. Received: xla=False")
+            raise ValueError("`recipe.xla` must not be false on JAX, which compiles with XLA. Received: xla=False")
         return True
 
     def training_data(self, batches: Batches, seed: int, first_step: int) -> keras.utils.PyDataset:
@@ -48,18 +48,18 @@ class JaxDevices(Devices):
             model.train_step = functools.partial(_train_step, model, accumulation_steps)
 
     def sync_variables(self, model: keras.Model) -> None:
-        """`fit` takes the values from the variables while it runs; here they get them back, until the next step."""
+        """Writes the current values into the variables. On JAX, `fit` keeps them elsewhere while it runs."""
         model.jax_state_sync()
 
 
 def make_jax_devices(names: str | None) -> Devices:
-    """`DataParallel` over these devices, which becomes the distribution of the process."""
+    """`DataParallel` over the named devices. Sets the Keras distribution of the process."""
     if count_workers() > 1:
-        raise ValueError("Several workers, as TF_CONFIG names them, train on the tensorflow backend alone, not on jax")
+        raise ValueError("The Keras backend must be tensorflow to train with several workers of TF_CONFIG, not jax")
     chosen = [name.strip() for name in names.split(",")] if names else _accelerators()
     cpus = {int(found[1]) for name in chosen if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
     if len(cpus) > 1:
-        with contextlib.suppress(RuntimeError):  # Initialised already: what is there must do.
+        with contextlib.suppress(RuntimeError):  # JAX is initialized already; `require_known` checks its devices.
             jax.config.update("jax_num_cpu_devices", 1 + max(cpus))
     if names:
         kinds = {device.platform for device in jax.devices()} | {"cpu"}
@@ -75,7 +75,7 @@ def _accelerators():
 
 
 class _Feed(keras.utils.PyDataset):
-    """Batches by their number. To make one takes far less than a step: threads would not pay."""
+    """Batches by index. One takes far less time than a training step, so no worker threads are needed."""
 
     def __init__(self, make_batch, num_batches=None):
         super().__init__()
@@ -91,18 +91,18 @@ class _Feed(keras.utils.PyDataset):
 
 
 def _train_step(model, accumulation_steps, state, data):
-    """Of Keras's JAX trainer: `state` are the values of all variables, in and out."""
+    """Replaces `train_step` of Keras's JAX trainer. `state` holds the values of all variables."""
     trainable, non_trainable, optimizer_variables, metrics_variables = state
     gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
 
-    def add_part(carry, part):
+    def add_micro_batch(carry, micro_batch):
         sums, non_trainable, metrics_variables = carry
-        inputs, labels, weights = part
+        inputs, labels, weights = micro_batch
         (_, (_, logits, non_trainable, metrics_variables)), gradients = gradients_of(
             trainable,
             non_trainable,
             metrics_variables,
-            *part,
+            *micro_batch,
             training=True,
             optimizer_variables=optimizer_variables,
         )
@@ -113,13 +113,14 @@ def _train_step(model, accumulation_steps, state, data):
         return (sums, non_trainable, metrics_variables), None
 
     start = [jax.numpy.zeros_like(value) for value in trainable], non_trainable, metrics_variables
-    (gradients, non_trainable, metrics_variables), _ = jax.lax.scan(add_part, start, _divided(data, accumulation_steps))
+    micro_batches = _split_micro_batches(data, accumulation_steps)
+    (gradients, non_trainable, metrics_variables), _ = jax.lax.scan(add_micro_batch, start, micro_batches)
     trainable, optimizer_variables = model.optimizer.stateless_apply(optimizer_variables, gradients, trainable)
     with keras.StatelessScope(zip(model.metrics_variables, metrics_variables, strict=True)):
         logs = model.get_metrics_result()
     return logs, (trainable, non_trainable, optimizer_variables, metrics_variables)
 
 
-def _divided(data, accumulation_steps):
-    """Every so-manieth row is of one part, so that each device divides its own rows."""
+def _split_micro_batches(data, accumulation_steps):
+    """Puts every n-th row into one micro-batch, so that the rows stay on their devices."""
     return jax.tree.map(lambda x: x.reshape(-1, accumulation_steps, *x.shape[1:]).swapaxes(0, 1), data)

@@ -1,4 +1,4 @@
-"""Training on TensorFlow: `MirroredStrategy`, `tf.data`; see the package."""
+"""Training on TensorFlow: `MirroredStrategy` and `tf.data`."""
 
 import functools
 import math
@@ -14,15 +14,15 @@ from keras_transformer.training.backends.devices import Devices, require_known
 from keras_transformer.training.checkpoints import seed_generators
 from keras_transformer.training.data.batches import Batches
 
-#: Between the seeds of replicas: more than between those of a model's layers.
-_SEEDS_APART = 1_000_003
+#: Difference between the seeds of two replicas. It exceeds the differences between a model's layers.
+_SEED_STRIDE = 1_000_003
 
 
 class TensorFlowDevices(Devices):
-    """Those of a strategy.
+    """The devices of a strategy.
 
     Args:
-        strategy: from `make_strategy`.
+        strategy: a strategy from `make_strategy`.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -31,7 +31,7 @@ class TensorFlowDevices(Devices):
 
     @property
     def kind(self) -> str:
-        is_default = self.strategy is tf.distribute.get_strategy()  # Of the only GPU, where there is one.
+        is_default = self.strategy is tf.distribute.get_strategy()  # It uses the only GPU, if there is one.
         gpu = re.search(r"GPU:(\d+)", " ".join(_all_gpus()) if is_default else self.strategy.extended.worker_devices[0])
         if not gpu:
             return "CPU"
@@ -42,20 +42,20 @@ class TensorFlowDevices(Devices):
         return self.strategy.scope()
 
     def jit_compile(self, xla: bool | None) -> bool:
-        """XLA on one device; under a strategy of several GPUs only where it is asked for."""
+        """XLA by default on one device; on several GPUs only if requested."""
         if xla and self.count > 1 and self.kind == "CPU":
             raise ValueError(f"`recipe.xla` must not be true on several CPU devices. Received: xla={xla}")
         return self.count == 1 if xla is None else xla
 
     def training_data(self, batches: Batches, seed: int, first_step: int) -> tf.data.Dataset:
-        """Batches without end; under a strategy each is divided by rows."""
+        """An infinite dataset of batches. A strategy splits each batch by rows."""
         return dataset(lambda i: batches.training_batch(seed, first_step + i), signature(batches))
 
     def validation_data(self, batches: Batches) -> dict:
         return {"validation_data": dataset(batches.validation_batch, signature(batches), batches.steps)}
 
     def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
-        if accumulation_steps > 1 or (self.count > 1 and _scales_its_loss(model)):
+        if accumulation_steps > 1 or (self.count > 1 and _uses_loss_scaling(model)):
             model.train_step = functools.partial(_train_step, model, accumulation_steps)
 
     def offset_replica_seeds(self, model: keras.Model) -> None:
@@ -63,23 +63,23 @@ class TensorFlowDevices(Devices):
             variables = [variable.value for variable in seed_generators(model)]
 
             @tf.function
-            def spread():
+            def offset():
                 replica = tf.distribute.get_replica_context().replica_id_in_sync_group
                 for variable in variables:
-                    variable.assign_add(tf.cast(tf.stack([_SEEDS_APART * replica, 0]), variable.dtype))
+                    variable.assign_add(tf.cast(tf.stack([_SEED_STRIDE * replica, 0]), variable.dtype))
 
-            self.strategy.run(spread)
+            self.strategy.run(offset)
 
     def sync_variables(self, model: keras.Model) -> None:
-        """Nothing: TensorFlow trains the variables themselves."""
+        """Does nothing: TensorFlow trains the variables in place."""
 
 
 def make_strategy(devices: str | None) -> tf.distribute.Strategy:
     """`MirroredStrategy` over several devices, the default strategy on one.
 
     Args:
-        devices: names such as `GPU:0,GPU:1` or `CPU:0,CPU:1`; `None` for all visible GPUs, or the
-            CPU. Several CPU names are logical devices, made here; TensorFlow must not have run yet.
+        devices: names such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all visible GPUs, or the CPU. Several CPU
+            names create logical devices, which is only possible before TensorFlow has run an operation.
 
     Returns:
         A strategy.
@@ -106,12 +106,12 @@ def _make_logical_cpus(count):
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError:  # Initialised already: what is there must do.
+    except RuntimeError:  # TensorFlow is initialized already; `require_known` checks its devices.
         return
 
 
 def signature(batches: Batches):
-    """The shapes and types of batches; sizes that differ from batch to batch are `None`."""
+    """The `tf.TensorSpec`s of a batch. Sizes that vary between batches are `None`."""
     rows, source, target = (
         sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*map(batches.filled, batches.shapes), strict=True)
     )
@@ -121,12 +121,12 @@ def signature(batches: Batches):
 
 
 def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int | None = None) -> tf.data.Dataset:
-    """Batches that are made by their number, two of them in advance.
+    """A dataset that makes batches by index and prefetches two of them.
 
     Args:
-        make_batch: makes the batch of a number, from 0: always the same, NumPy arrays of the signature's dtypes.
+        make_batch: maps an index to a batch of NumPy arrays with the signature's dtypes. It must be deterministic.
         signature: `tf.TensorSpec`s in the structure of a batch.
-        num_batches: how many; `None` for no end.
+        num_batches: number of batches; `None` for an infinite dataset.
 
     Returns:
         A `tf.data.Dataset` of batches.
@@ -134,8 +134,8 @@ def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int |
     specs = tf.nest.flatten(signature)
 
     def made(number):
-        # Not from a generator: that has the C library give all larger arrays back to the system when they are freed,
-        # in the whole process, and each step waits for as many pages anew. (So do a strategy's own iterators.)
+        # `from_generator` makes the C library return every large freed array to the system, in the whole process, and
+        # each step then waits for new memory pages. The iterators of a strategy have the same effect.
         arrays = tf.numpy_function(
             lambda i: tf.nest.flatten(make_batch(int(i))), [number], [spec.dtype for spec in specs], stateful=False
         )
@@ -143,7 +143,7 @@ def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int |
         return tf.nest.pack_sequence_as(signature, arrays)
 
     options = tf.data.Options()
-    # The thread that tunes sleeps longer and longer, and at times the end of a pass waits until it wakes.
+    # The autotuning thread sleeps for increasing times, and the end of a pass sometimes waits for it.
     options.autotune.enabled = False
     numbers = tf.data.Dataset.counter() if num_batches is None else tf.data.Dataset.range(num_batches)
     return numbers.map(made).prefetch(2).with_options(options)
@@ -158,20 +158,20 @@ def _train_step(model, accumulation_steps, data):
     )
     variables = model.trainable_variables
 
-    def add_part(i, *sums):
+    def add_micro_batch(i, *sums):
         gradients = _gradients(model, variables, *tf.nest.map_structure(lambda x: x[i], split))
         return i + 1, *(s + tf.cast(g, s.dtype) / accumulation_steps for s, g in zip(sums, gradients, strict=True))
 
     start = (tf.constant(0), *(tf.zeros(v.shape, v.dtype) for v in variables))
-    _, *gradients = tf.while_loop(lambda i, *_: i < accumulation_steps, add_part, start, parallel_iterations=1)
-    if _scales_its_loss(model):
-        gradients = _overflowing_on_all(model.optimizer, gradients)
+    _, *gradients = tf.while_loop(lambda i, *_: i < accumulation_steps, add_micro_batch, start, parallel_iterations=1)
+    if _uses_loss_scaling(model):
+        gradients = _share_overflow(model.optimizer, gradients)
     model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
     return model.get_metrics_result()
 
 
 def _gradients(model, variables, inputs, labels, weights):
-    """Of one part, as dense tensors; the metrics take note of it."""
+    """The gradients of a micro-batch, as dense tensors. Updates the metrics."""
     with tf.GradientTape() as tape:
         logits = model(inputs, training=True)
         loss = model.compute_loss(inputs, labels, logits, weights, training=True)
@@ -180,12 +180,15 @@ def _gradients(model, variables, inputs, labels, weights):
     return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 
 
-def _scales_its_loss(model):
+def _uses_loss_scaling(model):
     return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def _overflowing_on_all(optimizer, gradients):
-    """Has an overflow on one replica be one on all: Keras asks each, or the first, before gradients are added up."""
+def _share_overflow(optimizer, gradients):
+    """Puts NaN into the gradients of all replicas if one overflows.
+
+    Keras looks for an overflow before it sums the gradients, on each replica or only on the first.
+    """
     overflow = tf.cast(tf.logical_not(optimizer.check_finite(gradients)), tf.float32)
     overflows = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, overflow)
     first, *others = gradients

@@ -1,7 +1,8 @@
-"""Several machines on TensorFlow: one worker each, by TF_CONFIG. The only place that leans on a private part of Keras.
+"""Training with several machines on TensorFlow, one worker each, described by TF_CONFIG.
 
-`fit` of Keras 3 builds a model from a batch that it takes to be one value, and reduces scalars along an axis that they
-lack. So a model of workers is built beforehand, and its training and test functions are made here.
+This is the only module that uses a private method of Keras. With a multi-worker strategy, `fit` of Keras 3 cannot build
+the model from a distributed batch, and reduces scalar logs along an axis that they do not have. The model must
+therefore be built before, and its training and test functions are made here.
 """
 
 import contextlib
@@ -20,62 +21,62 @@ from keras_transformer.training.stopping import WorkerLost
 
 
 class Workers(TensorFlowDevices):
-    """All GPUs, or the CPU, of every machine; made when all are there.
+    """All GPUs, or the CPU, of every worker. The constructor waits until all workers are connected.
 
     Raises:
-        ValueError: if this one cannot join the others.
+        ValueError: if this worker cannot join the others.
     """
 
     def __init__(self):
-        print("waiting until all workers of TF_CONFIG are there", file=sys.stderr)
+        print("waiting for all workers of TF_CONFIG", file=sys.stderr)
         try:
             super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
         except tf.errors.OpError as error:
             raise ValueError(
-                f"This worker cannot join the others: {error.message}. Is its address this machine's, its port free "
-                f"and its index its own? Received: TF_CONFIG={os.environ['TF_CONFIG']}"
+                f"This worker cannot join the others: {error.message}. Its entry in TF_CONFIG must have the address of "
+                f"this machine, a free port and its own index. Received: TF_CONFIG={os.environ['TF_CONFIG']}"
             ) from error
         resolver = self.strategy.cluster_resolver
         self.worker, self.workers = resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
         self._mean_on_all = tf.function(self._mean_on_all)
 
     def training_data(self, batches: Batches, seed: int, first_step: int):
-        """Of each batch every replica is given its rows."""
-        return self._divided(lambda i: batches.training_batch(seed, first_step + i), batches)
+        """Gives every replica its rows of each batch."""
+        return self._split(lambda i: batches.training_batch(seed, first_step + i), batches)
 
     def validation_data(self, batches: Batches) -> dict:
-        """Pass after pass: Keras counts the batches of one."""
-        data = self._divided(lambda i: batches.validation_batch(i % batches.steps), batches)
+        """Repeats the validation batches without end, and lets Keras stop after one pass."""
+        data = self._split(lambda i: batches.validation_batch(i % batches.steps), batches)
         return {"validation_data": data, "validation_steps": batches.steps}
 
     def set_steps(self, model: keras.Model, accumulation_steps: int) -> None:
-        """Besides, on all workers at once."""
+        """Also makes the functions of `fit` run on all workers."""
         super().set_steps(model, accumulation_steps)
         model._maybe_symbolic_build = lambda **_: None
 
         def make_train_function(force=False):
             if model.train_function is None or force:
-                model.train_function = self._on_all(model.train_step)
+                model.train_function = self._distributed(model.train_step)
 
         def make_test_function(force=False):
             if model.test_function is None or force:
-                model.test_function = self._on_all(model.test_step)
+                model.test_function = self._distributed(model.test_step)
 
         model.make_train_function, model.make_test_function = make_train_function, make_test_function
 
     def require_possible(self, recipe) -> None:
-        """One step at a time."""
+        """Also requires one step per execution."""
         super().require_possible(recipe)
         if recipe.steps_per_execution > 1:
             raise ValueError(
-                "`recipe.steps_per_execution` must be 1 for several workers. "
+                "`recipe.steps_per_execution` must be 1 with several workers. "
                 f"Received: steps_per_execution={recipe.steps_per_execution}"
             )
 
     def jit_compile(self, xla: bool | None) -> bool:
-        """No XLA."""
+        """Always false: XLA is not supported."""
         if xla:
-            raise ValueError(f"`recipe.xla` must not be true for several workers. Received: xla={xla}")
+            raise ValueError(f"`recipe.xla` must not be true with several workers. Received: xla={xla}")
         return False
 
     def any_worker(self, flag: bool) -> bool:
@@ -91,13 +92,14 @@ class Workers(TensorFlowDevices):
         except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
             raise WorkerLost(self.worker) from error
 
-    def _divided(self, make_batch, batches):
+    def _split(self, make_batch, batches):
         local = self.count // self.workers
-        whole = functools.lru_cache(maxsize=1)(make_batch)
+        full_batch = functools.lru_cache(maxsize=1)(make_batch)
 
         def share(number):
             batch, replica = divmod(number, local)
-            return tf.nest.map_structure(lambda x: np.split(x, self.count)[self.worker * local + replica], whole(batch))
+            split = functools.partial(np.split, indices_or_sections=self.count)
+            return tf.nest.map_structure(lambda x: split(x)[self.worker * local + replica], full_batch(batch))
 
         def of_share(spec):
             rows, length = spec.shape
@@ -106,15 +108,15 @@ class Workers(TensorFlowDevices):
         specs = tf.nest.map_structure(of_share, signature(batches))
         return self.strategy.distribute_datasets_from_function(lambda context: dataset(share, specs))
 
-    def _on_all(self, step):
-        """The logs of a step are the means of the replicas'."""
+    def _distributed(self, step):
+        """Runs a step on all replicas. Its logs are the means over the replicas."""
 
         @tf.function(reduce_retracing=True)
-        def on_all(iterator):
+        def run(iterator):
             logs = self.strategy.run(step, args=(next(iterator),))
             return {name: self.strategy.reduce("MEAN", value, axis=None) for name, value in logs.items()}
 
-        return on_all
+        return run
 
     def _mean(self, number):
         return float(self._mean_on_all(tf.constant(number, tf.float64)))

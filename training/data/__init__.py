@@ -1,1 +1,1 @@
-"""Text to batches: tokens in files, rows, packing, buckets."""
+"""Training data: tokenized corpora on disk, and batches of packed or bucketed rows."""

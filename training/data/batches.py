@@ -1,4 +1,4 @@
-"""The batches of a corpus: what is put into a row, in which shapes, and how much of them is padding. NumPy alone."""
+"""Batches of a corpus: shapes, rows and padding. Uses NumPy only."""
 
 import abc
 import functools
@@ -12,15 +12,15 @@ from keras_transformer.training.data.buckets import bucket_lengths
 from keras_transformer.training.data.packing import Packing
 from keras_transformer.training.data.rows import TokenSide, laid_out
 
-#: Rows of several pairs are at least so long on the longer side: shorter ones would leave more places empty.
-_SHORTEST_ROW = 64
+#: Minimum length of packed rows, on the longer side. Shorter rows have more padding.
+_MIN_ROW_LENGTH = 64
 
-#: The inputs by their names, the labels and the sample weights: `(rows, source)` or `(rows, target)`.
+#: Inputs by name, labels and sample weights, of shape `(rows, source)` or `(rows, target)`.
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
 class Shape(NamedTuple):
-    """Rows of a batch, and their lengths on each side."""
+    """Rows of a batch, and their length on each side."""
 
     rows: int
     source: int
@@ -28,24 +28,24 @@ class Shape(NamedTuple):
 
 
 class Batches(abc.ABC):
-    """The batches of every epoch, any of which can be made without those before it.
+    """The batches of all epochs, with random access.
 
     Args:
-        source: the sentences of one side.
-        target: their translations.
+        source: the source sentences.
+        target: the target sentences.
         config: a `BatchConfig`.
-        multiple: rows without weight fill each batch up to a multiple of this, the number of parts that are
-            computed apart. So a batch holds the same pairs on any number of devices.
+        multiple: rows with zero weight pad each batch to a multiple of this: the number of replicas, times the number
+            of micro-batches. A batch has the same pairs on any number of devices.
 
     Attributes:
-        inputs: names of the inputs; each begins with that of its side.
-        shapes: the `Shape`s of the batches, without the rows that fill them up.
-        steps_each: batches of each shape in a pass over the pairs.
-        steps: batches of a pass.
-        tokens: real target tokens of a pass.
+        inputs: names of the inputs. Each starts with `source` or `target`.
+        shapes: `Shape` of each kind of batch, without the rows that `multiple` adds.
+        steps_each: number of batches of each shape in an epoch.
+        steps: number of batches in an epoch.
+        tokens: number of target tokens in an epoch, without padding.
 
     Raises:
-        ValueError: if a batch has no room for the longest sentence.
+        ValueError: if the longest sentence does not fit into a batch.
     """
 
     inputs: tuple[str, ...] = ("source", "target")
@@ -58,7 +58,7 @@ class Batches(abc.ABC):
         longest = max(source.lengths.max(), target.lengths.max())
         if longest > config.tokens_per_batch:
             raise ValueError(
-                f"`tokens_per_batch` must be at least {longest}, the longest sentence. "
+                f"`tokens_per_batch` must be at least {longest}, the length of the longest sentence. "
                 f"Received: tokens_per_batch={config.tokens_per_batch}"
             )
 
@@ -68,27 +68,28 @@ class Batches(abc.ABC):
 
     @property
     def padding(self) -> float:
-        """Share of the target's places, without the rows that fill up to a multiple."""
+        """Share of target positions that are padding, without the rows that `multiple` adds."""
         batches = zip(self.steps_each, self.shapes, strict=True)
         return 1 - self.tokens / sum(steps * shape.rows * shape.target for steps, shape in batches)
 
     @abc.abstractmethod
     def _order(self, generator: np.random.Generator | None) -> Any:
-        """What of an epoch is random; fixed without a generator."""
+        """The random order of an epoch; a fixed order without a generator."""
 
     @abc.abstractmethod
     def _laid_out(self, order: Any, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Inputs and labels of a batch of the epoch of this order."""
+        """Inputs and labels of batch `number` of an epoch in this order."""
 
     def training_batch(self, seed: int, step: int) -> Batch:
-        """The batch of a step; each epoch has an order of its own, which the seed decides.
+        """The batch of a training step. The seed and the epoch determine the order of the batches.
 
-        The sample weights are `mask * slots / real tokens` of the whole batch, so that a loss averaged over its slots
-        is the mean over its real tokens on any number of replicas.
+        The sample weights are `mask * slots / tokens`, where `slots` and `tokens` count the batch's target positions
+        with and without padding. The mean loss over all slots is therefore the mean over the tokens, on any number of
+        replicas.
 
         Args:
-            seed: of the order.
-            step: from 0.
+            seed: seed of the order.
+            step: index of the step, from 0.
         """
         epoch, number = divmod(step, self.steps)
         inputs, labels = self._laid_out(self._order_of_epoch(seed, epoch), number)
@@ -96,10 +97,10 @@ class Batches(abc.ABC):
         return inputs, labels, mask * np.float32(mask.size / np.count_nonzero(mask))
 
     def validation_batch(self, number: int) -> Batch:
-        """One of the batches of a pass; the weights are 1 for real tokens, so that metrics are means over the corpus.
+        """A validation batch. The sample weights are 1 for tokens and 0 for padding.
 
         Args:
-            number: from 0.
+            number: index of the batch, from 0.
         """
         inputs, labels = self._laid_out(self._fixed_order, number)
         return inputs, labels, (labels != PAD_ID).astype("float32")
@@ -116,7 +117,7 @@ class Batches(abc.ABC):
         )
 
     def _order_of_epoch(self, seed, epoch):
-        """Kept until another epoch is asked for: with millions of pairs it takes a moment."""
+        """The order of an epoch. The last one is cached: with millions of pairs it is slow to compute."""
         known, order = getattr(self, "_last_order", (None, None))
         if known != (seed, epoch):
             order = self._order(np.random.default_rng((seed, epoch)))
@@ -124,21 +125,21 @@ class Batches(abc.ABC):
         return order
 
     def filled(self, shape: Shape) -> Shape:
-        """What is computed.
+        """The shape of the padded batch.
 
         Args:
             shape: one of `shapes`.
 
         Returns:
-            The `Shape` with the rows that fill its batches up.
+            The `Shape` with the rows that `multiple` adds.
         """
         return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
 
 
 class BucketedBatches(Batches):
-    """A pair a row; the rows of a batch have about one length.
+    """Batches with one pair per row. The rows of a batch have similar lengths.
 
-    Args, attributes and methods are those of `Batches`.
+    Arguments, attributes and methods are those of `Batches`.
     """
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
@@ -152,7 +153,7 @@ class BucketedBatches(Batches):
             Shape(config.tokens_per_batch // length, *(int(side.lengths[pairs].max()) for side in (source, target)))
             for length, pairs in zip(lengths, np.split(self._pairs, self._bounds[1:-1]), strict=True)
         ]
-        # Of each batch: its bucket, its first pair, and the pair to stop before.
+        # Bucket, first pair and end (exclusive) of each batch.
         self._batches = [
             (i, first, min(first + shape.rows, end))
             for i, (shape, (start, end)) in enumerate(zip(self.shapes, itertools.pairwise(self._bounds), strict=True))
@@ -177,9 +178,9 @@ class BucketedBatches(Batches):
 
 
 class PackedBatches(Batches):
-    """Several pairs a row, in one shape; the batches bring the segments that `Transformer` takes.
+    """Batches with several pairs per row and one shape. Their inputs include the segments that `Transformer` takes.
 
-    Args, attributes and methods are those of `Batches`.
+    Arguments, attributes and methods are those of `Batches`.
     """
 
     inputs = ("source", "target", "source_segments", "target_segments")
@@ -189,8 +190,8 @@ class PackedBatches(Batches):
         sides = source.lengths, target.lengths
         longest = [int(lengths.max()) for lengths in sides]
         tokens = [int(lengths.sum(dtype="int64")) for lengths in sides]
-        rows = config.tokens_per_batch // min(max(*longest, _SHORTEST_ROW), config.tokens_per_batch)
-        # The side of fewer tokens has rows that are shorter in proportion, as far as its longest sentence lets them.
+        rows = config.tokens_per_batch // min(max(*longest, _MIN_ROW_LENGTH), config.tokens_per_batch)
+        # The side with fewer tokens has proportionally shorter rows, but at least the length of its longest sentence.
         length = config.tokens_per_batch // rows
         lengths = tuple(max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
         self.shapes = [Shape(rows, *lengths)]
@@ -209,6 +210,6 @@ class PackedBatches(Batches):
 
 
 def make_batches(source: TokenSide, target: TokenSide, config, multiple: int = 1) -> Batches:
-    """`PackedBatches`, or with a number of buckets `BucketedBatches`; see `Batches`."""
+    """`PackedBatches`, or `BucketedBatches` if `config.num_buckets` is set; see `Batches`."""
     kind = PackedBatches if config.num_buckets is None else BucketedBatches
     return kind(source, target, config, multiple)

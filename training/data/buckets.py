@@ -1,21 +1,21 @@
-"""The few lengths that batches of about one length are padded to."""
+"""Bucket lengths: the padded lengths of batches with similar sentences."""
 
 import numpy as np
 
 
 def bucket_lengths(histogram: np.ndarray, num_buckets: int) -> list[int]:
-    """The lengths that pad a corpus least, found by dynamic programming.
+    """The bucket lengths with the least padding, found by dynamic programming.
 
     Args:
-        histogram: pairs by length, `(longest + 1,)`.
-        num_buckets: how many lengths at most.
+        histogram: number of pairs of each length, `(longest + 1,)`.
+        num_buckets: maximum number of lengths.
 
     Returns:
-        The lengths, rising.
+        The lengths in ascending order.
     """
     present = np.flatnonzero(histogram)
     below = np.concatenate([[0], np.cumsum(histogram[present])])
-    # cost[j]: padded size of the pairs up to present[j - 1], with the buckets so far; cut[k][j]: where the last begins.
+    # cost[j]: least padded size of the pairs up to length present[j - 1]. cuts[k][j]: start of its last bucket.
     cost = np.concatenate([[0.0], np.full(len(present), np.inf)])
     cuts = []
     for _ in range(min(num_buckets, len(present))):

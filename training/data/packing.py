@@ -1,4 +1,4 @@
-"""Several pairs in one row: which pairs share a row."""
+"""Packing: several pairs in one row."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,32 +7,32 @@ import numpy as np
 
 from keras_transformer.training.data.rows import ranges
 
-#: Each side of a row is planned in so many units at most, and lengths rounded up to whole ones: the time it takes grows
-#: with the square of the number of different pairs of lengths.
-_MOST_UNITS = 256
+#: Lengths are rounded up to at most this many units per row, because the time to pack grows with the square of the
+#: number of different length pairs.
+_MAX_UNITS = 256
 
 
 class Order(NamedTuple):
-    """Which pairs are where in one epoch."""
+    """The positions of the pairs in one epoch."""
 
     pair_of_place: np.ndarray
     rows: np.ndarray
 
 
 class Packing:
-    """Pairs in rows that have a length for each side, several in each row, so that few places stay empty.
+    """Assigns pairs to rows of fixed source and target lengths, with little padding.
 
-    Which lengths go together is settled once. In each epoch pairs of the same two lengths (in long rows, of about the
-    same) change places, and the rows their order: so every epoch has other neighbours, each pair once, and the same
-    number of rows.
+    The lengths in each row are chosen once. In each epoch, pairs of equal (in long rows, similar) lengths are shuffled
+    among their positions, and the rows are shuffled. Every epoch therefore has each pair once, different pairs in a
+    row, and the same number of rows.
 
     Args:
-        source: int `(pairs,)`: lengths of one side.
-        target: int `(pairs,)`: lengths of the other.
-        lengths: of a row, for source and target.
+        source: int `(pairs,)`: source lengths.
+        target: int `(pairs,)`: target lengths.
+        lengths: source and target length of a row.
 
     Attributes:
-        num_rows: rows that take up all pairs.
+        num_rows: number of rows.
 
     Raises:
         ValueError: if a sentence is longer than a row.
@@ -42,24 +42,24 @@ class Packing:
         longest = int(source.max()), int(target.max())
         if longest[0] > lengths[0] or longest[1] > lengths[1]:
             raise ValueError(
-                f"`lengths` must be at least those of the longest sentences, {longest}. Received: {lengths}"
+                f"`lengths` must be at least those of the longest sentences, {longest}. Received: lengths={lengths}"
             )
         (source, source_units), (target, target_units) = map(_in_units, (source, target), lengths)
         numbers = source * (target_units + 1) + target
         classes, class_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         self._class_of_pair = class_of_pair.astype(np.min_scalar_type(len(classes)))
         patterns = list(_patterns(*np.divmod(classes, target_units + 1), counts, source_units, target_units))
-        # Of the pairs' places, row by row: the class of each; where each row's begin, and where the last one's end.
+        # The class of each pair position, row by row, and the first position of each row (with the end of the last).
         class_of_place = np.concatenate([np.tile(pattern, count) for pattern, count in patterns])
         self._places_by_class = np.argsort(class_of_place, kind="stable").astype("int32")
         self._bounds = np.cumsum(np.concatenate([[0], *(np.repeat(len(row), count) for row, count in patterns)]))
         self.num_rows = len(self._bounds) - 1
 
     def order(self, generator: np.random.Generator | None) -> Order:
-        """The pairs of one epoch.
+        """The order of one epoch.
 
         Args:
-            generator: of the order; `None` for a fixed one.
+            generator: generator of a random order; `None` for a fixed one.
         """
         pairs = np.arange(len(self._class_of_pair), dtype="int32")
         rows = np.arange(self.num_rows, dtype="int32")
@@ -71,15 +71,15 @@ class Packing:
         return Order(pair_of_place, rows)
 
     def pairs_of(self, order: Order, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of some rows.
+        """The pairs of a range of rows.
 
         Args:
-            order: of the epoch.
+            order: order of the epoch.
             first: the first row.
-            last: the row to stop before; there need not be so many.
+            last: end of the range, exclusive. It may exceed the number of rows.
 
         Returns:
-            Int `(pairs,)`: the pairs, row after row; and which pair of its row each is, from 1.
+            Int `(pairs,)`: the pairs, row by row; and the segment of each pair in its row, from 1.
         """
         rows = order.rows[first:last]
         sizes = self._bounds[rows + 1] - self._bounds[rows]
@@ -87,26 +87,26 @@ class Packing:
 
 
 def _in_units(lengths, row_length) -> tuple[np.ndarray, int]:
-    """The lengths of sentences and that of a row, in units of so many places."""
-    unit = -(-row_length // _MOST_UNITS)
+    """Sentence lengths (rounded up) and row length in units."""
+    unit = -(-row_length // _MAX_UNITS)
     return np.minimum(-(-lengths.astype("int64") // unit), row_length // unit), row_length // unit
 
 
 def _patterns(source, target, counts, source_length, target_length) -> Iterator[tuple[np.ndarray, int]]:
-    """The rows that take up all pairs: indices of the classes in a row, and how many rows are like this.
+    """Packs all pairs into rows, and groups equal rows.
 
-    A row takes, as long as one fits, the pair whose two lengths lie best along the two lengths that are free: the
-    longest first, and what keeps the sides even.
+    A row is filled greedily: among the pairs that fit, the next is the one whose lengths have the largest inner product
+    with the free lengths. This prefers long pairs and keeps both sides balanced.
 
     Args:
-        source: `(classes,)`: lengths of one side.
-        target: `(classes,)`: lengths of the other.
-        counts: `(classes,)`: pairs of these lengths.
-        source_length: of a row.
-        target_length: of a row.
+        source: `(classes,)`: source length of each class.
+        target: `(classes,)`: target length of each class.
+        counts: `(classes,)`: number of pairs of each class.
+        source_length: source length of a row.
+        target_length: target length of a row.
 
     Yields:
-        Pairs of int `(pairs of the row,)` and a number of rows.
+        The classes in a row, int `(pairs of the row,)`, and the number of equal rows.
     """
     remaining = np.flatnonzero(counts)
     while remaining.size:

@@ -1,4 +1,4 @@
-"""Text to tokens: learns the subwords from a sample and writes the corpus as ids, chunk by chunk."""
+"""Tokenization of a corpus: trains the tokenizer on a sample and writes token ids chunk by chunk."""
 
 import contextlib
 import dataclasses
@@ -18,21 +18,21 @@ from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
 
-#: Pairs that are tokenised at a time.
+#: Pairs that are tokenized at a time.
 _CHUNK = 20_000
 
 
 def prepare(config: PrepareConfig) -> TokenDirectory:
-    """Makes a folder of tokens that any number of runs can train on.
+    """Tokenizes a corpus into a folder that any number of runs can train on.
 
     Args:
-        config: what is prepared, and where.
+        config: the corpus, the tokenizer and the output.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: if the data, the folder or the options cannot be used; nothing is left behind.
+        ValueError: if the data, the folder or an option is invalid. No files are left behind.
     """
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
@@ -50,10 +50,10 @@ def finished_tokenizers(path: str) -> tuple[bytes, ...]:
     """The tokenizers of a finished model directory.
 
     Args:
-        path: the directory.
+        path: the model directory.
 
     Raises:
-        ValueError: if it holds no finished model.
+        ValueError: if it contains no finished model.
     """
     directory = ModelDirectory(path)
     directory.require_finished()
@@ -61,22 +61,22 @@ def finished_tokenizers(path: str) -> tuple[bytes, ...]:
 
 
 def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes, ...], config: DataConfig) -> None:
-    """Writes a corpus as ids, without the pairs that cannot be learnt from.
+    """Writes a corpus as token ids, without the pairs that the filter removes.
 
     Args:
         directory: an empty folder.
         corpus: the text.
-        models: serialised SentencePiece models, `(shared,)` or `(source, target)`.
-        config: the options; all of a `DataConfig` are recorded.
+        models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
+        config: the options. The fields of `DataConfig` are recorded.
 
     Raises:
-        ValueError: if no pair can be used, or a model is no SentencePiece model.
+        ValueError: if the filter removes all pairs, or a model is not a SentencePiece model.
     """
     tokenizers = [Tokenizer(model) for model in models]
     directory.write_tokenizers(models)
     with contextlib.ExitStack() as stack:
         texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES]
-        validation = _noted(_chunks(corpus.validation), texts)
+        validation = _write_while_reading(_chunks(corpus.validation), texts)
         statistics = {
             "train": _write_split(directory, "train", _chunks(corpus.train), tokenizers, config),
             "validation": _write_split(directory, "validation", validation, tokenizers, config),
@@ -92,24 +92,24 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
 
 
 def data_options(config: DataConfig) -> dict:
-    """The options that decide which pairs there are, as plain data.
+    """The options that determine the pairs, as recorded.
 
     Args:
-        config: a `DataConfig`, or what has its fields.
+        config: a `DataConfig`, or an object with its fields.
     """
     return recorded({field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)})
 
 
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
-    with progress_bar(total=pairs.count, desc="tokenising", unit=" pairs") as bar:
+    with progress_bar(total=pairs.count, desc="tokenizing", unit=" pairs") as bar:
         iterator = iter(pairs)
         while chunk := list(itertools.islice(iterator, _CHUNK)):
             yield chunk
             bar.update(len(chunk))
 
 
-def _noted(chunks, files):
-    """The same chunks, whose lines are written to a file each side."""
+def _write_while_reading(chunks, files):
+    """Yields the chunks, and writes their lines to the two files."""
     for chunk in chunks:
         for file, lines in zip(files, zip(*chunk, strict=True), strict=True):
             write_lines(file, lines)
@@ -135,7 +135,7 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])
                 lengths.append(side.lengths[is_used])
     if not found.kept:
-        raise ValueError(f"No pairs of the {split} text are left to use: {found}")
+        raise ValueError(f"The {split} text must have pairs that can be used. Received: {found}")
     return found
 
 

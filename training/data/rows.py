@@ -1,4 +1,4 @@
-"""Sentences as ids, one after another, and how they are laid out in the rows of a batch."""
+"""Token ids of a corpus, and their layout in the rows of a batch."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from keras_transformer.text.tokenization import BOS_ID, PAD_ID
 
 
 class TokenSide:
-    """The sentences of one side of a corpus, one after another.
+    """The sentences of one side of a corpus, concatenated.
 
     Args:
-        ids: int `(tokens,)`; an array, or a file that is mapped into memory.
-        lengths: int `(sentences,)`: how many of the ids are each sentence's.
+        ids: int `(tokens,)`: token ids, in memory or memory-mapped.
+        lengths: int `(sentences,)`: number of tokens of each sentence.
     """
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray):
@@ -22,30 +22,30 @@ class TokenSide:
 
 
 class Rows(NamedTuple):
-    """Sentences in rows."""
+    """Sentences laid out in rows."""
 
     ids: np.ndarray  # (rows, length)
-    segments: np.ndarray  # (rows, length): which sentence of the row, from 1
-    starts: np.ndarray  # (sentences,): places of their first tokens, row after row
+    segments: np.ndarray  # (rows, length): index of the sentence in its row, from 1; 0 for padding
+    starts: np.ndarray  # (sentences,): positions of the first tokens in the flattened rows
 
     def shifted(self) -> np.ndarray:
-        """What the decoder reads: each sentence behind the start and without its last token."""
+        """Decoder inputs: each sentence shifted right, after the start token."""
         ids = np.where(self.ids == PAD_ID, PAD_ID, np.roll(self.ids, 1))
         ids.flat[self.starts] = BOS_ID
         return ids
 
 
 def laid_out(side: TokenSide, sentences: np.ndarray, segments: np.ndarray, shape: tuple[int, int]) -> Rows:
-    """These sentences in rows.
+    """Lays out sentences in rows.
 
     Args:
-        side: where they are taken from.
-        sentences: int `(sentences,)`: which, row after row.
-        segments: int `(sentences,)`: which each is of its row; with every 1 a row begins.
-        shape: rows and places of a row.
+        side: the side of the corpus.
+        sentences: int `(sentences,)`: indices of the sentences, row by row.
+        segments: int `(sentences,)`: index of each sentence in its row. Every 1 starts a new row.
+        shape: number and length of the rows.
 
     Returns:
-        `Rows`, all int32; what is left empty is padding, of segment 0.
+        `Rows` of int32, padded with segment 0.
     """
     sizes, is_first = side.lengths[sentences], segments == 1
     before = np.cumsum(sizes) - sizes
@@ -59,7 +59,7 @@ def laid_out(side: TokenSide, sentences: np.ndarray, segments: np.ndarray, shape
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """`starts[0]`, `starts[0]` + 1, … of each size, joined.
+    """Concatenates ranges: `sizes[i]` consecutive integers from `starts[i]`.
 
     Example:
 

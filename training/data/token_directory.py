@@ -1,11 +1,11 @@
-"""A corpus as ids in files: the only place that knows their names, and how they are written.
+"""A tokenized corpus on disk. Only this module knows the names of the files.
 
-train.source.npy, train.target.npy            ids, one sentence after another, each with its end
-train.source.lengths.npy, …                   how many of them are each sentence's
+train.source.npy, train.target.npy            token ids, concatenated; each sentence has its end id
+train.source.lengths.npy, …                   number of tokens of each sentence
 validation.…                                  the same
 validation.source.txt, validation.target.txt  the text, for BLEU
 tokenizer.model                               or source_tokenizer.model and target_tokenizer.model
-tokens.json                                   the record; while the files are replaced, a mark in its place
+tokens.json                                   the record; a marker while the files are replaced
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from keras_transformer.training.data.rows import TokenSide
 FORMAT_VERSION = 1
 SPLITS = ("train", "validation")
 SIDES = ("source", "target")
-#: In the record's place: the files beside it are this package's, and not complete.
-_MARK = {"format": FORMAT_VERSION, "complete": False}
+#: Content of the record file while the files are incomplete. It marks them as files of this package.
+_INCOMPLETE = {"format": FORMAT_VERSION, "complete": False}
 
 
 class TokenDirectory:
-    """Names, record and contents of one such folder.
+    """File names, record and contents of a tokenized corpus.
 
     Args:
-        path: the folder; it need not exist.
+        path: the folder. It need not exist.
     """
 
     def __init__(self, path: str | Path):
@@ -45,11 +45,11 @@ class TokenDirectory:
         self.record_file = self.path / "tokens.json"
 
     def ids_file(self, split: str, side: str) -> Path:
-        """The ids of a side of a split."""
+        """The token ids of a side of a split."""
         return self.path / f"{split}.{side}.npy"
 
     def lengths_file(self, split: str, side: str) -> Path:
-        """The lengths of its sentences."""
+        """The sentence lengths of a side of a split."""
         return self.path / f"{split}.{side}.lengths.npy"
 
     def text_file(self, side: str) -> Path:
@@ -57,31 +57,31 @@ class TokenDirectory:
         return self.path / f"validation.{side}.txt"
 
     def tokenizer_models(self) -> tuple[bytes, ...]:
-        """The serialised SentencePiece models, `(shared,)` or `(source, target)`."""
+        """The serialized SentencePiece models, `(shared,)` or `(source, target)`."""
         return ModelDirectory(self.path).tokenizer_models()
 
     def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
-        """Writes them; see `ModelDirectory.write_tokenizers`."""
+        """Writes the SentencePiece models; see `ModelDirectory.write_tokenizers`."""
         ModelDirectory(self.path).write_tokenizers(models)
 
     def record(self) -> dict[str, Any]:
-        """What was recorded.
+        """Reads the record.
 
         Returns:
-            `data`, the options; `vocab_sizes` and `tokenizers_sha256`; `statistics` of each split; `sha256`.
+            `data` (the options), `vocab_sizes`, `tokenizers_sha256`, `statistics` of each split, and `sha256`.
 
         Raises:
-            ValueError: if there is no record, it cannot be read, or its format is a newer one.
+            ValueError: if the record is missing or unreadable, or has a newer format.
         """
         if not self.record_file.is_file():
-            raise ValueError(f"Not a whole folder of tokens: {self.path} (no {self.record_file.name})")
+            raise ValueError(f"Not a folder of prepared tokens: {self.path} (no {self.record_file.name})")
         record = self._read()
-        if record == _MARK:
-            raise ValueError(f"Not a whole folder of tokens: {self.path} (the command that wrote it was interrupted)")
+        if record == _INCOMPLETE:
+            raise ValueError(f"Incomplete tokens: {self.path} (the command that wrote it was interrupted)")
         return record
 
     def _read(self):
-        """The contents of the record's file, which may be the mark."""
+        """The contents of the record file, which may be `_INCOMPLETE`."""
         try:
             record = json.loads(self.record_file.read_text(encoding="utf-8"))
             version = int(record["format"])
@@ -92,10 +92,10 @@ class TokenDirectory:
         return record
 
     def write_record(self, record: dict[str, Any]) -> None:
-        """Writes the record, with a hash of the ids: the files must be whole.
+        """Writes the record, and adds a hash of the token files, which must be complete.
 
         Args:
-            record: what is recorded besides.
+            record: contents of the record, without format and hash.
         """
         digest = hashlib.sha256()
         for split, side in itertools.product(SPLITS, SIDES):
@@ -106,21 +106,21 @@ class TokenDirectory:
         self.record_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
     def statistics(self, split: str) -> Statistics:
-        """What was found when a split was written."""
+        """The statistics of a split."""
         return Statistics(**self.record()["statistics"][split])
 
     def sides(self, split: str) -> tuple[TokenSide, TokenSide]:
-        """Source and target of a split, mapped into memory.
+        """Source and target of a split, memory-mapped.
 
         Raises:
-            ValueError: if a file is missing or not whole.
+            ValueError: if a file is missing or damaged.
         """
         return tuple(
             TokenSide(_mapped(self.ids_file(split, side)), _mapped(self.lengths_file(split, side))) for side in SIDES
         )
 
     def validation_lines(self, count: int) -> tuple[list[str], list[str]]:
-        """The first so many pairs of the validation text."""
+        """The first `count` pairs of the validation text."""
         sides = []
         for side in SIDES:
             with readable(self.text_file(side)) as file:
@@ -128,25 +128,25 @@ class TokenDirectory:
         return tuple(sides)
 
     def require_free(self, overwrite: bool) -> None:
-        """Checks that tokens may be written there; what a killed process has left is no hindrance.
+        """Checks that tokens may be written here. Files of an interrupted command do not count.
 
         Args:
-            overwrite: whether they may replace others.
+            overwrite: whether existing tokens may be replaced.
 
         Raises:
-            ValueError: if it holds tokens, or files without the record or the mark of tokens.
+            ValueError: if the folder contains tokens, or other files.
         """
         if self.record_file.exists():
-            if self._read() != _MARK and not overwrite:
-                raise ModelDirectoryError(f"{self.path} holds tokens; --overwrite replaces them")
+            if self._read() != _INCOMPLETE and not overwrite:
+                raise ModelDirectoryError(f"{self.path} contains tokens; use --overwrite to replace them")
         elif self.path.exists():
             if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
                 raise ModelDirectoryError(
-                    f"{self.path} is not empty and is no folder of tokens (no {self.record_file.name})"
+                    f"{self.path} is not empty and contains no tokens (no {self.record_file.name})"
                 )
 
     def _delete_data(self):
-        """Deletes all files that belong to it but the record."""
+        """Deletes all token files except the record."""
         for split, side in itertools.product(SPLITS, SIDES):
             delete(self.ids_file(split, side))
             delete(self.lengths_file(split, side))
@@ -155,9 +155,9 @@ class TokenDirectory:
 
     @contextlib.contextmanager
     def atomic_write(self) -> Iterator["TokenDirectory"]:
-        """A temporary folder within; its files replace the tokens that lay here when the block ends well.
+        """Yields a temporary folder. If the block succeeds, its files replace the existing tokens.
 
-        Arrays that are mapped in the block stay what they are.
+        Arrays that were memory-mapped in the block stay valid.
 
         Yields:
             The temporary `TokenDirectory`.
@@ -168,24 +168,24 @@ class TokenDirectory:
         try:
             with naming(self.path):
                 yield temporary
-            with atomic_write(self.record_file) as mark:
-                mark.write_text(json.dumps(_MARK), encoding="utf-8")
+            with atomic_write(self.record_file) as record_file:
+                record_file.write_text(json.dumps(_INCOMPLETE), encoding="utf-8")
             self._delete_data()
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
                 file.rename(self.path / file.name)
         finally:
             shutil.rmtree(temporary.path, ignore_errors=True)
             if is_new:
-                with contextlib.suppress(OSError):  # With files in it, it stays.
+                with contextlib.suppress(OSError):  # The folder is not empty.
                     self.path.rmdir()
 
 
 class ArrayFile:
-    """A `.npy` file of one dimension that grows; a context manager.
+    """A one-dimensional `.npy` file that can be appended to; a context manager.
 
     Args:
-        path: the file, made anew.
-        dtype: of the array.
+        path: the file. An existing file is replaced.
+        dtype: dtype of the array.
     """
 
     def __init__(self, path: Path, dtype: Any):
@@ -203,21 +203,21 @@ class ArrayFile:
         self._file.close()
 
     def append(self, values: np.ndarray) -> None:
-        """Writes values, one dimension of them, behind those before."""
+        """Appends one-dimensional values."""
         self._file.write(values.astype(self.dtype, copy=False).tobytes())
         self.size += len(values)
 
     def _write_header(self):
-        """Its length does not depend on the array's: NumPy leaves room in it to grow."""
+        """Writes the header. Its length is fixed: NumPy reserves room for the final size."""
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.size,)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def write_lines(file, lines: Sequence[str]) -> None:
-    """Lines of text, each as one line whatever it holds.
+    """Writes lines of text. Newlines within a line become spaces.
 
     Args:
-        file: binary.
+        file: a binary file.
         lines: the text.
     """
     file.writelines(line.replace("\n", " ").encode() + b"\n" for line in lines)
@@ -227,4 +227,4 @@ def _mapped(path):
     try:
         return np.asarray(np.load(path, mmap_mode="r"))
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"Not a whole file of tokens: {path} ({error})") from error
+        raise ValueError(f"Invalid token file: {path} ({error})") from error

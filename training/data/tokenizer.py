@@ -1,4 +1,4 @@
-"""Subword models learnt from a corpus."""
+"""Tokenizers trained on a corpus."""
 
 import itertools
 import random
@@ -9,20 +9,20 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, trai
 
 
 def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[bytes, ...]:
-    """Learns subwords from the training pairs.
+    """Trains SentencePiece models on the training pairs.
 
     Args:
-        pairs: text of `(source, target)`.
+        pairs: pairs of source and target text.
         config: the options.
 
     Returns:
-        Serialised SentencePiece models: `(shared,)` or `(source, target)`.
+        Serialized SentencePiece models: `(shared,)` or `(source, target)`.
 
     Raises:
-        ValueError: if the text does not hold enough different pieces for the vocabulary.
+        ValueError: if the text is too small for the vocabulary.
     """
     sample = _sample(pairs, config.sample_size)
-    print(f"learning subwords from {len(sample):,} pairs", file=sys.stderr)
+    print(f"training the tokenizer on {len(sample):,} pairs", file=sys.stderr)
     if config.shared:
         models = (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
     else:
@@ -33,7 +33,7 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
 
 
 def _sample(pairs, size):
-    """At most `size` pairs of text, each as likely as any other (reservoir sampling)."""
+    """At most `size` random pairs, all with the same probability (reservoir sampling)."""
     generator = random.Random(0)
     sample = []
     for i, pair in enumerate(pairs):

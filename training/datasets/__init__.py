@@ -7,7 +7,7 @@ __all__ = ["Corpus", "Pairs", "load_corpus", "load_text", "read_pairs"]
 
 
 def load_corpus(config) -> Corpus:
-    """The corpus that a `DataConfig` names.
+    """Loads the corpus of a `DataConfig`.
 
     Args:
         config: a `keras_transformer.training.config.DataConfig`.
@@ -16,17 +16,17 @@ def load_corpus(config) -> Corpus:
         `Corpus`.
 
     Raises:
-        ValueError: if a file is missing, empty or in another encoding, the sides do not align, the TFDS name is
-            unknown, or its data cannot be had.
+        ValueError: if a file is missing, empty or in another encoding, the sides are not aligned, the TFDS name is
+            unknown, or the dataset cannot be loaded.
     """
     if config.source:
         return load_text(config)
     try:
-        # Here, since text files need no TensorFlow.
+        # Text files do not need TensorFlow.
         from keras_transformer.training.datasets.by_name import load_by_name
     except ImportError as error:
         raise ValueError(
-            f"`dataset` needs TensorFlow Datasets and TensorFlow ({error}); text files, `source` and `target`, do "
-            f"without. Received: dataset={config.dataset!r}"
+            f"`dataset` requires TensorFlow Datasets and TensorFlow ({error}). Text files (`source` and `target`) do "
+            f"not. Received: dataset={config.dataset!r}"
         ) from error
     return load_by_name(config)

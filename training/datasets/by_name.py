@@ -1,4 +1,4 @@
-"""TensorFlow Datasets by name. Needs TensorFlow."""
+"""Corpora from TensorFlow Datasets. Requires TensorFlow."""
 
 import contextlib
 import io
@@ -9,12 +9,12 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 from absl import logging
 
-from keras_transformer.training.datasets import number_words  # Importing it registers the builder.
+from keras_transformer.training.datasets import number_words  # The import registers the builder.
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 
 def load_by_name(config) -> Corpus:
-    """The corpus of a TensorFlow Datasets name.
+    """Loads a corpus by its TensorFlow Datasets name.
 
     Args:
         config: a `DataConfig`.
@@ -23,14 +23,15 @@ def load_by_name(config) -> Corpus:
         `Corpus`.
 
     Raises:
-        ValueError: if the name is unknown, is no translation dataset's, has not these splits, or its data cannot be
-            had.
+        ValueError: if the name is unknown or not a translation dataset, a split is missing, or the dataset cannot
+            be loaded.
     """
     try:
         builder = tfds.builder(config.dataset, data_dir=config.data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError) as error:
         raise ValueError(
-            f"Unknown TensorFlow dataset. Received: dataset={config.dataset!r}. {_first_line(error)}"
+            f"`dataset` must be a name of TensorFlow Datasets. Received: dataset={config.dataset!r}. "
+            f"{_first_line(error)}"
         ) from error
     languages = _languages(builder, config.dataset)
     _prepare(builder, config)
@@ -39,7 +40,7 @@ def load_by_name(config) -> Corpus:
         parts = builder.as_dataset(split=splits, shuffle_files=False)
     except (ValueError, KeyError) as error:
         raise ValueError(
-            f"{config.dataset!r} must have the splits {splits}. It has: {sorted(builder.info.splits)}"
+            f"{config.dataset!r} must have the splits {splits}. Received: {sorted(builder.info.splits)}"
         ) from error
     return Corpus(*(_pairs(part, languages[::-1] if config.reverse else languages) for part in parts))
 
@@ -58,25 +59,28 @@ def _decoded(text):
 
 
 def _prepare(builder, config):
-    """Downloads what is not there yet; a `data_dir` made for a download that fails is removed if it stays empty."""
+    """Downloads the dataset if needed. If the download fails, a new and empty `data_dir` is removed."""
     is_new = config.data_dir and not Path(config.data_dir).exists()
     is_embedded = isinstance(builder, number_words.NumberWords)
     if not (is_embedded or _is_prepared(builder)):
-        print(f"preparing {config.dataset}; without a network this gives up after some minutes", file=sys.stderr)
+        print(
+            f"preparing {config.dataset}, with a download if needed; without a network this fails after some minutes",
+            file=sys.stderr,
+        )
     if is_embedded or not sys.stderr.isatty():
-        tfds.disable_progress_bar()  # Several bars that draw over each other, for seconds of work or in a file.
+        tfds.disable_progress_bar()  # The bars overwrite each other, and would fill a log file.
     try:
-        # Of the embedded data TFDS says that it downloads them.
+        # TFDS prints that it downloads the embedded dataset, which it does not.
         with contextlib.redirect_stdout(io.StringIO() if is_embedded else sys.stderr):
             builder.download_and_prepare()
-    except Exception as error:  # Downloads fail in as many ways as there are hosts.
+    except Exception as error:  # Each host has its own exceptions.
         if is_new:
             _remove_empty_folders(config.data_dir)
-        raise ValueError(f"The data of {config.dataset!r} cannot be had: {_first_line(error)}") from error
+        raise ValueError(f"The data of {config.dataset!r} cannot be loaded: {_first_line(error)}") from error
 
 
 def _is_prepared(builder):
-    """Whether the data are there; TFDS would warn of a folder that is empty because they are not made yet."""
+    """Whether the dataset is on disk. Hides the warning of TFDS about an empty folder."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -87,14 +91,14 @@ def _is_prepared(builder):
 
 def _remove_empty_folders(path):
     for folder, _, _ in os.walk(path, topdown=False):
-        with contextlib.suppress(OSError):  # Not empty: another process may download there, too.
+        with contextlib.suppress(OSError):  # Not empty: another process may be downloading to it.
             os.rmdir(folder)
 
 
 def _languages(builder, name):
     features = builder.info.features
     if not isinstance(features, tfds.features.Translation):
-        raise ValueError(f"A translation dataset is needed. Received: dataset={name!r}")
+        raise ValueError(f"`dataset` must be a translation dataset. Received: dataset={name!r}")
     return tuple(builder.info.supervised_keys or features.languages)[:2]
 
 

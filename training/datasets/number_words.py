@@ -12,7 +12,7 @@ _SIZES = {"train": 40_000, "validation": 1_000, "test": 1_000}
 class NumberWords(tfds.core.GeneratorBasedBuilder):
     """A translation task without download or licence: `einundzwanzig` is `twenty-one`.
 
-    The splits are disjoint sets of numbers, drawn from one range with a fixed seed.
+    The splits are disjoint sets of numbers, sampled from one range with a fixed seed.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -1,4 +1,4 @@
-"""Pairs of sentences, wherever they come from."""
+"""Sentence pairs from any source."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Pairs of lines, `(source, target)`, that can be gone through again and again.
+    """Sentence pairs, `(source, target)`, that can be iterated repeatedly.
 
     Args:
-        begin: makes an iterator of them.
-        count: how many come, where that is known.
+        begin: returns a new iterator.
+        count: number of pairs; `None` if unknown.
     """
 
     begin: Callable[[], Iterator[tuple[str, str]]]

@@ -10,33 +10,33 @@ from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 #: Without validation files, every 100th line is held out for validation.
 HELD_OUT_EVERY = 100
-#: Maximum number of lines that are held out.
+#: Maximum number of held-out lines.
 HELD_OUT_MOST = 2_000
 
 
 def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) -> Iterator[tuple[str, str]]:
-    """The pairs of lines of two text files, plain or gzipped, one at a time.
+    """Iterates over the pairs of lines of two text files, plain or gzipped.
 
     Args:
-        source: a file.
-        target: a file of as many lines.
-        encoding: of both files.
+        source: the source file.
+        target: the target file, with the same number of lines.
+        encoding: encoding of both files.
 
     Returns:
-        Iterator of lines without their ends.
+        Iterator of lines without line ends.
 
     Raises:
-        ValueError: if one is no regular file, cannot be read, is empty or in another encoding, or they are of
-            different length; at once.
+        ValueError: if a path is not a regular file, or a file is unreadable, empty or in another encoding, or the
+            numbers of lines differ. The files are checked before the iterator is returned.
     """
     for path in (source, target):
-        if Path(path).exists() and not Path(path).is_file():  # It is read twice.
-            raise ValueError(f"Text to score must be in regular files. Received: {path}")
+        if Path(path).exists() and not Path(path).is_file():  # Files are read twice, which pipes do not allow.
+            raise ValueError(f"`source` and `target` must be regular files. Received: {path}")
     return iter(_file_pairs([source], [target], encoding))
 
 
 def load_text(config) -> Corpus:
-    """The corpus of the text files that a `DataConfig` names.
+    """Loads the corpus of the text files of a `DataConfig`.
 
     Args:
         config: a `keras_transformer.training.data_config.DataConfig`.
@@ -45,7 +45,7 @@ def load_text(config) -> Corpus:
         `Corpus`.
 
     Raises:
-        ValueError: if a file is missing, empty or in another encoding, or the sides do not align.
+        ValueError: if a file is missing, empty or in another encoding, or the sides are not aligned.
     """
     pairs = _file_pairs(config.source, config.target, config.encoding)
     if config.validation_source:
@@ -53,7 +53,7 @@ def load_text(config) -> Corpus:
         return Corpus(pairs, _file_pairs(*validation_files, config.encoding))
     if pairs.count < HELD_OUT_EVERY:
         raise ValueError(
-            f"`validation_source` is needed where fewer than {HELD_OUT_EVERY} lines train. "
+            f"`validation_source` must be given if the training text has fewer than {HELD_OUT_EVERY} lines. "
             f"Received: {pairs.count} lines"
         )
     last = HELD_OUT_EVERY * HELD_OUT_MOST
@@ -70,12 +70,17 @@ def load_text(config) -> Corpus:
 
 def _file_pairs(sources: Sequence[str], targets: Sequence[str], encoding: str) -> Pairs:
     if len(sources) != len(targets):
-        raise ValueError(f"As many source as target files are needed. Received: {len(sources)} and {len(targets)}")
+        raise ValueError(
+            f"`source` and `target` must have the same number of files. Received: {len(sources)} and {len(targets)}"
+        )
     total = 0
     for source, target in zip(sources, targets, strict=True):
         counts = [_count_lines(path, encoding) for path in (source, target)]
         if counts[0] != counts[1]:
-            raise ValueError(f"Files do not align: {source} has {counts[0]} lines, {target} has {counts[1]}")
+            raise ValueError(
+                f"Source and target must have the same number of lines. "
+                f"Received: {counts[0]} lines in {source}, {counts[1]} in {target}"
+            )
         total += counts[0]
 
     def begin():
@@ -91,14 +96,14 @@ def _lines(path, encoding):
 
 
 def _count_lines(path, encoding) -> int:
-    """Decodes all of the file, so that a fault in its text shows before any work is done."""
+    """Counts and decodes the lines, so that encoding errors are found before any work starts."""
     status = Path(path).stat() if Path(path).exists() else None
     return _count_once(path, encoding, status and (status.st_mtime_ns, status.st_size))
 
 
 @functools.lru_cache
 def _count_once(path, encoding, version) -> int:
-    """The count of one version of a file: a run asks for it before and after the import of Keras."""
+    """The count for one version of a file. A run counts before and after the import of Keras."""
     count = sum(1 for _ in _lines(path, encoding))
     if not count:
         raise ValueError(f"{path} is empty")

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import shutil
 import sys
 
@@ -16,7 +17,7 @@ from keras_transformer.model_directory import ModelDirectory, ModelDirectoryErro
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)
-#: Every option that is exported, several in a model: what takes the time is to compile its search.
+#: Every exported option. Each model combines several, because compiling a search is slow.
 CONFIGS = {
     "post-norm": {},
     "pre-norm, narrow heads, gelu": {"norm_first": True, "d_k": 3, "d_v": 3, "activation": "gelu"},
@@ -43,7 +44,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    """Of 272 and of 270 subwords."""
+    """Tokenizers with 272 and 270 subwords."""
     sizes = {"source": 272, "target": 270}
     return {
         side: Tokenizer(train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=size)))
@@ -53,13 +54,13 @@ def tokenizers():
 
 @pytest.fixture
 def export(tmp_path, tokenizers, randomize):
-    """Writes a model of random weights; returns it and the folder."""
+    """Exports a model with random weights. Returns the model and the folder."""
 
     def export(**options):
         sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
         model = randomize(Transformer(TransformerConfig(**{**sizes, **options})), scale=0.3)
         unlikely = keras.ops.convert_to_numpy(model.logits.embedding.embeddings).copy()
-        unlikely[[0, 2]] = 0  # Our searches never choose padding and the start; CTranslate2 would.
+        unlikely[[0, 2]] = 0  # This package's searches exclude padding and the start token; CTranslate2 does not.
         model.logits.embedding.embeddings.assign(unlikely)
         target = tokenizers["target"]
         pair = (tokenizers["source"] if "source_vocab_size" in options else target, target)
@@ -87,18 +88,17 @@ def test_greedy_is_equal(export, options):
     agreement = check_search(model, GREEDY, translator, [source])
     assert agreement.passed and agreement.equal + agreement.at_limit == agreement.sentences
     ours, theirs = model.generate(source, GREEDY).tokens, translator.search(source)[0]
-    np.testing.assert_array_equal(ours[:, 0, :-1], theirs[:, 0, :-1])  # At the limit only this package forces the end.
+    np.testing.assert_array_equal(
+        ours[:, 0, :-1], theirs[:, 0, :-1]
+    )  # Only this package forces the end token at the limit.
 
 
 def test_why_hypotheses_are_not_equal_is_said(export):
-    """Those of random weights do not end before the limit."""
+    """With random weights all hypotheses reach the length limit."""
     model, path = export()
     agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
     assert agreement.equal == 0 and agreement.at_limit == 24
-    assert str(agreement) == (
-        "24 of 24 hypotheses sound, 0 equal to this package's search, 24 others at the limit of length, "
-        "which is the batch's and forces no end token in CTranslate2"
-    )
+    assert re.search("24 of 24 .*0 equal.*24 .*limit", str(agreement))
 
 
 @pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])
@@ -151,14 +151,14 @@ def test_least_lengths_and_repeated_ngrams_are_the_runtimes(export):
 
     lengths = (found(min_length=25) != 0).sum(axis=1)
     assert lengths.min() >= 25
-    assert found(min_length=1000).shape[1] == 29  # The limit wins.
+    assert found(min_length=1000).shape[1] == 29  # The length limit takes precedence.
     rows = found(no_repeat_ngram_size=1, min_length=10)
     assert all(len({*row.tolist()} - {0}) == (row != 0).sum() for row in rows)
 
 
 @pytest.fixture
 def likelier_end(export):
-    """A model whose hypotheses end before the limit, and the folder."""
+    """A model whose hypotheses end before the length limit, and the folder of its export."""
     model, path = export(norm_first=True)
     model.decoder.norm.beta.assign_add(4.0 * model.logits.embedding.embeddings[EOS_ID])
     shutil.rmtree(path)
@@ -189,7 +189,7 @@ def test_text(export, tokenizers):
     translations = translator.translate(lines)
     assert [t.text for t in translations] == tokenizers["target"].decode([t.tokens for t in translations])
     assert translations[1].text == ""
-    (alone,) = translator.translate(lines[:1])  # Its limit is then its own, not the batch's.
+    (alone,) = translator.translate(lines[:1])  # Alone in its batch, the line has its own length limit.
     assert 3 < len(alone.tokens) < len(translations[0].tokens)
     assert translations[0].tokens[: len(alone.tokens)] == alone.tokens
 
@@ -197,8 +197,8 @@ def test_text(export, tokenizers):
 def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
     with pytest.raises(ValueError) as error:
         export(d_k=4, d_v=8, activation="mish")
-    assert "`d_k` and `d_v` must be equal. Received: d_k=4, d_v=8" in str(error.value)
-    assert "`activation` must be one of" in str(error.value)
+    assert re.search("`d_k` and `d_v` .*Received: d_k=4, d_v=8", str(error.value))
+    assert "Received: activation='mish'" in str(error.value)
     assert not (tmp_path / "ctranslate2").exists()
 
 
@@ -206,21 +206,19 @@ def test_a_broken_export(export):
     _, path = export()
     whole = (path / "model.bin").read_bytes()
     (path / "model.bin").write_bytes(whole[:500])
-    with pytest.raises(ModelDirectoryError, match=f"Not a whole CTranslate2 model: {path}"):
+    with pytest.raises(ModelDirectoryError, match=f"CTranslate2 .*{path} "):
         CTranslate2Translator(path)
     (path / "model.bin").write_bytes(whole)
     other = train_sentencepiece(["abc abd xyz xyw xyw xyw"], TokenizerConfig(vocab_size=270))
     ModelDirectory(path).write_tokenizers((other,))
-    with pytest.raises(ModelDirectoryError, match="is not the one of its model"):
+    with pytest.raises(ModelDirectoryError, match=f"tokenizers? in {path} "):
         CTranslate2Translator(path)
 
 
 def test_without_the_library(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (tmp_path / "model.bin").touch()
-    with pytest.raises(
-        ValueError, match=r"^CTranslate2 is not installed: pip install 'keras-transformer-kit\[ctranslate2\]'"
-    ):
+    with pytest.raises(ValueError, match=r"CTranslate2 .*pip install 'keras-transformer-kit\[ctranslate2\]'"):
         CTranslate2Translator(tmp_path)
 
 

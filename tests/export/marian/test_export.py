@@ -59,7 +59,7 @@ def test_what_marian_cannot_be_is_named_at_once(tmp_path, tokenizer):
     options = {"norm_first": True, "use_bias": False, "d_k": 5, "activation": "mish", "layer_norm_epsilon": 1e-6}
     other = {"positions": "learned", "max_length": 11, "share_embeddings": False}
     model = Transformer(TransformerConfig(**SIZES, **options, **other))
-    with pytest.raises(ValueError, match="No MarianMTModel is like this model") as error:
+    with pytest.raises(ValueError, match="MarianMTModel") as error:
         write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
     for field in ("norm_first", "use_bias", "d_k", "activation", "layer_norm_epsilon", "positions", "share_embeddings"):
         assert f"\n- `{field}`" in str(error.value)
@@ -68,11 +68,11 @@ def test_what_marian_cannot_be_is_named_at_once(tmp_path, tokenizer):
 
 def test_heads_that_do_not_fill_d_model_are_refused(tmp_path, tokenizer):
     model = Transformer(TransformerConfig(**{**SIZES, "d_model": 14}, d_k=4, d_v=4))
-    with pytest.raises(ValueError, match=r"`d_k` and `d_v` must be d_model / num_heads. Received: \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"`d_k` and `d_v` .*Received: \(4, 4\)"):
         write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
 
 
 def test_a_final_norm_is_refused(tmp_path, tokenizer):
     model = Transformer(TransformerConfig(**SIZES, final_norm=True))
-    with pytest.raises(ValueError, match="`final_norm` must be False. Received: final_norm=True"):
+    with pytest.raises(ValueError, match="`final_norm` .*Received: final_norm=True"):
         write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 import keras
@@ -50,7 +51,7 @@ def test_the_command_makes_a_finished_directory(marian, tmp_path):
 
 
 def test_the_ids_are_those_of_the_pieces(imported, marian):
-    """The row of each piece's id is that of its id in vocab.json, or that of the piece it is taken for."""
+    """Each piece has the embedding row of its id in vocab.json, or of the piece that it duplicates."""
     import safetensors.numpy
 
     model, (source, target) = load_finished(imported)
@@ -75,7 +76,7 @@ def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
         assert [source.pieces[i] for i in ids] == [*cut, "</s>"]
         unlike += any(piece not in marian.vocab for piece in cut)
     assert unlike > 0
-    # A run of characters that only the target has is one unknown piece.
+    # Characters that only the target vocabulary has become one unknown piece.
     assert "o" in marian.vocab and "u" in marian.vocab
     for line in ("ou ba", "boooba"):
         cut = [piece if piece in marian.vocab else "<unk>" for piece in theirs.encode(line, out_type=str)]
@@ -86,7 +87,7 @@ def test_lines_are_cut_as_by_the_models_of_the_files(imported, marian):
 
 
 def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
-    """As in the files of OPUS-MT, whose padding has no row of its own."""
+    """OPUS-MT models have a row of zeros for padding."""
     import safetensors.numpy
 
     tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
@@ -98,7 +99,7 @@ def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
 
 
 def test_pieces_that_become_unknown_are_told(marian):
-    with pytest.warns(UserWarning, match="vocab.json lacks 2 of 127 pieces, such as '.*', '.*'") as caught:
+    with pytest.warns(UserWarning, match="vocab.json .*2 of 127 pieces.*'.*', '.*'") as caught:
         read_marian(marian.folder)
     assert len(caught) == 1
 
@@ -142,7 +143,7 @@ def test_no_format_is_written_where_one_cannot_express_the_model(tmp_path):
     directory.write_tokenizers((train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=270)),))
     model.save(directory.model_file)
     directory.write_record({}, finished=True)
-    with pytest.raises(ValueError, match="No MarianMTModel is like this model"):
+    with pytest.raises(ValueError, match="MarianMTModel .*model:\n- `"):
         export(str(tmp_path), ExportConfig(format="saved_model,huggingface"))
     assert not directory.export.exists()
 
@@ -237,48 +238,48 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
     (marian.folder / "source.spm").write_bytes(b"no model")
     message = refused(marian, tmp_path, capsys)
     for fault in (
-        "target.spm is missing",
-        "source.spm cannot be read: not a SentencePiece model",
-        f"vocab.json must give each id in [0, {size}) to one piece",
-        "vocab.json must hold <unk>",
-        "`add_final_layer_norm` must be False. Received: True: an unknown architecture",
-        f"`pad_token_id` must be in [0, {size}). Received: -1",
-        f"`pad_token_id` must be the id of <pad> in vocab.json, {size - 1}. Received: -1",
-        "`eos_token_id` must be the id of </s> in vocab.json, 3. Received: 0",
-        "model.encoder.layers.1.fc1.weight must have shape (17, 12). Received: (5, 12)",
-        f"model.shared.weight must have shape ({size}, 12). Received: ({size - 1}, 12)",
-        "lm_head.weight must equal model.shared.weight",
-        "model.safetensors lacks model.decoder.layers.0.self_attn.k_proj.bias",
-        "model.safetensors holds what such a model lacks: model.encoder.layer_norm.weight",
+        "target.spm .*missing",
+        "source.spm .*SentencePiece",
+        rf"vocab.json .*\[0, {size}\).*Received: ",
+        "vocab.json .*<unk>",
+        "`add_final_layer_norm` .*Received: True",
+        rf"`pad_token_id` .*\[0, {size}\).*Received: -1",
+        f"`pad_token_id` .*<pad> .*{size - 1}.*Received: -1",
+        "`eos_token_id` .*</s> .*3.*Received: 0",
+        r"model.encoder.layers.1.fc1.weight .*\(17, 12\).*Received: \(5, 12\)",
+        rf"model.shared.weight .*\({size}, 12\).*Received: \({size - 1}, 12\)",
+        "lm_head.weight .*model.shared.weight",
+        "lacks model.decoder.layers.0.self_attn.k_proj.bias",
+        "does not have: model.encoder.layer_norm.weight",
     ):
-        assert fault in message
+        assert re.search(f"\n- .*{fault}", message), fault
     assert message.count("\n- ") == 13
 
 
 @pytest.mark.parametrize(
     ("changes", "faults"),
     [
-        ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` must be 'marian'", "`architectures`"]),
-        ({"normalize_before": True}, ["`normalize_before` must be False. Received: True: an unknown architecture"]),
-        ({"decoder_layers": 3, "d_model": None}, ["`decoder_layers` must equal", "`d_model` must be int"]),
-        ({"activation_function": "mish"}, ["`activation_function` must be one of swish"]),
-        ({"activation_function": ["relu"], "model_type": None}, ["Received: ['relu']", "must say `model_type`"]),
-        ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` must be in [0, "]),
-        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["\n- `d_model` must be a multiple"]),
-        ({"vocab_size": "many"}, ["`vocab_size` must be int. Received: 'many'"]),
-        ({"vocab_size": 10**15}, ["must give each id in [0, 1000000000000000) to one", "shape (1000000000000000, 12)"]),
+        ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` .*marian", "`architectures`"]),
+        ({"normalize_before": True}, ["`normalize_before` .*Received: True"]),
+        ({"decoder_layers": 3, "d_model": None}, ["`decoder_layers` .*Received: 3", "`d_model` .*Received: None"]),
+        ({"activation_function": "mish"}, ["`activation_function` .*Received: 'mish'"]),
+        ({"activation_function": ["relu"], "model_type": None}, [r"Received: \['relu'\]", "`model_type`"]),
+        ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` .*Received: 100000"]),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["`d_model` .*multiple"]),
+        ({"vocab_size": "many"}, ["`vocab_size` .*Received: 'many'"]),
+        ({"vocab_size": 10**15}, [r"vocab.json .*\[0, 1000000000000000\)", r"\(1000000000000000, 12\)"]),
     ],
 )
 def test_an_unknown_architecture(marian, tmp_path, capsys, changes, faults):
     rewrite(marian.folder / "config.json", **changes)
     message = refused(marian, tmp_path, capsys)
-    assert [fault for fault in faults if fault not in message] == []
+    assert [fault for fault in faults if not re.search(f"\n- .*{fault}", message)] == []
 
 
 def test_a_pickle_alone(marian, tmp_path, capsys):
     (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
     message = refused(marian, tmp_path, capsys)
-    assert "pytorch_model.bin is a pickle, which could run any program and is never read. Convert it" in message
+    assert re.search("pytorch_model.bin .*pickle", message)
     assert f"MarianMTModel.from_pretrained('{marian.folder}').save_pretrained" in message
     shutil.rmtree(marian.folder)
     assert refused(marian, tmp_path, capsys).count(" is missing") == 5
@@ -288,8 +289,8 @@ def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
     names = [name if name.startswith("<") else f"{name}x" for name in marian.vocab]
     (marian.folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     message = refused(marian, tmp_path, capsys)
-    assert "vocab.json does not match source.spm: it lacks 127 of 127 pieces" in message
-    assert "vocab.json does not match target.spm" in message
+    assert re.search("vocab.json .*source.spm.*127 of 127 pieces", message)
+    assert re.search("vocab.json .*target.spm", message)
 
 
 def test_broken_files(marian, tmp_path, capsys):
@@ -298,14 +299,14 @@ def test_broken_files(marian, tmp_path, capsys):
     (marian.folder / "vocab.json").write_text("[1, 2]")
     (marian.folder / "config.json").write_text("{")
     message = refused(marian, tmp_path, capsys)
-    assert "model.safetensors cannot be read: model.safetensors is no whole safetensors file" in message
-    assert "vocab.json cannot be read: not a JSON object" in message and "config.json cannot be read" in message
+    for name in ("model.safetensors", "vocab.json", "config.json"):
+        assert f"\n- {name} cannot be read: " in message
 
 
 def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
     arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
     assert main(arguments) == 2
-    assert "holds a finished model; --overwrite replaces it" in capsys.readouterr().err
+    assert re.search(f"{imported.path} .*finished.*--overwrite", capsys.readouterr().err)
     imported.write_record({"recipe": {}}, finished=False)
     imported.tokens.mkdir()
     assert main([*arguments, "--overwrite"]) == 0
@@ -315,7 +316,7 @@ def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
 
 def test_another_backend_exports_nothing(imported, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    message = "Export runs on the Keras backend tensorflow. Received: KERAS_BACKEND=jax"
+    message = "tensorflow .*Received: KERAS_BACKEND=jax"
     with pytest.raises(ValueError, match=message):
         export(str(imported.path), ExportConfig())
     assert not [*imported.path.rglob("*.onnx"), *imported.path.rglob("saved_model.pb")]

@@ -9,7 +9,7 @@ from keras_transformer.export.onnx.export import convert
 
 
 def test_the_weights_do_not_go_through_tf2onnx(monkeypatch, randomize):
-    """It would make dozens of copies of each."""
+    """tf2onnx would copy each weight dozens of times."""
     seen, original = [], tf2onnx.convert.from_function
 
     def from_function(*args, **kwargs):
@@ -27,7 +27,7 @@ def test_the_weights_do_not_go_through_tf2onnx(monkeypatch, randomize):
     proto = convert(lambda x: (used(x),), signature, {"x": ("rows", 13)}, {"y": ("rows", 17)}, variables)
     assert seen == []
     found = [numpy_helper.to_array(tensor) for tensor in proto.graph.initializer]
-    for array, weight in zip(found, used.weights, strict=True):  # Those that are not used are left out.
+    for array, weight in zip(found, used.weights, strict=True):  # Unused weights are not converted.
         np.testing.assert_array_equal(array, weight)
     assert [value.name for value in proto.graph.input] == ["x"]
     x = np.random.default_rng(0).normal(size=(3, 13)).astype("float32")

@@ -16,7 +16,7 @@ WIDTH = 12
 
 
 def exported(layer, *shape):
-    """The layer as an ONNX model of one input."""
+    """The layer as an ONNX model with one input."""
     signature = [tf.TensorSpec(shape, tf.float32, name="x")]
     shapes = {name: ("batch", *shape[1:]) for name in "xy"}
     return convert(lambda x: (layer(x),), signature, {"x": shapes["x"]}, {"y": shapes["y"]}, layer.weights)
@@ -47,7 +47,7 @@ def test_layer_normalization_is_one_operator(x, randomize, epsilon):
 
 
 class Other(keras.layers.Layer):
-    """What only looks like a normalisation: its mean is not its input's own."""
+    """Similar to a normalization, but with the mean of another tensor."""
 
     def build(self, shape):
         self.gamma, self.beta = (self.add_weight((1, WIDTH), name=name) for name in ("gamma", "beta"))
@@ -68,7 +68,7 @@ def test_another_formula_stays(x, randomize):
 
 
 class Projections(keras.layers.Layer):
-    """Query, key and value of attention, which are of unlike widths."""
+    """The query, key and value projections of attention, with different widths."""
 
     def __init__(self, use_bias):
         super().__init__()

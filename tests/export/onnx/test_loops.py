@@ -12,7 +12,7 @@ def value(name, dtype=TensorProto.FLOAT, shape=()):
 
 
 def powers(trips):
-    """A loop of `trips` that multiplies x by a weight and adds a bias; weight and bias are carried as state."""
+    """A loop with `trips` iterations that multiplies x by a weight and adds a bias. Weight and bias are loop state."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["condition_in"], ["condition_out"]),
@@ -79,13 +79,13 @@ def test_results_stay_the_same():
     hoist_loop_invariants(after.graph)
     for ours, theirs in zip(run(after, x=2, bias=1), run(before, x=2, bias=1), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    # x -> 3 x + 1: 7, 22, 67, 202; and the weight.
+    # Values of x -> 3 x + 1: 7, 22, 67, 202; then the weight.
     np.testing.assert_array_equal(run(after, x=2, bias=1)[1], [7, 22, 67, 202])
     assert run(after, x=2, bias=1)[0] == 205
 
 
 def nested(trips):
-    """`powers` as the body of another loop, which carries its weight, bias and number of trips as state."""
+    """`powers` inside another loop, with its weight, bias and number of iterations as state."""
     inner = powers(2).graph.node[0].attribute[0].g
     state = {"y_in": TensorProto.FLOAT, "w_in": TensorProto.FLOAT, "b_in": TensorProto.FLOAT, "n_in": TensorProto.INT64}
     body = helper.make_graph(
@@ -129,7 +129,7 @@ def test_a_loop_in_a_loop():
 
 
 def test_what_is_computed_from_what_never_changes_leaves_the_loop():
-    """x -> x · (w + 1): the sum is moved out, the product stays."""
+    """x -> x · (w + 1): the sum moves out of the loop, the product stays."""
 
     def model():
         body = helper.make_graph(
@@ -171,7 +171,7 @@ def test_the_unused_is_removed():
 
 
 def looping_twice(table):
-    """A loop in a loop whose innermost body multiplies by a table and by its transpose, both from outside."""
+    """A nested loop whose inner body multiplies by a table and by its transpose, both captured from the outer graph."""
 
     def loop(nodes, name, trips):
         counted = [value(f"{name}/i", TensorProto.INT64), value(f"{name}/go", TensorProto.BOOL)]

@@ -29,13 +29,13 @@ def run(proto, x):
 
 
 def matrices(proto):
-    """The constants of rank 2 and their types."""
+    """The dtypes of the constants with rank 2."""
     tensors = (tensor for graph, _, _ in scopes(proto.graph) for tensor in graph.initializer)
     return {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in tensors if len(tensor.dims) == 2}
 
 
 def test_each_output_has_its_own_scale():
-    """One scale for all would round the small columns to nothing."""
+    """A single scale would round small columns to zero."""
     weight = (RNG.normal(size=(13, 7)) * 10.0 ** np.arange(-3, 4)).astype("float32")
     proto = model([helper.make_node("MatMul", ["x", "weight"], ["y"])], {"weight": weight})
     quantize_matrices(proto.graph)
@@ -47,7 +47,7 @@ def test_each_output_has_its_own_scale():
 
 @pytest.mark.parametrize("activation", ["Identity", "Relu"])
 def test_a_row_does_not_depend_on_others(activation):
-    """Bit for bit, whatever stands beside it and however many rows there are."""
+    """A row's result is bit-identical for any other rows and any number of rows."""
     nodes = [helper.make_node(activation, ["x"], ["active"]), helper.make_node("MatMul", ["active", "weight"], ["y"])]
     proto = model(nodes, {"weight": RNG.normal(size=(13, 7)).astype("float32")})
     quantize_matrices(proto.graph)
@@ -124,7 +124,7 @@ def test_products_of_one_input_quantise_it_once():
 
 
 def test_products_in_a_loop():
-    """In and out of a loop, the loop's weights among the outermost graph's initializers."""
+    """Products inside and outside of a loop, with all weights in the outermost graph."""
     first, second = (RNG.normal(size=(13, 13)).astype("float32") / 4 for _ in range(2))
 
     def program(x):

@@ -14,19 +14,19 @@ def tokenizer(text):
 
 
 def echo(source, strategy):
-    """Each line's own ids as its hypotheses."""
+    """A search whose hypotheses are the source ids."""
     tokens = tf.repeat(source[:, None], strategy.n_best, axis=1)
     return Hypotheses(tokens, tf.fill(tf.shape(tokens)[:2], -1.5))
 
 
 @pytest.fixture
 def model():
-    """Of no weights; its search gives back the source."""
+    """A model without weights whose search returns the source."""
     config = types.SimpleNamespace(max_length=None)
     return types.SimpleNamespace(variables=[], search=echo, config=config)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
 def test_each_side_has_its_own_tokenizer_once_loaded(model, tmp_path):
     source, target = tokenizer("abc abd"), tokenizer("xyz xyw")
     write_saved_model(model, None, (source, target), BeamSearch(n_best=2), tmp_path / "saved_model")
@@ -45,7 +45,7 @@ def test_a_line_is_cut_where_the_learned_positions_end(model, tmp_path):
     loaded = SavedModelTranslator(tmp_path / "saved_model")
     (whole,) = both.encode(["abc abd abc"])
     assert len(whole) > 5
-    with pytest.warns(UserWarning, match=f"line 1 has {len(whole) - 1} subwords .* its first 4: abc abd abc") as caught:
+    with pytest.warns(UserWarning, match=f"line 1 .*{len(whole) - 1} .* 4: abc abd abc") as caught:
         (translation,) = loaded.translate(["abc abd abc"])
     assert [warning.filename for warning in caught] == [__file__]
     assert translation.text == both.decode([[*whole[:4], EOS_ID]])[0]

@@ -11,7 +11,7 @@ SEARCH = BeamSearch(beam_size=2, extra_length=3, n_best=2)
 
 @pytest.fixture(scope="module")
 def model():
-    """Weights large enough for hypotheses that differ from one source to another."""
+    """A model with weights large enough that hypotheses depend on the source."""
     keras.utils.set_random_seed(5)
     model = Transformer(TransformerConfig(vocab_size=31, num_layers=1, d_model=8, num_heads=2, d_ff=12))
     rng = np.random.default_rng(5)
@@ -25,7 +25,7 @@ def batches():
 
 
 class Program:
-    """Answers as the model does, but for what `change(tokens, scores)` does to them."""
+    """Returns the model's tokens and scores, modified by `change(tokens, scores)`."""
 
     def __init__(self, model, change):
         self.model = model
@@ -62,7 +62,7 @@ def test_other_scores_fail(model, batches):
 
 
 def with_another_second(model, score_error):
-    """A program whose second hypothesis in the first batch is the first one with another token before the end."""
+    """A program with another second hypothesis in the first batch: the first with a different last token."""
 
     def search(source):
         tokens, scores = (part.copy() for part in model.generate(source, SEARCH)[:2])
@@ -82,7 +82,7 @@ def with_another_second(model, score_error):
 def test_another_hypothesis_below_the_best_must_have_its_score(model, batches):
     sound = compare(model, SEARCH, with_another_second(model, 0.0), batches)
     assert (sound.equal, sound.ties, sound.other_ranks) == (sound.sentences, 0, 1)
-    assert sound.largest_score_difference < 1e-4 and "1 with another hypothesis below the best" in str(sound)
+    assert sound.largest_score_difference < 1e-4 and "1 with different lower hypotheses" in str(sound)
     unsound = compare(model, SEARCH, with_another_second(model, 2e-3), batches)
     assert unsound.other_ranks == 1 and unsound.largest_score_difference == pytest.approx(2e-3, rel=0.1)
 
@@ -111,7 +111,7 @@ def test_perturbed_weights_fail(model, batches):
 
 
 def test_other_tokens_of_the_same_score_are_a_tie(model):
-    """A model of zeros finds every token as likely as any other; only the length counts."""
+    """With zero weights all tokens have the same probability, so scores depend on the length only."""
     blank = Transformer(model.config)
     blank.set_weights([np.zeros_like(weight) for weight in blank.get_weights()])
 
@@ -124,7 +124,7 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
         program.search = lambda source, answer=answer: (np.array([[answer]]), np.array([[-1.0]]))
         agreement = compare(Script(), SEARCH, program, [np.array([[9, 3]], "int32")])
         assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
-        assert not agreement.passed  # One in one is more than five in a thousand.
+        assert not agreement.passed  # The share of ties is 100 %.
 
 
 def test_few_sentences_may_have_other_lower_ranks():

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def batches():
 
 
 class Program:
-    """The model itself, with what it answers changed."""
+    """Returns the model's tokens and scores after a change."""
 
     def __init__(self, model, change=lambda tokens, scores: (tokens, scores)):
         self.model, self.change = model, change
@@ -34,7 +36,7 @@ def test_the_model_itself_passes(model, batches):
     verdict = compare_likelihood(model, SEARCH, Program(model), batches)
     assert verdict.passed and verdict.equal == verdict.sentences == sum(map(len, batches))
     assert verdict.loss < 1e-5 and verdict.score_error < 1e-4
-    assert "sentences equal, 0.0000 nats a token less likely" in str(verdict)
+    assert "loss 0.0000 nats" in str(verdict)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +63,12 @@ def test_bleu_may_fall_a_little():
     much_worse = [line if i > 9 else "a cat" for i, line in enumerate(reference)]
     expected = translations(*reference)
     assert compare_bleu(expected, translations(*reference), reference).passed
-    assert compare_bleu(translations(*worse), expected, reference).passed  # Better is no fault.
+    assert compare_bleu(translations(*worse), expected, reference).passed  # A higher BLEU passes.
     failed = compare_bleu(expected, translations(*much_worse), reference)
     assert not failed.passed and failed.keras_bleu == pytest.approx(100) and failed.bleu < 99.7
-    assert f"BLEU {failed.bleu:.2f} on 120 sentences, Keras 100.00" in str(failed)
+    assert re.search(f"{failed.bleu:.2f} .*120 sentences.*100.00", str(failed))
 
 
 def test_bleu_needs_as_many_lines():
-    with pytest.raises(ValueError, match="As many lines .* are needed. Received: 1 and 2"):
+    with pytest.raises(ValueError, match="`reference` .*Received: 1 and 2"):
         compare_bleu(translations("a"), translations("a"), ["a", "b"])

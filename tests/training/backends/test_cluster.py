@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import socket
 import subprocess
 
@@ -26,17 +27,17 @@ def test_the_workers_are_counted(monkeypatch):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("{", "must be JSON"),
-        ("[]", "must hold an object `cluster`"),
-        ({"task": TASK}, "must hold an object `cluster`"),
-        ({"cluster": {"worker": []}, "task": TASK}, "must hold a list of addresses host:port"),
-        ({"cluster": {"worker": ["a.example"]}, "task": TASK}, "must hold a list of addresses host:port"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": TASK}, "must name each worker once"),
-        ({"cluster": {**CLUSTER, "ps": ["c:3"]}, "task": TASK}, "no others than workers in `cluster`, such as ps"),
-        ({"cluster": CLUSTER}, "must hold an object `task`"),
-        ({"cluster": CLUSTER, "task": {"type": "ps", "index": 0}}, "whose `type` is 'worker'"),
-        ({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}, r"`index` in \[0, 2\)"),
-        ({"cluster": CLUSTER, "task": {"type": "worker", "index": "0"}}, r"`index` in \[0, 2\)"),
+        ("{", "JSON"),
+        ("[]", "object `cluster`"),
+        ({"task": TASK}, "object `cluster`"),
+        ({"cluster": {"worker": []}, "task": TASK}, "host:port"),
+        ({"cluster": {"worker": ["a.example"]}, "task": TASK}, "host:port"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": TASK}, "once"),
+        ({"cluster": {**CLUSTER, "ps": ["c:3"]}, "task": TASK}, "`cluster`.* ps "),
+        ({"cluster": CLUSTER}, "object `task`"),
+        ({"cluster": CLUSTER, "task": {"type": "ps", "index": 0}}, "`type`"),
+        ({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}, r"`index` .*\[0, 2\)"),
+        ({"cluster": CLUSTER, "task": {"type": "worker", "index": "0"}}, r"`index` .*\[0, 2\)"),
     ],
 )
 def test_a_malformed_cluster_is_refused(monkeypatch, config, message):
@@ -50,10 +51,10 @@ def test_a_malformed_cluster_is_refused(monkeypatch, config, message):
 def test_the_command_refuses_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TF_CONFIG", "{")
     assert main(["train", f"--output={tmp_path / 'model'}"]) == 2
-    assert "TF_CONFIG must be JSON. Received: TF_CONFIG={" in capsys.readouterr().err
+    assert re.search("JSON.*Received: TF_CONFIG={", capsys.readouterr().err)
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": TASK}))
     assert main(["train", f"--output={tmp_path / 'model'}", "--devices=CPU:0"]) == 2
-    assert "`devices` must not be given to workers of TF_CONFIG. Received: devices=CPU:0" in capsys.readouterr().err
+    assert re.search("`devices` .*TF_CONFIG.*Received: devices=CPU:0", capsys.readouterr().err)
     assert not (tmp_path / "model").exists()
 
 
@@ -70,6 +71,6 @@ def test_a_port_that_another_program_has(command, tmp_path):
             timeout=120,
         )
     assert done.returncode == 2, done.stderr
-    assert "This worker cannot join the others: " in done.stderr and "Traceback" not in done.stderr
-    assert f"and its index its own? Received: TF_CONFIG={config}" in done.stderr
+    assert f"Received: TF_CONFIG={config}" in done.stderr and "Traceback" not in done.stderr
+    assert "cannot join" in done.stderr
     assert not (tmp_path / "model").exists()

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 DEVICES = """
@@ -27,20 +29,20 @@ def made(run_python):
     ("names", "printed"),
     [
         (None, "1 None"),
-        ("CPU:0, cpu:1", "2 ['cpu:0', 'cpu:1']"),
-        ("GPU:7", "`devices` must be among ['CPU:0']. Received: GPU:7"),
-        ("CPU:0,cpu:0", "`devices` must be different ones. Received: CPU:0,cpu:0"),
+        ("CPU:0, cpu:1", r"2 \['cpu:0', 'cpu:1'\]"),
+        ("GPU:7", r"`devices` .*\['CPU:0'\].*Received: devices=GPU:7"),
+        ("CPU:0,cpu:0", "`devices` .*repeat.*Received: devices=CPU:0,cpu:0"),
     ],
 )
 def test_devices(made, names, printed):
-    assert made(names) == printed
+    assert re.fullmatch(printed, made(names))
 
 
 @pytest.mark.slow
 def test_torch_does_not_train(run_python):
     pytest.importorskip("torch")
     printed = run_python(DEVICES.format(None), KERAS_BACKEND="torch")
-    assert "Training runs on the Keras backends tensorflow, jax. Received: KERAS_BACKEND=torch" in printed
+    assert "Received: KERAS_BACKEND=torch" in printed
 
 
 @pytest.mark.slow
@@ -48,4 +50,4 @@ def test_workers_are_refused(run_python):
     pytest.importorskip("jax")
     config = '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}'
     printed = run_python(DEVICES.format(None), KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CONFIG=config)
-    assert "train on the tensorflow backend alone, not on jax" in printed
+    assert re.search("tensorflow .*TF_CONFIG.* jax", printed)

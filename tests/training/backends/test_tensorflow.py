@@ -39,12 +39,12 @@ def test_several_cpus(run_python):
 
 @pytest.mark.parametrize("devices", ["GPU:7", "CPU:0,TPU:3", "CPU:0,CPU:5", "nonsense", "CPU:x,CPU:y", "CPU:0,"])
 def test_a_device_that_is_not_there(devices):
-    with pytest.raises(ValueError, match="`devices` must be among .*'CPU:0'.*Received: "):
+    with pytest.raises(ValueError, match="`devices` .*'CPU:0'.*Received: devices="):
         make_strategy(devices)
 
 
 def test_a_device_named_twice():
-    with pytest.raises(ValueError, match="`devices` must be different ones. Received: CPU:0,cpu:0"):
+    with pytest.raises(ValueError, match="`devices` .*repeat.*Received: devices=CPU:0,cpu:0"):
         make_strategy("CPU:0,cpu:0")
 
 
@@ -153,5 +153,5 @@ def test_xla_is_refused_on_several_cpus():
     assert devices.kind == "CPU" and devices.jit_compile(None) and devices.jit_compile(True)
     devices.count = 2
     assert not devices.jit_compile(None)
-    with pytest.raises(ValueError, match="`recipe.xla` must not be true on several CPU devices. Received: xla=True"):
+    with pytest.raises(ValueError, match="`recipe.xla` .*CPU.*Received: xla=True"):
         devices.jit_compile(True)

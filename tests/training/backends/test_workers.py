@@ -19,14 +19,14 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
     monkeypatch.setattr(batches, "training_batch", lambda seed, step: made.append(step) or make(seed, step))
 
     def shares(worker):
-        workers = Workers.__new__(Workers)  # A whole one waits for the others.
+        workers = Workers.__new__(Workers)  # The constructor would wait for other workers.
         workers.worker, workers.workers, workers.count = worker, 2, 4
         workers.strategy = SimpleNamespace(distribute_datasets_from_function=lambda make_dataset: make_dataset(None))
         data = workers.training_data(batches, 1, first_step=5).take(6)
         return [(inputs["source"].numpy(), labels.numpy()) for inputs, labels, _ in data]
 
     one, other = shares(0), shares(1)
-    assert len(set(made)) >= 3 and all(made.count(step) <= 2 for step in made)  # Once by each worker.
+    assert len(set(made)) >= 3 and all(made.count(step) <= 2 for step in made)  # Once per worker.
     for i, step in enumerate((5, 6, 7)):
         inputs, labels, _ = make(1, step)
         source, target = zip(*one[2 * i : 2 * i + 2], *other[2 * i : 2 * i + 2], strict=True)
@@ -37,15 +37,12 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"xla": True}, "`recipe.xla` must not be true for several workers. Received: xla=True"),
-        (
-            {"steps_per_execution": 2},
-            "`recipe.steps_per_execution` must be 1 for several workers. Received: steps_per_execution=2",
-        ),
+        ({"xla": True}, "`recipe.xla` .*workers.*Received: xla=True"),
+        ({"steps_per_execution": 2}, "`recipe.steps_per_execution` .*workers.*Received: steps_per_execution=2"),
     ],
 )
 def test_what_several_workers_cannot_do(options, message):
-    workers = Workers.__new__(Workers)  # A whole one waits for the others.
+    workers = Workers.__new__(Workers)  # The constructor would wait for other workers.
     workers.require_possible(RecipeConfig())
     with pytest.raises(ValueError, match=message):
         workers.require_possible(RecipeConfig(**options))

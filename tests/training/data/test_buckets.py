@@ -7,12 +7,12 @@ from keras_transformer.training.data.buckets import bucket_lengths
 
 
 def padded_size(histogram, lengths):
-    """Slots that a side's pairs take when each is padded to the next of these lengths."""
+    """Positions of all pairs when each is padded to the next of these lengths."""
     return sum(count * min(b for b in lengths if b >= n) for n, count in enumerate(histogram) if count)
 
 
 def least(histogram, num_buckets):
-    """The same by trying every choice of lengths."""
+    """The minimum of `padded_size`, by brute force."""
     present = [int(n) for n in np.flatnonzero(histogram)]
     sizes = range(1, min(num_buckets, len(present)) + 1)
     choices = (c for size in sizes for c in itertools.combinations(present, size) if c[-1] == present[-1])

@@ -21,7 +21,7 @@ def packing(random_lengths):
 
 
 def rows_of(packing, seed):
-    """Of each row: the pairs in it, in order."""
+    """The pairs of each row, in order."""
     order = packing.order(None if seed is None else np.random.default_rng(seed))
     return [packing.pairs_of(order, row, row + 1)[0].tolist() for row in range(packing.num_rows)]
 
@@ -131,6 +131,6 @@ def test_the_seed_decides(packing):
 @pytest.mark.parametrize("lengths", [(3, 8), (9, 8)])
 def test_a_sentence_longer_than_a_row_is_refused(lengths, flip):
     sides, lengths, longest = (x[::flip] for x in ((np.array([2, 3]), np.array([9, 3])), lengths, (3, 9)))
-    message = f"`lengths` must be at least those of the longest sentences, {longest}. Received: {lengths}"
-    with pytest.raises(ValueError, match=re.escape(message)):
+    message = f"`lengths` .*{re.escape(str(longest))}.*Received: lengths={re.escape(str(lengths))}"
+    with pytest.raises(ValueError, match=message):
         Packing(*sides, lengths)

@@ -30,7 +30,7 @@ def pairs_of(source, target):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes these lines as both splits, with a vocabulary learnt from numbers."""
+    """Writes lines as both splits, with a tokenizer trained on number words."""
 
     def write(source, target, options=None, **config):
         models = train_tokenizers(
@@ -70,7 +70,7 @@ def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_ids_are_those_of_tensorflow_text(write, shared, normalization):
-    """That of a SavedModel, in which the tokenizer is one of TensorFlow."""
+    """TensorFlow's tokenizer is the one inside a SavedModel."""
     text = pytest.importorskip("tensorflow_text")
     lines = [*SOURCE[:5], *ODD]
     options = {"shared": shared, "normalization": normalization}
@@ -91,13 +91,13 @@ def test_large_vocabularies_take_more_bytes(write, monkeypatch, vocab_size, dtyp
 
 @pytest.mark.parametrize("lines", [[], ["", ""]])
 def test_nothing_left(write, lines):
-    with pytest.raises(ValueError, match=f"No pairs of the train text are left to use: 0 of {len(lines)} pairs used"):
+    with pytest.raises(ValueError, match=f"train text .*Received: 0 of {len(lines)} pairs"):
         write(lines, lines)
 
 
 @pytest.fixture
 def options(toy_files, tmp_path):
-    """Of a folder of the toy files."""
+    """Options that prepare the toy files."""
     files = {"source": str(toy_files / "train.en"), "target": str(toy_files / "train.de")}
     return {"output": str(tmp_path / "tokens"), **files, "tokenizer": TokenizerConfig(vocab_size=300)}
 
@@ -110,8 +110,8 @@ def test_preparing_text_files(options, tmp_path, capsys):
     directory = prepare(PrepareConfig(**options))
     assert directory.path == tmp_path / "tokens"
     captured = capsys.readouterr()
-    assert captured.out == "" and "train: 297 of 297 pairs used" in captured.err
-    assert "validation: 3 of 3 pairs used" in captured.err
+    assert captured.out == "" and "297 of 297 pairs" in captured.err
+    assert "3 of 3 pairs" in captured.err
     record = directory.record()
     assert record["data"]["source"] == [options["source"]] and record["data"]["max_length"] == 256
     assert record["vocab_sizes"] == [300]
@@ -121,10 +121,10 @@ def test_preparing_text_files(options, tmp_path, capsys):
 
 def test_tokens_are_replaced_only_if_asked_for(options, tmp_path):
     before = contents(prepare(PrepareConfig(**options)).path)
-    with pytest.raises(ValueError, match="tokens holds tokens; --overwrite replaces them"):
+    with pytest.raises(ValueError, match="tokens contains tokens.*--overwrite"):
         prepare(PrepareConfig(**options))
     other = {**options, "tokenizer": TokenizerConfig(vocab_size=8000), "overwrite": True}
-    with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at most"):
+    with pytest.raises(ValueError, match="`tokenizer.vocab_size` .*Received: "):
         prepare(PrepareConfig(**other))
     assert contents(tmp_path / "tokens") == before
     assert prepare(PrepareConfig(**options, overwrite=True)).path == tmp_path / "tokens"
@@ -145,7 +145,7 @@ def test_what_a_killed_process_has_left_is_no_hindrance(options, tmp_path):
     directory = prepare(PrepareConfig(**options))
     directory.record_file.write_text('{"format": 1, "complete": false}')
     (directory.path / f"{TEMPORARY}abc").mkdir()
-    with pytest.raises(ValueError, match="Not a whole folder of tokens: .*the command that wrote it was interrupted"):
+    with pytest.raises(ValueError, match="tokens .*interrupted"):
         directory.record()
     assert prepare(PrepareConfig(**options)).record()["format"] == 1
     assert not list(directory.path.glob(f"{TEMPORARY}*"))
@@ -156,14 +156,14 @@ def test_a_folder_of_something_else_is_refused(options, tmp_path, name):
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / name).touch()
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="tokens is not empty and is no folder of tokens"):
+        with pytest.raises(ValueError, match="tokens is not empty"):
             prepare(PrepareConfig(**options, overwrite=overwrite))
 
 
 def test_a_record_of_something_else_is_refused(options, tmp_path):
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "tokens.json").write_text('{"color": {"red": "#f00"}}')
-    with pytest.raises(ValueError, match="Unreadable .*tokens.json: KeyError"):
+    with pytest.raises(ValueError, match="tokens.json: KeyError"):
         prepare(PrepareConfig(**options, overwrite=True))
     assert contents(tmp_path / "tokens")
 

@@ -9,7 +9,7 @@ from keras_transformer.training.data.token_directory import SIDES, SPLITS, Array
 
 @pytest.fixture
 def directory(tmp_path):
-    """A whole one, of two pairs a split."""
+    """A complete folder with two pairs per split."""
     directory = TokenDirectory(tmp_path / "tokens")
     directory.path.mkdir()
     fill(directory)
@@ -58,10 +58,10 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, r"Not a whole folder of tokens: .*tokens \(no tokens.json\)"),
-        ("{", "Unreadable .*tokens.json: "),
-        ("[]", "Unreadable .*tokens.json: "),
-        ('{"format": 2}', "tokens has format 2; this version reads formats up to 1"),
+        (None, "tokens .*no tokens.json"),
+        ("{", "tokens.json: JSONDecodeError"),
+        ("[]", "tokens.json: TypeError"),
+        ('{"format": 2}', "tokens .*format 2.* 1"),
     ],
 )
 def test_a_record_that_cannot_be_used(directory, text, message):
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_whole(directory, name, size):
     path.unlink()
     if size is not None:
         path.write_bytes(data[:size])
-    with pytest.raises(ValueError, match=f"Not a whole file of tokens: {path} "):
+    with pytest.raises(ValueError, match=f"{path} "):
         directory.sides(name.split(".")[0])
 
 

@@ -3,12 +3,12 @@ import pytest
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus, number_words
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """The data set, small, generated once."""
+    """The dataset, reduced in size and generated once."""
     folder = tmp_path_factory.mktemp("tfds")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(number_words, "_SIZES", {"train": 60, "validation": 20, "test": 20})
@@ -53,7 +53,7 @@ def test_reverse_begins_with_german(data_dir, corpus):
 
 def test_missing_split(data_dir):
     config = DataConfig(data_dir=str(data_dir), validation_split="dev")
-    with pytest.raises(ValueError, match=r"must have the splits \['train', 'dev'\]. It has: .*'validation'"):
+    with pytest.raises(ValueError, match=r"splits \['train', 'dev'\].*Received: .*'validation'"):
         load_corpus(config)
 
 

@@ -9,7 +9,7 @@ from keras_transformer.training.datasets import load_corpus, text
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes lines to a file, gzipped where its name says so."""
+    """Writes lines to a file, gzipped if its name ends in .gz."""
 
     def write(name, lines, end="\n"):
         path = tmp_path / name
@@ -21,7 +21,7 @@ def write(tmp_path):
 
 
 def pairs(part):
-    """They can be gone through again, and are as many as is said."""
+    """The pairs, after checking that they can be iterated twice and that `count` is right."""
     found = list(part)
     assert found == list(part) and len(found) == part.count
     return found
@@ -75,36 +75,36 @@ def test_windows_line_ends(write):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_unaligned_files(write, suffix):
     one, other = write("s" + suffix, numbered("s", 3)), write("t", numbered("t", 4))
-    with pytest.raises(ValueError, match=f"do not align: {one} has 3 lines, {other} has 4"):
+    with pytest.raises(ValueError, match=f"number of lines.*Received: 3 lines in {one}, 4 in {other}"):
         load_corpus(DataConfig(source=one, target=other))
 
 
 def test_files_must_align_one_by_one(write):
     sources = [write("s1", numbered("s", 3)), write("s2", numbered("s", 1))]
     targets = [write("t1", numbered("t", 2)), write("t2", numbered("t", 2))]
-    with pytest.raises(ValueError, match="s1 has 3 lines, .*t1 has 2"):
+    with pytest.raises(ValueError, match="number of lines.*Received: 3 .*s1, 2 .*t1"):
         load_corpus(DataConfig(source=sources, target=targets))
 
 
 def test_empty_file(write):
     empty = write("s", [])
-    with pytest.raises(ValueError, match=f"{empty} is empty"):
+    with pytest.raises(ValueError, match=f"{empty} .*empty"):
         load_corpus(DataConfig(source=empty, target=empty))
 
 
 def test_missing_file(write):
-    with pytest.raises(ValueError, match="Cannot read /no/such/file: No such file or directory"):
+    with pytest.raises(ValueError, match="/no/such/file.*No such file"):
         load_corpus(DataConfig(source="/no/such/file", target=write("t", ["t"])))
 
 
 def test_a_folder_is_no_file(write, tmp_path):
-    with pytest.raises(ValueError, match=f"Cannot read {tmp_path}: Is a directory"):
+    with pytest.raises(ValueError, match=f"{tmp_path}.*Is a directory"):
         load_corpus(DataConfig(source=str(tmp_path), target=write("t", ["t"])))
 
 
 def test_too_few_lines_to_hold_some_out(write):
     one, other = write("s", numbered("s", 99)), write("t", numbered("t", 99))
-    with pytest.raises(ValueError, match="`validation_source` is needed where fewer than 100 lines train.*: 99 lines"):
+    with pytest.raises(ValueError, match="`validation_source` .*100 lines.*Received: 99"):
         load_corpus(DataConfig(source=one, target=other))
 
 
@@ -120,14 +120,14 @@ def test_broken_gzip(write, tmp_path, damage):
     path = tmp_path / "s.gz"
     path.write_bytes(damage(gzip.compress("".join(f"{i}\n" for i in range(1000)).encode())))
     for read in (read_lines, lambda path: load_corpus(DataConfig(source=str(path), target=write("t", ["t"])))):
-        with pytest.raises(ValueError, match=f"Cannot read {path}: "):
+        with pytest.raises(ValueError, match=f"{path}: "):
             read(path)
 
 
 def test_unaligned_validation_files(write):
     one, other = write("s", ["s"]), write("v", ["v", "w"])
     config = DataConfig(source=one, target=one, validation_source=one, validation_target=other)
-    with pytest.raises(ValueError, match="do not align: .* has 1 lines, .* has 2"):
+    with pytest.raises(ValueError, match="number of lines.*Received: 1 .* 2 "):
         load_corpus(config)
 
 
@@ -143,7 +143,7 @@ def test_files_in_another_encoding(write, tmp_path, encoding):
     path = str(tmp_path / "s")
     found = load_corpus(DataConfig(source=path, target=path, encoding=encoding))
     assert pairs(found.validation) == [(lines[99], lines[99]), (lines[199], lines[199])]
-    with pytest.raises(ValueError, match=f"Cannot read {path}: line 1 is not utf-8 text"):
+    with pytest.raises(ValueError, match=f"{path}: line 1 .*utf-8"):
         load_corpus(DataConfig(source=path, target=path))
 
 
@@ -152,5 +152,5 @@ def test_read_lines_of_an_empty_file(write):
 
 
 def test_read_lines_of_a_missing_file(tmp_path):
-    with pytest.raises(ValueError, match=f"Cannot read {tmp_path / 'none'}: No such file or directory"):
+    with pytest.raises(ValueError, match=f"{tmp_path / 'none'}.*No such file"):
         read_lines(tmp_path / "none")
