@@ -1,6 +1,7 @@
 """Fixtures of all tests: seeds, the NumPy reference, a tiny run, and rules for skipping."""
 
 import contextlib
+import gc
 import importlib.util
 import os
 import pathlib
@@ -16,6 +17,9 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# TensorFlow keeps the graphs of all tests. With the default thresholds they would be searched for garbage too often.
+gc.set_threshold(100_000, 50, 100)
+
 # PyTorch imports Triton lazily. Triton crashes if TensorFlow was imported before, because both contain an LLVM.
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401
@@ -26,6 +30,7 @@ import numpy as np
 import pytest
 
 FOLDER = pathlib.Path(__file__).parent
+EXPORTED = pathlib.PurePosixPath("tests/integration/exported")
 ENGLISH = "zero one two three four five six seven eight nine".split()
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 
@@ -166,6 +171,18 @@ def arguments(toy_files):
         return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
     return arguments
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Gives each process whole files, and one process the folder whose files share the exports."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return str(EXPORTED) if EXPORTED in pathlib.PurePosixPath(file).parents else file
+
+    return Scheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -79,19 +79,21 @@ def trained(run_python, folder):
 
 
 @pytest.mark.parametrize(
-    ("backend", "batching", "replicas"),
+    ("backend", "batching", "parts_of_one", "replicas", "parts"),
     [
-        ("tensorflow", BUCKETS, 2),
-        pytest.param("tensorflow", BUCKETS, 4, marks=pytest.mark.slow),
-        pytest.param("tensorflow", PACKED, 2, marks=pytest.mark.slow),
-        pytest.param("jax", BUCKETS, 2, marks=pytest.mark.slow),
-        pytest.param("jax", PACKED, 4, marks=pytest.mark.slow),
+        ("tensorflow", BUCKETS, [1], 2, [2]),
+        pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
+        pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
+        pytest.param("tensorflow", BUCKETS, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
+        pytest.param("jax", PACKED, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
     ],
 )
-def test_replicas_and_accumulation_learn_what_one_device_does(trained, backend, batching, replicas):
+def test_replicas_and_accumulation_learn_what_one_device_does(
+    trained, backend, batching, parts_of_one, replicas, parts
+):
     pytest.importorskip(backend)
-    (one, *others), (weights, *other_weights) = trained(backend, batching, 1, 1, 3)
-    more, more_weights = trained(backend, batching, replicas, 1, 2)
+    (one, *others), (weights, *other_weights) = trained(backend, batching, 1, *parts_of_one)
+    more, more_weights = trained(backend, batching, replicas, *parts)
     assert 2 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
     assert any(rows % 8 for rows in one["rows"])  # Some batches need additional rows.
     for other in others + more:
