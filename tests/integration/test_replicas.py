@@ -88,9 +88,7 @@ def trained(run_python, folder):
         pytest.param("jax", PACKED, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
     ],
 )
-def test_replicas_and_accumulation_learn_what_one_device_does(
-    trained, backend, batching, parts_of_one, replicas, parts
-):
+def test_replicas_and_accumulation_train_like_one_device(trained, backend, batching, parts_of_one, replicas, parts):
     pytest.importorskip(backend)
     (one, *others), (weights, *other_weights) = trained(backend, batching, 1, *parts_of_one)
     more, more_weights = trained(backend, batching, replicas, *parts)
