@@ -39,6 +39,7 @@ def _make(quantize=None):
         functools.partial(_write, quantize=quantize),
         functools.partial(_programs, name=name, is_approximate=quantize is not None),
         functools.partial(_load, quantize=quantize),
+        client_packages=("onnxruntime",),
         quantize=quantize,
     )
 

@@ -193,6 +193,20 @@ def import_marian(arguments: list[str]) -> int:
     return 0
 
 
+def doctor(arguments: list[str]) -> int:
+    """Show versions, backends, devices and runtimes, and how to install what is missing."""
+    parser = make_parser(doctor)
+    parser.add_argument("--devices", action="store_true", help="import the packages and show the devices; slower")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.cli.doctor.report import examine
+
+    report = examine(options.devices)
+    print(report.to_json() if options.json else report)
+    return 0 if report.is_ready else 1
+
+
 #: Name on the command line -> the command.
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "prepare": prepare,
@@ -204,4 +218,5 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "plot-attention": plot_attention,
     "export": export,
     "import-marian": import_marian,
+    "doctor": doctor,
 }
