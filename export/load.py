@@ -14,7 +14,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         runtime: one of `RUNTIMES`. All except `"keras"` require their export.
         num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
             threads, which are set for the whole process and only before TensorFlow has run an operation.
-        **options: options of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
+        **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.text.translator.Translator`.

@@ -19,3 +19,9 @@ _ALL = (
 FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}
 #: The runtimes of translators: Keras, and every format with a client.
 RUNTIMES = ("keras", *(name for name, format in FORMATS.items() if format.load))
+
+
+def describe_formats() -> str:
+    """The names in `--format`, each with what it is."""
+    descriptions = {format.format: format.description for format in FORMATS.values()}
+    return ", ".join(f"`{name}` ({description})" for name, description in descriptions.items())

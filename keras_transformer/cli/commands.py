@@ -150,14 +150,16 @@ def plot_attention(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    """Export a model to SavedModel, ONNX, CTranslate2 or Hugging Face, and compare it with the Keras model."""
+    """Export a model to SavedModel, ONNX or another format, and compare it with the Keras model."""
     from keras_transformer.export.config import ExportConfig
+    from keras_transformer.export.registry import describe_formats
     from keras_transformer.model_directory import ModelDirectory
     from keras_transformer.text.files import readable
 
     parser = make_parser(export)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_class_arguments(ExportConfig)
+    parser.describe_option("format", describe_formats())
     options = parser.parse_args(arguments)
     directory = options.pop("directory")
     config = ExportConfig(**vars(options))
