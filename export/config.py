@@ -37,7 +37,7 @@ class ExportConfig(BeamSearch):
     source: str | None = None
     reference: str | None = None
     encoding: str = UTF_8
-    n_best: int | None = None
+    n_best: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # `__post_init__` sets a number.
 
     def __post_init__(self):
         if self.n_best is None:

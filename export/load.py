@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_transformer.export.registry import FORMATS, RUNTIMES
+from keras_transformer.export.registry import LOADERS, RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -33,7 +33,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
-    return FORMATS[runtime].load(directory, num_threads=num_threads, **options)
+    return LOADERS[runtime](directory, num_threads=num_threads, **options)
 
 
 def available_runtimes(directory: str | Path) -> list[str]:

@@ -23,10 +23,11 @@ def complete(commands: Mapping[str, Callable[[list[str]], int]]) -> None:
         commands: name -> a command, whose parser completes its own options.
     """
     import argcomplete
+    from argcomplete.lexers import split_line
 
     before = int(os.environ[_WORDS_BEFORE])
     line = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
-    name, *_ = [*argcomplete.split_line(*line)[3][before:], "help"]
+    name, *_ = [*split_line(*line)[3][before:], "help"]
     if name in commands:
         os.environ[_WORDS_BEFORE] = str(before + 1)
         commands[name]([])

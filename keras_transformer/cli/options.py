@@ -27,7 +27,7 @@ class _Parser(ArgumentParser):
             text: follows its help.
         """
         action = next(action for action in self._actions if action.dest == name)
-        action.help = f"{action.help.removesuffix('.')}: {text}."
+        action.help = f"{(action.help or '').removesuffix('.')}: {text}."
 
     def print_options(self, names: Collection[str]) -> None:
         """Prints the help of selected options.

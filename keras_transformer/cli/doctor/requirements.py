@@ -70,9 +70,10 @@ def installed_version(name: str) -> str | None:
         The version; `None` if it is not installed, empty if its metadata is damaged.
     """
     try:
-        return importlib.metadata.distribution(name).metadata.get("Version", "")
+        metadata = importlib.metadata.distribution(name).metadata
     except importlib.metadata.PackageNotFoundError:
         return None
+    return metadata["Version"] if "Version" in metadata else ""
 
 
 def check(name: str, needed: Collection[Required], import_errors: Mapping[str, str]) -> Finding:
@@ -94,7 +95,9 @@ def check(name: str, needed: Collection[Required], import_errors: Mapping[str, s
             commands[f"pip install --force-reinstall '{one.requirement}'"] = None
     if not missing and not faults:
         versions = {one.name: installed_version(one.name) for one in needed}
-        return Finding(name, "ok", versions.get(name) or ", ".join(map(" ".join, versions.items())))
+        return Finding(
+            name, "ok", versions.get(name) or ", ".join(f"{package} {version}" for package, version in versions.items())
+        )
     if missing:
         others = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         faults = [f"not installed: {', '.join(missing[:3])}{others}", *faults]
