@@ -17,9 +17,6 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# TensorFlow keeps the graphs of all tests. With the default thresholds they would be searched for garbage too often.
-gc.set_threshold(100_000, 50, 100)
-
 # PyTorch imports Triton lazily. Triton crashes if TensorFlow was imported before, because both contain an LLVM.
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401
@@ -28,6 +25,9 @@ import filelock
 import keras
 import numpy as np
 import pytest
+
+# TensorFlow keeps the graphs of all tests. With the default thresholds they would be searched for garbage too often.
+gc.set_threshold(100_000, 50, 100)
 
 FOLDER = pathlib.Path(__file__).parent
 EXPORTED = pathlib.PurePosixPath("tests/integration/exported")
