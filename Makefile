@@ -38,9 +38,18 @@ test-nightly: $(VENV)/.installed-extended
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 
-lint: $(VENV)/.installed
+$(VENV)/.installed-lint: $(VENV)/.installed
+	$(INSTALL) ".[dev,demo,lint]"
+	touch $@
+
+# Pyright reads the package as it installs: with `training/` and `export/` inside.
+lint: $(VENV)/.installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
+	rm -rf build/typing && mkdir -p build/typing
+	cp -r keras_transformer build/typing && cp -r training export build/typing/keras_transformer
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format .

@@ -2,17 +2,4 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "config": ["ExportConfig"],
-        "ctranslate2.translator": ["CTranslate2Translator"],
-        "id_models": ["export_model"],
-        "interop.torch": ["import_torch_transformer"],
-        "load": ["load_translator"],
-        "marian.importer": ["import_marian"],
-        "onnx.translator": ["OnnxTranslator"],
-        "pipeline": ["export"],
-        "saved_model.translator": ["SavedModelTranslator"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,8 +20,7 @@ class ExportConfig(BeamSearch):
     The exported programs contain the search with these options. Only CTranslate2's client can change them.
 
     Args:
-        format: formats to write, separated by commas: `saved_model`, `onnx`, `ctranslate2`, `huggingface` (the files
-            of a `MarianMTModel`).
+        format: formats to write, separated by commas.
         quantize: write ONNX with int8 weights, or in float16 for GPUs. An existing float32 export is kept.
         source: text to verify a quantized export by BLEU, plain or .gz. Default: a quantized export is verified by
             the likelihood of its translations of random sentences only.
@@ -38,7 +37,7 @@ class ExportConfig(BeamSearch):
     source: str | None = None
     reference: str | None = None
     encoding: str = UTF_8
-    n_best: int | None = None
+    n_best: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # `__post_init__` sets a number.
 
     def __post_init__(self):
         if self.n_best is None:
@@ -49,8 +48,10 @@ class ExportConfig(BeamSearch):
             raise ValueError(f"`format` must be among {', '.join(_NAMES)}. Received: format={self.format!r}")
         if self.quantize not in (None, *_QUANTIZED):
             raise ValueError(f"`quantize` must be one of {', '.join(_QUANTIZED)}. Received: quantize={self.quantize!r}")
-        if self.quantize and self.formats != ["onnx"]:
-            raise ValueError(f"`quantize` requires format onnx only. Received: format={self.format!r}")
+        quantizable = {format.format for format in FORMATS.values() if format.quantize == self.quantize}
+        if not quantizable.issuperset(self.formats):
+            names = ", ".join(name for name in _NAMES if name in quantizable)
+            raise ValueError(f"`quantize` requires format {names} only. Received: format={self.format!r}")
         for name in self.formats:
             if self.token_scores and not FORMATS[name].supports_token_scores:
                 raise ValueError(f"`token_scores` is not supported by format {name}. Received: token_scores=True")

@@ -31,23 +31,30 @@ class ExportFormat:
 
     Args:
         format: its name in `--format`.
+        description: what it is, for the help of `--format`.
         write: called as `write(model, directory, tokenizers, strategy, path)`; creates the folder `path`.
         programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
         load: called as `load(directory, **options)`; returns a `Translator`. `None` if the package has no client.
+        client_packages: the packages that the client imports, by their names on PyPI, beside NumPy and sentencepiece.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
         quantize: type of the weights if it is not float32; the value of `--quantize`.
         supports_token_scores: whether the search can return the score of each token.
+        has_fixed_search: whether the export contains its search. Otherwise the client has an attribute `strategy` that
+            can be replaced.
         recorded_search: returns the search options that the export implements, for verification.json.
     """
 
     format: str
+    description: str
     write: Callable
     programs: Callable[[Path, BeamSearch], dict[str, Program]]
     load: Callable | None
+    client_packages: tuple[str, ...] = ()
     require_supported: Callable | None = None
     quantize: str | None = None
     supports_token_scores: bool = True
+    has_fixed_search: bool = True
     recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
 
     @property

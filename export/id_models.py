@@ -141,7 +141,8 @@ def _batches(model, vocab_size):
 
 def _saved_model(model, function, signature, inputs, outputs, path):
     module = tf.Module()
-    module.weights = [variable.value for variable in model.variables]  # Tracked, so that the SavedModel contains them.
+    # Tracked, so that the SavedModel contains them. The type stubs of TensorFlow reject attributes of modules.
+    module.weights = [variable.value for variable in model.variables]  # pyright: ignore[reportAttributeAccessIssue]
     named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=signature)
     tf.saved_model.save(module, str(path), signatures=named)
     serve = tf.saved_model.load(str(path)).signatures["serving_default"]
@@ -157,7 +158,7 @@ def _saved_model(model, function, signature, inputs, outputs, path):
 def _onnx(program, variables, metadata, path):
     import onnxruntime
 
-    proto = convert(*program, variables)
+    proto = convert(*program, variables=variables)
     sink_constants(proto.graph)
     onnx.helper.set_model_props(proto, metadata)
     onnx.save(proto, path)

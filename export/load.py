@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_transformer.export.registry import FORMATS, RUNTIMES
+from keras_transformer.export.registry import LOADERS, RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -14,7 +14,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         runtime: one of `RUNTIMES`. All except `"keras"` require their export.
         num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
             threads, which are set for the whole process and only before TensorFlow has run an operation.
-        **options: options of `KerasTranslator`, `SavedModelTranslator`, `OnnxTranslator` or `CTranslate2Translator`.
+        **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.text.translator.Translator`.
@@ -33,7 +33,7 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
-    return FORMATS[runtime].load(directory, num_threads=num_threads, **options)
+    return LOADERS[runtime](directory, num_threads=num_threads, **options)
 
 
 def available_runtimes(directory: str | Path) -> list[str]:

@@ -5,7 +5,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
 
 #: Key of the fingerprint in the file.
 _FINGERPRINT = "model_fingerprint"
@@ -23,12 +23,13 @@ def write_origin(folder: Path, fingerprint: str | None) -> None:
     (folder / ORIGIN).write_text(json.dumps({_FINGERPRINT: fingerprint}) + "\n", encoding="utf-8")
 
 
-def export_folder(directory: str | Path, name: str) -> Path:
+def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:
     """The folder of an export, which may be missing.
 
     Args:
         directory: a model directory, or the folder of the export.
-        name: name of the export; see `keras_transformer.model_directory.export_name`.
+        format: format of the export.
+        quantize: type of its weights if it is not float32.
 
     Returns:
         The export's folder in the model directory if it exists, otherwise `directory`.
@@ -37,33 +38,33 @@ def export_folder(directory: str | Path, name: str) -> Path:
         ModelDirectoryError: if the model has changed since the export.
     """
     places = ModelDirectory(directory)
-    folder = places.exported(name)
+    folder = places.exported(export_name(format, quantize))
     if not folder.is_dir():
         return Path(directory)
     recorded, found = _recorded(folder), fingerprint_of(places.model_file)
     if None not in (recorded, found) and recorded != found:
         raise ModelDirectoryError(
             f"{places.model_file} has changed since the export {folder}. "
-            f"Export it again: {export_command(directory, name)}"
+            f"Export it again: {export_command(directory, format, quantize)}"
         )
     return folder
 
 
-def export_command(directory: str | Path, name: str) -> str:
+def export_command(directory: str | Path, format: str, quantize: str | None = None) -> str:
     """The command that writes an export.
 
     Args:
         directory: the model directory.
-        name: name of the export.
+        format: format of the export.
+        quantize: type of its weights if it is not float32.
 
     Example:
 
-    >>> export_command("runs/en-de", "onnx_int8")
+    >>> export_command("runs/en-de", "onnx", "int8")
     'keras-transformer export runs/en-de --format onnx --quantize int8'
     """
-    format, *quantize = name.split("_") if name.startswith("onnx") else [name]
-    options = "".join(f" --quantize {kind}" for kind in quantize)
-    return f"keras-transformer export {directory} --format {format}{options}"
+    command = f"keras-transformer export {directory} --format {format}"
+    return f"{command} --quantize {quantize}" if quantize else command
 
 
 def fingerprint_of(model_file: Path) -> str | None:

@@ -51,8 +51,8 @@ def _export(directory, config):
             f"Received: {len(texts[0])} lines in source, {len(texts[1])} in reference"
         )
     for name in config.programs:
-        if FORMATS[name].require_supported:
-            FORMATS[name].require_supported(model.config, tokenizers)
+        if require_supported := FORMATS[name].require_supported:
+            require_supported(model.config, tokenizers)
     for name in config.programs:
         _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
 

@@ -17,5 +17,13 @@ _ALL = (
 
 #: Formats by the name of the export.
 FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}
+#: For each export with a client, the function that loads it.
+LOADERS = {name: format.load for name, format in FORMATS.items() if format.load}
 #: The runtimes of translators: Keras, and every format with a client.
-RUNTIMES = ("keras", *(name for name, format in FORMATS.items() if format.load))
+RUNTIMES = ("keras", *LOADERS)
+
+
+def describe_formats() -> str:
+    """The names in `--format`, each with what it is."""
+    descriptions = {format.format: format.description for format in FORMATS.values()}
+    return ", ".join(f"`{name}` ({description})" for name, description in descriptions.items())

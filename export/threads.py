@@ -5,7 +5,7 @@ import os
 
 def num_cores() -> int:
     """Number of cores available to this process: its CPU affinity, on systems that have one."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:

@@ -7,19 +7,7 @@ import sys
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=[
-        *("decoding", "export", "layers", "losses", "masks", "metrics", "optimizers", "plotting", "schedules"),
-        *("text", "training"),
-    ],
-    submod_attrs={
-        "version": ["__version__"],
-        "config": ["PRESETS", "TransformerConfig"],
-        "models": ["LanguageModel", "SentenceClassifier", "Transformer"],
-        "saving": ["load_model"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 if "keras" in sys.modules:
     # `keras.saving.load_model` finds the classes of this package only after their import.

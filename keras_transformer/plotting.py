@@ -64,8 +64,9 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     width, height = (min(max(_MIN_SIZE, _TOKEN_SIZE * len(tokens)), _MAX_SIZE) for tokens in (source, target))
     figure = _figure(figsize=(columns * width + 1, rows * (height + 0.9)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    images = []
     for head, (ax, weights) in enumerate(zip(axes, scores, strict=False), 1):
-        image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        images.append(ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto"))
         ax.set_title(f"head {head}", fontsize=9)
         # Matplotlib would parse dollar signs in tokens as math.
         ax.set_xticks(range(len(source)), source, rotation=90, fontsize=8, parse_math=False)
@@ -74,7 +75,7 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
         ax.remove()
     figure.supxlabel("source", fontsize=9)
     figure.supylabel("target", fontsize=9)
-    bar = figure.colorbar(image, ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
+    bar = figure.colorbar(images[0], ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=8)
     with atomic_write(Path(path)) as temporary:
         figure.savefig(temporary, dpi=150)

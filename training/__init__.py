@@ -2,13 +2,4 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "averaging": ["average"],
-        "config": ["ModelConfig", "RecipeConfig", "TrainConfig"],
-        "data.prepare": ["prepare"],
-        "data_config": ["PrepareConfig"],
-        "start": ["train"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
@@ -24,10 +24,15 @@ _EPOCHS, _MAX_EPOCHS = 10, 100
 _MIN_STEPS, _MIN_FINE_TUNING_STEPS = 2000, 500
 
 
+def _optional(kind: Any):
+    """A type that allows `None`."""
+    return kind if type(None) in getattr(kind, "__args__", ()) else kind | None
+
+
 _ModelFields = dataclasses.make_dataclass(
     "_ModelFields",
     [
-        (field.name, field.type if type(None) in getattr(field.type, "__args__", ()) else field.type | None, None)
+        (field.name, _optional(field.type), None)
         for field in dataclasses.fields(TransformerConfig)
         if field.name not in _FROM_TOKENIZER
     ],

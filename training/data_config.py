@@ -63,6 +63,12 @@ class DataConfig:
             raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
         at_least(self, max_length=2, max_length_ratio=1)
 
+    @property
+    def files(self) -> list[str]:
+        """All text files."""
+        sides = (self.source, self.target, self.validation_source, self.validation_target)
+        return [path for paths in sides for path in _as_list(paths)]
+
 
 def recorded(options: dict) -> dict:
     """The options as they are recorded. A default that older records lack is omitted.

@@ -26,7 +26,7 @@ def check_run(config: TrainConfig) -> None:
         ModelDirectory(config.init_from).require_finished()
     if config.prepared:
         TokenDirectory(config.prepared).record()
-    for path in (*config.source, *config.target, *config.validation_source, *config.validation_target):
+    for path in config.files:
         with readable(path):
             pass
     if config.source and not resuming:

@@ -35,5 +35,13 @@ def _load(directory, **options):
 
 
 CTRANSLATE2 = ExportFormat(
-    "ctranslate2", _write, _programs, _load, require_supported=_require_supported, supports_token_scores=False
+    "ctranslate2",
+    "a CTranslate2 model",
+    _write,
+    _programs,
+    _load,
+    client_packages=("ctranslate2",),
+    require_supported=_require_supported,
+    supports_token_scores=False,
+    has_fixed_search=False,
 )

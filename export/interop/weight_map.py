@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class ForeignWeight(NamedTuple):
     """A variable of this package and its name in another framework."""
 
     name: str
-    variable: object
+    variable: Any  # A Keras variable.
     is_transposed: bool  # PyTorch stores matrices as (outputs, inputs).
     stream_axis: int | None  # Axis of `variable` whose features are those of the residual stream, if any.
 

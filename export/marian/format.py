@@ -30,6 +30,7 @@ def _recorded_search(strategy):
 
 HUGGINGFACE = ExportFormat(
     "huggingface",
+    "the files of a `MarianMTModel`",
     _write,
     _programs,
     load=None,

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
         import_marian("opus-mt-en-de", "runs/opus-en-de")
     """
     result = ModelDirectory(output)
-    record = {"imported_from": "marian"}
+    record: dict[str, Any] = {"imported_from": "marian"}
     result.check_resumable(record, overwrite)
     model, tokenizers = read_marian(directory)
     with result.locked():
@@ -79,7 +80,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     return result
 
 
-def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, bytes]]":
+def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, ...]]":
     """Reads a Hugging Face `MarianMTModel` directory.
 
     Args:
@@ -103,10 +104,15 @@ def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, by
     parsed = {name: model for name, model in models.items() if model is not None}
     if vocab is not None:
         reader.problems += vocabulary_faults(vocab, config or {}, parsed)
-    if fields is not None and tensors is not None:
+    if config is not None and fields is not None and tensors is not None:
         tensors = _completed(tensors, config["vocab_size"])
         reader.problems += _tensor_faults(tensors, fields, config["vocab_size"])
     reader.raise_problems()
+    return _build(config, fields, vocab, models, tensors)
+
+
+def _build(config, fields, vocab, models, tensors):
+    """The model and its SentencePiece models, of files without problems."""
     warn_of_lacking(vocab, models)
     layout = lay_out(vocab, config, [*models.values()])
     model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": len(layout.pieces)}))
@@ -131,7 +137,7 @@ class _Reader:
     def __init__(self, folder):
         self.folder, self.problems = folder, []
 
-    def read(self, name, function):
+    def read(self, name, function) -> Any:
         path = self.folder / name
         if not path.is_file():
             self.problems.append(self._missing(name))
@@ -152,7 +158,7 @@ class _Reader:
             f"MarianMTModel.from_pretrained('{self.folder}').save_pretrained('{self.folder}', safe_serialization=True)"
         )
 
-    def gather(self, result, problems):
+    def gather(self, result, problems) -> Any:
         self.problems += problems
         return result
 

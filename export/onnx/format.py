@@ -36,9 +36,11 @@ def _make(quantize=None):
     name = f"onnx_{quantize}" if quantize else "onnx"
     return ExportFormat(
         "onnx",
+        "ONNX graphs",
         functools.partial(_write, quantize=quantize),
         functools.partial(_programs, name=name, is_approximate=quantize is not None),
         functools.partial(_load, quantize=quantize),
+        client_packages=("onnxruntime",),
         quantize=quantize,
     )
 

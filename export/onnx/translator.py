@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import threads_of_a_batch
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError, export_name
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.tokenization import load_tokenizers
 from keras_transformer.text.translator import TokenTranslator
 
@@ -43,7 +43,7 @@ class OnnxTranslator(TokenTranslator):
         num_threads = threads_of_a_batch(num_threads, parallel_batches)
         import onnxruntime
 
-        folder = export_folder(directory, export_name("onnx", quantize))
+        folder = export_folder(directory, "onnx", quantize)
         if not (folder / "model.onnx").is_file():
             kind = f"ONNX {quantize}" if quantize else "ONNX"
             raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")

@@ -21,4 +21,11 @@ def _load(directory, **options):
     return SavedModelTranslator(directory, **options)
 
 
-SAVED_MODEL = ExportFormat("saved_model", _write, _programs, _load)
+SAVED_MODEL = ExportFormat(
+    "saved_model",
+    "a TensorFlow SavedModel",
+    _write,
+    _programs,
+    _load,
+    client_packages=("tensorflow", "tensorflow-text"),
+)

@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 
+from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
@@ -20,6 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: 0 on success; 1 if an export differs from its model, training diverged or a worker was lost; 2 for
         errors that the user can fix; 143 or 130 if SIGTERM or SIGINT has stopped a training, which can be resumed.
     """
+    if completion.is_requested():
+        completion.complete(COMMANDS)
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["help"]
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]

@@ -34,12 +34,12 @@ def draw_attention(
         draw_attention("runs/en-de", "Two men are outside.", "picture.png")
     """
     check_picture(output)
-    directory = ModelDirectory(directory)
-    directory.require_finished()  # Fails before the import of Keras, which takes many seconds.
+    places = ModelDirectory(directory)
+    places.require_finished()  # Fails before the import of Keras, which takes many seconds.
 
     from keras_transformer.saving import load_finished
 
-    model, (source_tokenizer, target_tokenizer) = load_finished(directory)
+    model, (source_tokenizer, target_tokenizer) = load_finished(places)
     num_layers = model.config.num_layers
     layer = num_layers if layer is None else layer
     if not 1 <= layer <= num_layers:

@@ -150,14 +150,16 @@ def plot_attention(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    """Export a model to SavedModel, ONNX, CTranslate2 or Hugging Face, and compare it with the Keras model."""
+    """Export a model to SavedModel, ONNX or another format, and compare it with the Keras model."""
     from keras_transformer.export.config import ExportConfig
+    from keras_transformer.export.registry import describe_formats
     from keras_transformer.model_directory import ModelDirectory
     from keras_transformer.text.files import readable
 
     parser = make_parser(export)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_class_arguments(ExportConfig)
+    parser.describe_option("format", describe_formats())
     options = parser.parse_args(arguments)
     directory = options.pop("directory")
     config = ExportConfig(**vars(options))
@@ -193,6 +195,20 @@ def import_marian(arguments: list[str]) -> int:
     return 0
 
 
+def doctor(arguments: list[str]) -> int:
+    """Show versions, backends, devices and runtimes, and how to install what is missing."""
+    parser = make_parser(doctor)
+    parser.add_argument("--devices", action="store_true", help="import the packages and show the devices; slower")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.cli.doctor.report import examine
+
+    report = examine(options.devices)
+    print(report.to_json() if options.json else report)
+    return 0 if report.is_ready else 1
+
+
 #: Name on the command line -> the command.
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "prepare": prepare,
@@ -204,4 +220,5 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "plot-attention": plot_attention,
     "export": export,
     "import-marian": import_marian,
+    "doctor": doctor,
 }

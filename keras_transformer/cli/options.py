@@ -19,6 +19,16 @@ class _Parser(ArgumentParser):
         except ArgumentError as error:
             raise ValueError(describe_option_error(str(error), self._option_string_actions)) from error
 
+    def describe_option(self, name: str, text: str) -> None:
+        """Adds to the help of an option.
+
+        Args:
+            name: of the option, without dashes.
+            text: follows its help.
+        """
+        action = next(action for action in self._actions if action.dest == name)
+        action.help = f"{(action.help or '').removesuffix('.')}: {text}."
+
     def print_options(self, names: Collection[str]) -> None:
         """Prints the help of selected options.
 

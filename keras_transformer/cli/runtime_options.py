@@ -103,6 +103,7 @@ def make_translator(options: Namespace):
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
+    from keras_transformer.export.registry import FORMATS
     from keras_transformer.export.threads import num_cores
     from keras_transformer.text.batching import BatchLimits
 
@@ -118,23 +119,25 @@ def make_translator(options: Namespace):
         num_threads=options.num_threads,
         parallel_batches=parallel_batches or num_cores(),
     )
-    if options.runtime == "ctranslate2":  # The only export whose search is not fixed.
-        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
-    else:
+    if FORMATS[options.runtime].has_fixed_search:
         _require_exported(translator.exported_search, options, search)
+    else:
+        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
     return translator
 
 
 def _require_exported(exported, options, search):
     """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
     from keras_transformer.export.origin import export_command
+    from keras_transformer.export.registry import FORMATS
 
     given = {name: value for name, value in search.items() if name != "n_best"}
     if any(exported[name] != value for name, value in given.items()):
+        format = FORMATS[options.runtime]
         raise ValueError(
             f"The search of the {options.runtime} export is fixed: {exported}. "
             f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}. To change it, export again: "
-            + " ".join([export_command(options.directory, options.runtime), *_changes(exported, given)])
+            + " ".join([export_command(options.directory, format.format, format.quantize), *_changes(exported, given)])
         )
 
 

@@ -77,7 +77,8 @@ class Sampler(Greedy):
         # are not chosen even if rounding leaves no cumulative probability above `level`.
         rank = ops.where(probabilities > 0, 1.0 + ops.cast(cumulative > level, "float32"), 0.0)
         drawn = ops.argmax(rank, axis=-1, keepdims=True)  # `top_k` may not return the first of equal values.
-        return (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
+        token, log_prob = (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
+        return token, log_prob
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether a sentence has unfinished samples."""

@@ -59,7 +59,7 @@ class LanguageModel(ConfiguredModel):
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        vars(self).update(
+        self.__dict__.update(
             config=config,
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),

@@ -57,7 +57,7 @@ class SentenceClassifier(ConfiguredModel):
         if pooling not in ("mean", "first"):
             raise ValueError(f"`pooling` must be 'mean' or 'first'. Received: pooling={pooling!r}")
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        vars(self).update(
+        self.__dict__.update(
             config=config,
             num_classes=num_classes,
             pooling=pooling,

@@ -61,7 +61,7 @@ class Transformer(ConfiguredModel):
     def __init__(self, config: TransformerConfig, *, name="transformer", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        vars(self).update(config=config, **make_layers(config, policy))
+        self.__dict__.update(config=config, **make_layers(config, policy))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))

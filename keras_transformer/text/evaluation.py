@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.text.translator import Translator
@@ -65,8 +66,8 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
             f"Received: {len(translations)} and {len(references)}"
         )
     # `force` suppresses the warning of sacreBLEU about tokenized text.
-    bleu = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
-    chrf = sacrebleu.metrics.CHRF()
+    bleu = BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
+    chrf = CHRF()
     result, perfect = (bleu.corpus_score(lines, [references]) for lines in (translations, references))
     return Scores(
         bleu=result.score,

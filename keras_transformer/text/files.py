@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ UTF_8 = "utf-8"
 
 
 @contextlib.contextmanager
-def readable(path: str | Path) -> Iterator[BinaryIO]:
+def readable(path: str | Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     """Context manager that opens a text file for reading bytes.
 
     Args:
@@ -53,7 +53,7 @@ def read_lines(path: str | Path, encoding: str = UTF_8) -> list[str]:
         return list(lines)
 
 
-def split_lines(file: BinaryIO, encoding: str = UTF_8) -> Iterator[str]:
+def split_lines(file: BinaryIO | gzip.GzipFile, encoding: str = UTF_8) -> Generator[str]:
     r"""Splits a text into lines at `\n` and `\r\n` only, not at other line separators of Unicode.
 
     Args:

@@ -46,11 +46,11 @@ class Scorer:
     """
 
     def __init__(self, directory: str | Path):
-        directory = ModelDirectory(directory)
-        directory.require_finished()  # Fails before the import of Keras, which takes many seconds.
+        places = ModelDirectory(directory)
+        places.require_finished()  # Fails before the import of Keras, which takes many seconds.
         from keras_transformer.saving import load_finished
 
-        self.model, self.tokenizers = load_finished(directory)
+        self.model, self.tokenizers = load_finished(places)
         self.longest = max_tokens(self.model.config.max_length)
 
     def score(
@@ -112,7 +112,8 @@ class Scorer:
         """
         limits, first_line = BatchLimits(batch_size, batch_tokens), 1
         for chunk in limits.chunks(pairs):
-            yield from self._score(*zip(*chunk, strict=True), limits, first_line)
+            sources, targets = zip(*chunk, strict=True)
+            yield from self._score(sources, targets, limits, first_line)
             first_line += len(chunk)
 
     def _encoded(self, source, target, first_line):

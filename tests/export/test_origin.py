@@ -25,7 +25,7 @@ def directory(tmp_path):
 
 def test_an_export_of_the_model_is_found(directory):
     write_model(directory.model_file, "weights", date="tomorrow")
-    assert export_folder(directory.path, "onnx_int8") == directory.exported("onnx_int8")
+    assert export_folder(directory.path, "onnx", "int8") == directory.exported("onnx_int8")
 
 
 def test_an_export_of_another_model_is_refused(directory):
@@ -34,18 +34,18 @@ def test_an_export_of_another_model_is_refused(directory):
     with pytest.raises(
         ModelDirectoryError, match=f"{directory.model_file} .*changed.*{directory.exported('onnx_int8')}.*: {command}"
     ):
-        export_folder(directory.path, "onnx_int8")
+        export_folder(directory.path, "onnx", "int8")
 
 
 def test_an_export_elsewhere_is_not_compared(directory, tmp_path):
     shutil.copytree(directory.exported("onnx_int8"), tmp_path / "elsewhere")
     write_model(directory.model_file, "other weights")
-    assert export_folder(tmp_path / "elsewhere", "onnx_int8") == tmp_path / "elsewhere"
+    assert export_folder(tmp_path / "elsewhere", "onnx", "int8") == tmp_path / "elsewhere"
     directory.model_file.unlink()
-    assert export_folder(directory.path, "onnx_int8") == directory.exported("onnx_int8")
+    assert export_folder(directory.path, "onnx", "int8") == directory.exported("onnx_int8")
 
 
 def test_an_export_that_does_not_say_its_model_is_taken(directory):
     (directory.exported("onnx_int8") / "origin.json").unlink()
     write_model(directory.model_file, "other weights")
-    assert export_folder(directory.path, "onnx_int8") == directory.exported("onnx_int8")
+    assert export_folder(directory.path, "onnx", "int8") == directory.exported("onnx_int8")

@@ -12,7 +12,7 @@ PACKAGE = pathlib.Path(kt.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FORBIDDEN = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "onnx", "onnxruntime", "tf2onnx", "torch", "jax"}
 #: Their functions delegate to `training` and `export`, which they import only then.
-COMMAND_LINE = {"translate_files.py", "commands.py", "runtime_options.py"}
+COMMAND_LINE = {"translate_files.py", "commands.py", "runtime_options.py", "report.py"}
 
 ALONE = """
 import sys

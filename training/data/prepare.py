@@ -129,7 +129,7 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
         for chunk in chunks:
             lines = zip(*chunk, strict=True)
             sides = [_encoded(t, side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
-            is_used, statistics = filter_pairs(*sides, config)
+            is_used, statistics = filter_pairs(sides[0], sides[1], config)
             found += statistics
             for side, (ids, lengths) in zip(sides, files, strict=True):
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])

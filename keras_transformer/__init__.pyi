@@ -1,0 +1,17 @@
+from . import (
+    decoding as decoding,
+    export as export,
+    layers as layers,
+    losses as losses,
+    masks as masks,
+    metrics as metrics,
+    optimizers as optimizers,
+    plotting as plotting,
+    schedules as schedules,
+    text as text,
+    training as training,
+)
+from .config import PRESETS as PRESETS, TransformerConfig as TransformerConfig
+from .models import LanguageModel as LanguageModel, SentenceClassifier as SentenceClassifier, Transformer as Transformer
+from .saving import load_model as load_model
+from .version import __version__ as __version__

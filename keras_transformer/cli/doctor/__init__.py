@@ -1,0 +1,1 @@
+"""The command `doctor`: what is installed, what is missing, and the commands that install it."""

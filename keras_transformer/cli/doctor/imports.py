@@ -1,0 +1,60 @@
+"""Imports packages, each in a process of its own: none can crash, stop or write into this one."""
+
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+_PROBE = Path(__file__).with_name("probe.py")
+_SECONDS = 120
+#: Modules that have another name than their distribution.
+_MODULES = {"pyyaml": "yaml"}
+
+
+class Imported(NamedTuple):
+    """What an import has shown.
+
+    Attributes:
+        error: one line; empty if the package can be imported.
+        devices: that the package sees, of TensorFlow, JAX and PyTorch.
+    """
+
+    error: str
+    devices: tuple[str, ...] = ()
+
+
+def import_packages(names: Collection[str]) -> dict[str, Imported]:
+    """Imports packages side by side.
+
+    Args:
+        names: of installed distributions.
+
+    Returns:
+        The name of each -> what its import has shown.
+    """
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(_import, names), strict=True))
+
+
+def _import(name) -> Imported:
+    module = _MODULES.get(name, name.replace("-", "_"))
+    # Without it JAX reserves most of a GPU's memory.
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    # With -P a folder in the working directory cannot hide a package of its name.
+    command = [sys.executable, "-P", str(_PROBE), module]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Imported(f"`import {module}` did not end within {_SECONDS} seconds")
+    if done.returncode < 0:
+        return Imported(f"`import {module}` crashed ({signal.Signals(-done.returncode).name})")
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return Imported(f"`import {module}` ended the process with status {done.returncode}")
+    result = json.loads(lines[-1])
+    return Imported(result["error"], tuple(result["devices"]))

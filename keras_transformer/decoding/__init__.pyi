@@ -1,0 +1,8 @@
+from .length_penalty import length_penalty as length_penalty
+from .search import (
+    Hypotheses as Hypotheses,
+    SearchInputs as SearchInputs,
+    SpecialIds as SpecialIds,
+    run_search as run_search,
+)
+from .strategies import BeamSearch as BeamSearch, GreedySearch as GreedySearch, Sampling as Sampling
