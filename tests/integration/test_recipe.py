@@ -63,7 +63,7 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
 @pytest.mark.parametrize(
     "others",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
         pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.slow),
     ],

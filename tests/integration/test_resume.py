@@ -163,7 +163,7 @@ def killer(step, number=signal.SIGTERM):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("step", [6, 10])
+@pytest.mark.parametrize("step", [6, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_same_command_goes_on(
     model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
 ):
@@ -279,6 +279,7 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
     assert not list(run.rglob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     model_directory, arguments, tmp_path, monkeypatch, capsys, steps
 ):

@@ -69,11 +69,11 @@ def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_
     texts = [line[line.index("step") : line.index(";")] for line in losses]
     assert len(texts) == 4 and texts[:2] == texts[2:]
     records = [ModelDirectory(tmp_path / name).record() for name in ("text", "tokens")]
-    assert records[1]["tokens"] == str(tokens) and "source" not in records[1]
+    assert records[1]["prepared"] == str(tokens) and "source" not in records[1]
     assert records[0]["tokenizers_sha256"] == records[1]["tokenizers_sha256"]
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, lost):
     """Missing tokens are written again, and must be the same."""
     run = ModelDirectory(tmp_path / "run")

@@ -8,7 +8,7 @@ import yaml
 
 from keras_transformer.cli import main
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.model_directory import FORMAT_VERSION, ModelDirectory
 from keras_transformer.saving import load_model
 
 
@@ -37,7 +37,7 @@ def test_the_directory_holds_what_is_promised(model_directory):
 
 def test_the_record(model_directory):
     found = record(model_directory)
-    assert (found["format"], found["finished"]) == (1, True)
+    assert (found["format"], found["finished"]) == (FORMAT_VERSION, True)
     assert found["recipe"]["max_steps"] == 24 and found["model"]["d_model"] == 16
     built = TransformerConfig(**found["model_config"])
     assert (built.vocab_size, built.num_layers, built.d_ff, built.share_embeddings) == (300, 1, 32, True)

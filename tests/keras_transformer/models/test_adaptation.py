@@ -1,5 +1,7 @@
 """LoRA and int8 of layers and models: Keras's own, applied to their parts, trained, saved and loaded."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -17,6 +19,14 @@ MODELS = {
     "LanguageModel": lambda: (kt.LanguageModel(CONFIG), IDS),
     "SentenceClassifier": lambda: (kt.SentenceClassifier(CONFIG, 3), IDS),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects():
+    """Keras collects garbage as it quantizes: seconds among the objects of other tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=MODELS)

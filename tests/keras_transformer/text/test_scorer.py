@@ -111,7 +111,7 @@ def test_the_command(path, scorer, files, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--source=source", "--target=short"], "source has 4 lines, short has 2"),
+        (["--source=source", "--target=short"], "4 lines in source, 2 in short"),
         (["--source=source", "--target=none"], "none: No such file"),
         (["--source=source", "--target=target.gz", "--batch_size=0"], "Received: batch_size=0"),
         (["--source=source", "--target=target.gz", "--batch_tokens=0"], "Received: batch_tokens=0"),
