@@ -8,7 +8,7 @@ INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 QUICK := not slow and not nightly and not torch_parity
 
-.PHONY: quickstart test test-extended test-nightly bench lint format clean
+.PHONY: quickstart test test-extended test-nightly bench docs lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,14 @@ test-nightly: $(VENV)/.installed-extended
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) ".[dev,demo,docs]"
+	touch $@
+
+# The documentation, into site/.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -47,4 +55,4 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info runs
+	rm -rf $(VENV) build dist *.egg-info runs site

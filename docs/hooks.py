@@ -12,6 +12,8 @@ import docstring_parser
 from mkdocs.plugins import event_priority
 
 ROOT = Path(__file__).parent.parent
+#: Removed when the process ends.
+_FOLDER = tempfile.TemporaryDirectory()
 #: Commands whose options are not those of a dataclass: their help is shown.
 _COMMANDS = ("translate", "evaluate", "score", "average", "plot-attention", "import-marian")
 
@@ -19,12 +21,11 @@ _COMMANDS = ("translate", "evaluate", "score", "average", "plot-attention", "imp
 @event_priority(100)  # Before mkdocstrings reads its configuration.
 def on_config(config):
     """Lets mkdocstrings read `training/` and `export/` where they install: inside the package."""
-    folder = tempfile.mkdtemp()
-    package = Path(folder, "keras_transformer")
+    package = Path(_FOLDER.name, "keras_transformer")
     package.mkdir()
     for path in (*(ROOT / "keras_transformer").iterdir(), ROOT / "training", ROOT / "export"):
         (package / path.name).symlink_to(path)
-    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [folder]
+    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_FOLDER.name]
     return config
 
 

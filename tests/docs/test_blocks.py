@@ -21,10 +21,15 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 from keras_transformer.cli import main
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-#: Pages whose blocks take seconds. All others are of the slow tier.
-FAST = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md"}
 BLOCK = re.compile(r"^ *```(python|sh)$", re.MULTILINE)
+#: Those with blocks.
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    if BLOCK.search(path.read_text(encoding="utf-8"))
+)
+#: Pages whose blocks take seconds. All others are of the slow tier.
+FAST = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it"],
