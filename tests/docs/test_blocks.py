@@ -113,7 +113,7 @@ def save_torch_module(path):
 def prepare(page, folder):
     """Makes what a page alone needs, or removes what it makes itself."""
     if page in ("README.md", "docs/getting-started.md"):
-        shutil.rmtree(folder / "runs/en-de")
+        (folder / "runs/en-de").rename(folder / "runs/quickstart")
     if page == "docs/opus-mt.md":
         assert main(["export", "runs/en-de", "--format=huggingface"]) == 0
         (folder / "runs/en-de/export/huggingface").rename(folder / "opus-mt-en-de")
