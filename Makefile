@@ -44,6 +44,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 # The documentation, into site/.
 docs: $(VENV)/.installed-docs
+	$(BIN)/python -m doctest docs/docstrings.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.installed

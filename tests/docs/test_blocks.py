@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import unittest
 
 import pytest
@@ -138,17 +137,3 @@ def test_blocks_run(page, request, tensorflow):
             skipped.append(str(reason))
     assert blocks == len(BLOCK.findall((ROOT / page).read_text(encoding="utf-8")))
     assert [reason for reason in skipped if "not installed" not in reason] == EXEMPT.get(page, [])
-
-
-def test_every_public_name_is_in_the_reference():
-    pages = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("docs/api/*.md"))
-    shown = {identifier.rsplit(".", 1)[1] for identifier in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)}
-    names = (ROOT / "tests/public_names.txt").read_text(encoding="utf-8").split()
-    packages = {name for name in names if any(other.startswith(f"{name}.") for other in names)}
-    assert {name.rsplit(".", 1)[1] for name in names if name not in packages} - shown == {"PRESETS", "__version__"}
-
-
-def test_every_extra_that_is_installed_exists():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    found = {name for page in PAGES for name in re.findall(r"'\.\[(\w+)\]'", (ROOT / page).read_text(encoding="utf-8"))}
-    assert found and found <= set(extras)
