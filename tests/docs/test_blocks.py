@@ -27,8 +27,10 @@ PAGES = sorted(
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
-#: Pages whose blocks take seconds. All others are of the slow tier.
-FAST = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+#: Pages whose blocks take seconds: they run in the quick tier.
+QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+#: Pages that vary the trainings of the others: they run in the nightly tier. All other pages are in the slow tier.
+NIGHTLY = {"docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"}
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it"],
@@ -68,9 +70,12 @@ SYBIL = Sybil([SkipParser(), PythonCodeBlockParser(), CodeBlockParser("sh", run_
 
 
 @pytest.fixture(scope="module")
-def desk(arguments, toy_files, tmp_path_factory):
-    """What a reader of the documents has: text, the examples, trained and exported models of others."""
-    folder = tmp_path_factory.mktemp("desk")
+def desk(arguments, toy_files, build_once):
+    """What a reader of the documents has: text, the examples, a model with its exports. Read only."""
+    return build_once("desk", lambda folder: _write_desk(folder, arguments, toy_files))
+
+
+def _write_desk(folder, arguments, toy_files):
     for side in ("en", "de"):
         for part, name in (("train", "train"), ("a", "train"), ("b", "train"), ("dev", "test"), ("test", "test")):
             shutil.copy(toy_files / f"{name}.{side}", folder / f"{part}.{side}")
@@ -78,7 +83,6 @@ def desk(arguments, toy_files, tmp_path_factory):
     model = folder / "runs/en-de"
     assert main(arguments(model, **{**CHANGES, "recipe.checkpoint_every": 2})) == 0
     assert main(["export", str(model), "--format=saved_model,onnx", "--beam_size=2", "--extra_length=5"]) == 0
-    return folder
 
 
 @pytest.fixture
@@ -124,12 +128,16 @@ def prepare(page, folder):
             save_torch_module(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[] if page in FAST else [pytest.mark.slow]) for page in PAGES]
-)
+def _marks(page):
+    if page in QUICK:
+        return []
+    return [pytest.mark.nightly if page in NIGHTLY else pytest.mark.slow]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=_marks(page)) for page in PAGES])
 def test_blocks_run(page, request, tensorflow):
     document = SYBIL.parse(ROOT / page)
-    if page not in FAST:
+    if page not in QUICK:
         prepare(page, request.getfixturevalue("workplace"))
     document.namespace |= HAS
     blocks, skipped = 0, []

@@ -1,4 +1,4 @@
-"""Stands for `keras-transformer` in the blocks of the documents: makes their runs tiny, and downloads nothing.
+"""Stands for `keras-transformer` in the blocks of the documents: makes runs and searches tiny, and downloads nothing.
 
 The options of the document come first and are parsed with the others; of an option given twice the last counts.
 """
@@ -17,6 +17,8 @@ _OF_PREPARE = ("max_length", "tokenizer.")
 
 def tiny_arguments(arguments):
     command, *given = arguments
+    if command == "export":
+        return [*arguments, "--extra_length=5"]
     if command not in ("train", "prepare"):
         return arguments
     options = json.loads(os.environ["TINY_OPTIONS"])
