@@ -104,7 +104,8 @@ def _default(action):
     computed = _COMPUTED.search(meaning)
     if computed:
         value, words = computed.groups()
-        return f"`{value}`" if value else words, f"{meaning[: computed.start()]}.{meaning[computed.end() :]}"
+        value = words or (value if " " in value else f"`{value}`")
+        return value, f"{meaning[: computed.start()]}.{meaning[computed.end() :]}"
     if action.required:
         return "required", meaning
     if action.nargs == 0:
