@@ -25,6 +25,8 @@ def tiny_arguments(arguments):
     names = {argument.partition("=")[0] for argument in given}
     if "--recipe.max_steps" in names:
         del options["recipe.max_steps"]
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        del options["recipe.xla"]
     if "--dataset" in names or any("wmt14" in argument for argument in given):
         options |= {"source": "train.en", "target": "train.de"}  # They have precedence.
     forbidden = tuple(start for name, starts in _FORBIDS.items() if name in names for start in starts)
