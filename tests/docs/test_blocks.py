@@ -110,7 +110,7 @@ def save_torch_module(path):
     from safetensors.torch import save_file
 
     module = torch.nn.Module()
-    module.transformer = torch.nn.Transformer(128, 4, 2, 2, 512)
+    module.transformer = torch.nn.Transformer(128, 4, 2, 2, 512, batch_first=True)  # Otherwise PyTorch warns.
     module.source_embedding = torch.nn.Embedding(8000, 128)
     module.generator = torch.nn.Linear(128, 8000)
     module.generator.weight.data = module.source_embedding.weight.data.clone()
