@@ -111,9 +111,9 @@ def save_torch_module(path):
 
     module = torch.nn.Module()
     module.transformer = torch.nn.Transformer(128, 4, 2, 2, 512, batch_first=True)  # Otherwise PyTorch warns.
-    module.source_embedding = torch.nn.Embedding(8000, 128)
+    module.target_embedding = torch.nn.Embedding(8000, 128)
     module.generator = torch.nn.Linear(128, 8000)
-    module.generator.weight.data = module.source_embedding.weight.data.clone()
+    module.generator.weight.data = module.target_embedding.weight.data.clone()
     save_file(module.state_dict(), path)
 
 
