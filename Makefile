@@ -8,7 +8,7 @@ INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 QUICK := not slow and not nightly and not torch_parity
 
-.PHONY: quickstart test test-extended test-nightly bench lint format clean
+.PHONY: quickstart test test-extended test-nightly bench docs lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,15 @@ test-nightly: $(VENV)/.installed-extended
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) ".[dev,demo,docs]"
+	touch $@
+
+# The documentation, into site/.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m doctest docs/docstrings.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 $(VENV)/.installed-lint: $(VENV)/.installed
 	$(INSTALL) ".[dev,demo,lint]"
 	touch $@
@@ -56,4 +65,4 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info runs
+	rm -rf $(VENV) build dist *.egg-info runs site

@@ -1,0 +1,151 @@
+"""Every block of Python and shell in README and the site runs, page by page, in a folder with a tiny model.
+
+A block that cannot run here has a comment before it: `<!-- skip: next "reason" -->`.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+from keras_transformer.cli import main
+
+ROOT = pathlib.Path(__file__).parents[2]
+BLOCK = re.compile(r"^ *```(python|sh)$", re.MULTILINE)
+#: Those with blocks.
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    if BLOCK.search(path.read_text(encoding="utf-8"))
+)
+#: Pages whose blocks take seconds: they run in the quick tier.
+QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+#: Pages that vary the trainings of the others: they run in the nightly tier. All other pages are in the slow tier.
+NIGHTLY = {"docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"}
+#: Blocks that do not run, by page.
+EXEMPT = {
+    "README.md": ["trains for minutes; the system tests run it"],
+    "docs/getting-started.md": ["trains for minutes; the system tests run it"],
+    "docs/corpus.md": ["starts a server"],
+    "docs/paper-recipe.md": ["needs two GPUs", "needs two machines; the tests of the clusters run two workers on one"],
+    "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker"],
+    "docs/benchmarks.md": ["takes half an hour; the tests of the benchmarks run them small"] * 2,
+    "docs/releasing.md": [
+        "trains for minutes; the system tests run it",
+        "tags a commit",
+        "builds and installs distributions; .ci/run does it",
+    ],
+}
+#: Added to those of the suite's tiny run: Marian's models have biases, and each checkpoint is one that is averaged.
+CHANGES = {"model.preset": "tiny", "model.use_bias": "true", "recipe.max_steps": 8, "recipe.warmup_steps": 4}
+#: What stands for the programs that blocks call.
+PROGRAMS = {
+    "keras-transformer": f'exec {sys.executable} {ROOT / "tests/docs/tiny.py"} "$@"',
+    "pip": 'echo "not installed here: $*"',
+}
+
+#: What the conditions of `skip` may ask.
+HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch")}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.
+
+
+def run_shell(example):
+    completed = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", example.parsed], capture_output=True, text=True, timeout=900
+    )
+    assert completed.returncode == 0, f"{example.path}, line {example.line}:\n{completed.stdout}{completed.stderr}"
+
+
+SYBIL = Sybil([SkipParser(), PythonCodeBlockParser(), CodeBlockParser("sh", run_shell)])
+
+
+@pytest.fixture(scope="module")
+def desk(arguments, toy_files, build_once):
+    """What a reader of the documents has: text, the examples, a model with its exports. Read only."""
+    return build_once("desk", lambda folder: _write_desk(folder, arguments, toy_files))
+
+
+def _write_desk(folder, arguments, toy_files):
+    for side in ("en", "de"):
+        for part, name in (("train", "train"), ("a", "train"), ("b", "train"), ("dev", "test"), ("test", "test")):
+            shutil.copy(toy_files / f"{name}.{side}", folder / f"{part}.{side}")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    model = folder / "runs/en-de"
+    assert main(arguments(model, **{**CHANGES, "recipe.checkpoint_every": 2})) == 0
+    assert main(["export", str(model), "--format=saved_model,onnx", "--beam_size=2", "--extra_length=5"]) == 0
+
+
+@pytest.fixture
+def workplace(desk, arguments, tmp_path, monkeypatch):
+    """A copy of the desk, as the working directory, with the programs that blocks call."""
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, line in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    options = dict(argument[2:].split("=", 1) for argument in arguments("", **CHANGES)[1:])
+    for name in ("output", "source", "target"):
+        del options[name]
+    monkeypatch.setenv("TINY_OPTIONS", json.dumps(options))
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def save_torch_module(path):
+    """The module of the block on `nn.Transformer`."""
+    import torch
+    from safetensors.torch import save_file
+
+    module = torch.nn.Module()
+    module.transformer = torch.nn.Transformer(128, 4, 2, 2, 512, batch_first=True)  # Otherwise PyTorch warns.
+    module.target_embedding = torch.nn.Embedding(8000, 128)
+    module.generator = torch.nn.Linear(128, 8000)
+    module.generator.weight.data = module.target_embedding.weight.data.clone()
+    save_file(module.state_dict(), path)
+
+
+def prepare(page, folder):
+    """Makes what a page alone needs, or removes what it makes itself."""
+    if page in ("README.md", "docs/getting-started.md"):
+        (folder / "runs/en-de").rename(folder / "runs/quickstart")
+    if page == "docs/opus-mt.md":
+        assert main(["export", "runs/en-de", "--format=huggingface"]) == 0
+        (folder / "runs/en-de/export/huggingface").rename(folder / "opus-mt-en-de")
+        if HAS["has_torch"]:
+            save_torch_module(folder / "model.safetensors")
+
+
+def _marks(page):
+    if page in QUICK:
+        return []
+    return [pytest.mark.nightly if page in NIGHTLY else pytest.mark.slow]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=_marks(page)) for page in PAGES])
+def test_blocks_run(page, request, tensorflow):
+    document = SYBIL.parse(ROOT / page)
+    if page not in QUICK:
+        prepare(page, request.getfixturevalue("workplace"))
+    document.namespace |= HAS
+    blocks, skipped = 0, []
+    for example in document.examples():
+        blocks += isinstance(example.parsed, str)
+        try:
+            example.evaluate()
+        except unittest.SkipTest as reason:
+            skipped.append(str(reason))
+    assert blocks == len(BLOCK.findall((ROOT / page).read_text(encoding="utf-8")))
+    assert [reason for reason in skipped if "not installed" not in reason] == EXEMPT.get(page, [])

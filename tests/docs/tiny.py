@@ -1,0 +1,44 @@
+"""Stands for `keras-transformer` in the blocks of the documents: makes runs and searches tiny, and downloads nothing.
+
+The options of the document come first and are parsed with the others; of an option given twice the last counts.
+"""
+
+import json
+import os
+import sys
+
+from keras_transformer.cli import main
+
+#: Option of a document -> the options that then may not be given.
+_FORBIDS = {"--prepared": ("max_length", "tokenizer."), "--init_from": ("model.", "tokenizer.")}
+#: What `prepare` knows.
+_OF_PREPARE = ("max_length", "tokenizer.")
+
+
+def tiny_arguments(arguments):
+    command, *given = arguments
+    if command == "export":
+        return [*arguments, "--extra_length=5"]
+    if command not in ("train", "prepare"):
+        return arguments
+    options = json.loads(os.environ["TINY_OPTIONS"])
+    names = {argument.partition("=")[0] for argument in given}
+    if "--recipe.max_steps" in names:
+        del options["recipe.max_steps"]
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        del options["recipe.xla"]
+    if "--dataset" in names or any("wmt14" in argument for argument in given):
+        options |= {"source": "train.en", "target": "train.de"}  # They have precedence.
+    forbidden = tuple(start for name, starts in _FORBIDS.items() if name in names for start in starts)
+    return [
+        *arguments,
+        *(
+            f"--{name}={value}"
+            for name, value in options.items()
+            if not name.startswith(forbidden) and (command == "train" or name.startswith(_OF_PREPARE))
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(tiny_arguments(sys.argv[1:])))
