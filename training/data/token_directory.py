@@ -26,7 +26,8 @@ from keras_transformer.text.files import readable, split_lines
 from keras_transformer.training.data.filtering import Statistics
 from keras_transformer.training.data.rows import TokenSide
 
-FORMAT_VERSION = 1
+#: Since format 2, the statistics call pairs with equal sides `identical`.
+FORMAT_VERSION = 2
 SPLITS = ("train", "validation")
 SIDES = ("source", "target")
 #: Content of the record file while the files are incomplete. It marks them as files of this package.
@@ -76,12 +77,12 @@ class TokenDirectory:
         if not self.record_file.is_file():
             raise ValueError(f"Not a folder of prepared tokens: {self.path} (no {self.record_file.name})")
         record = self._read()
-        if record == _INCOMPLETE:
+        if _is_incomplete(record):
             raise ValueError(f"Incomplete tokens: {self.path} (the command that wrote it was interrupted)")
         return record
 
     def _read(self):
-        """The contents of the record file, which may be `_INCOMPLETE`."""
+        """The contents of the record file, which may be incomplete, under the names of the current format."""
         try:
             record = json.loads(self.record_file.read_text(encoding="utf-8"))
             version = int(record["format"])
@@ -89,6 +90,9 @@ class TokenDirectory:
             raise ValueError(f"Unreadable {self.record_file}: {error!r}") from error
         if version > FORMAT_VERSION:
             raise ValueError(f"{self.path} has format {version}; this version reads formats up to {FORMAT_VERSION}")
+        for counts in record.get("statistics", {}).values():
+            if version < 2 and "alike" in counts:
+                counts["identical"] = counts.pop("alike")
         return record
 
     def write_record(self, record: dict[str, Any]) -> None:
@@ -137,7 +141,7 @@ class TokenDirectory:
             ValueError: if the folder contains tokens, or other files.
         """
         if self.record_file.exists():
-            if self._read() != _INCOMPLETE and not overwrite:
+            if not _is_incomplete(self._read()) and not overwrite:
                 raise ModelDirectoryError(f"{self.path} contains tokens; use --overwrite to replace them")
         elif self.path.exists():
             if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
@@ -178,6 +182,10 @@ class TokenDirectory:
             if is_new:
                 with contextlib.suppress(OSError):  # The folder is not empty.
                     self.path.rmdir()
+
+
+def _is_incomplete(record):
+    return record.get("complete") is False
 
 
 class ArrayFile:

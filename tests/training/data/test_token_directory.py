@@ -1,8 +1,10 @@
+import json
 import pathlib
 
 import numpy as np
 import pytest
 
+from keras_transformer.training.data.filtering import Statistics
 from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines
 
@@ -61,13 +63,21 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
         (None, "tokens .*no tokens.json"),
         ("{", "tokens.json: JSONDecodeError"),
         ("[]", "tokens.json: TypeError"),
-        ('{"format": 2}', "tokens .*format 2.* 1"),
+        ('{"format": 3}', "tokens .*format 3.* 2"),
     ],
 )
 def test_a_record_that_cannot_be_used(directory, text, message):
     directory.record_file.unlink() if text is None else directory.record_file.write_text(text)
     with pytest.raises(ValueError, match=message):
         directory.record()
+
+
+def test_a_record_of_format_1_is_read(directory):
+    record = {"format": 1, "statistics": {"train": {"pairs": 3, "alike": 2}}}
+    directory.record_file.write_text(json.dumps(record))
+    assert directory.statistics("train") == Statistics(pairs=3, identical=2)
+    directory.record_file.write_text('{"format": 1, "complete": false}')
+    directory.require_free(overwrite=False)
 
 
 @pytest.mark.parametrize("name", ["train.source.npy", "validation.target.lengths.npy"])
