@@ -28,7 +28,7 @@ PAGES = sorted(
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
 #: Pages whose blocks take seconds: they run in the quick tier.
-QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+QUICK = {"docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
 #: Pages that vary the trainings of the others: they run in the nightly tier. All other pages are in the slow tier.
 NIGHTLY = {"docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"}
 #: Blocks that do not run, by page.

@@ -25,12 +25,11 @@ def tokenizer():
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"position_layout": "halves"},
-        {"activation": "gelu", "scale_embedding": False},
-        {"activation": "silu", "logits_bias": True},
+        pytest.param({}, id="sinusoidal"),
+        pytest.param({"position_layout": "halves"}, id="halves", marks=pytest.mark.slow),
+        pytest.param({"activation": "gelu", "scale_embedding": False}, id="gelu", marks=pytest.mark.slow),
+        pytest.param({"activation": "silu", "logits_bias": True}, id="silu"),
     ],
-    ids=str,
 )
 def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, options):
     model = randomize(Transformer(TransformerConfig(**SIZES, **options)), scale=0.3)

@@ -55,6 +55,7 @@ def test_signatures(loaded):
     }
 
 
+@pytest.mark.slow
 def test_it_runs_where_this_package_is_not(exported, keras_translator, run_python, lines):
     texts = [*lines[:3], "", "drei \N{GRINNING FACE}"]
     printed = json.loads(run_python(PROGRAM, exported / "export" / "saved_model", json.dumps(texts)).splitlines()[-1])
