@@ -56,13 +56,8 @@ def test_a_classifier(tmp_path, randomize, pooling, activation, dtype):
     assert [entry["equal"] for entry in entries.values()] == [224, 224]
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(None, id="greedy"),
-        pytest.param(BeamSearch(beam_size=3, n_best=2, extra_length=5), id="beam", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [None, BeamSearch(beam_size=3, n_best=2, extra_length=5)], ids=["greedy", "beam"])
 def test_a_language_model(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
     found = export_model(model, tmp_path / "export", strategy)

@@ -157,6 +157,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_no_space_for_a_checkpoint(arguments, tmp_path):
     """A limit on the file size simulates a full disk."""
     done = subprocess.run(

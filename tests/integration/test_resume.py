@@ -334,6 +334,7 @@ def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
     assert re.search(r"recipe.max_steps\b.*24.*30", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
     """A signal during an execution stops the run after its last step; the same command resumes.
 

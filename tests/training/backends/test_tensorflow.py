@@ -31,6 +31,7 @@ def test_one_device():
     assert strategy.num_replicas_in_sync == 1
 
 
+@pytest.mark.slow
 def test_several_cpus(run_python):
     printed = run_python(DEVICES.format("CPU:0, CPU:1")).split()
     assert printed[:2] == ["MirroredStrategy", "2"]
