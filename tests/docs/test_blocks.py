@@ -30,7 +30,10 @@ PAGES = sorted(
 #: Pages whose blocks take seconds: they run in the quick tier.
 QUICK = {"docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
 #: Pages that vary the trainings of the others: they run in the nightly tier. All other pages are in the slow tier.
-NIGHTLY = {"docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"}
+NIGHTLY = {
+    *("docs/corpus.md", "docs/decoding.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
+    *("docs/resume.md", "docs/serve.md"),
+}
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it"],

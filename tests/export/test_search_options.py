@@ -60,7 +60,10 @@ def onnx_model(path):
     )
 
 
-@pytest.mark.parametrize(("write", "load"), [(write_saved_model, saved_model), (write_onnx, onnx_model)])
+@pytest.mark.parametrize(
+    ("write", "load"),
+    [pytest.param(write_saved_model, saved_model, marks=pytest.mark.slow), (write_onnx, onnx_model)],
+)
 @pytest.mark.parametrize(
     "strategy",
     [

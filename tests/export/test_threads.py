@@ -25,6 +25,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.slow
 def test_tensorflows_threads_are_set_once(run_python):
     numbers, message = run_python(PROGRAM).splitlines()
     assert numbers == "2 5"

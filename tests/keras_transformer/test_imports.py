@@ -57,6 +57,7 @@ def test_keras_loads_a_model_in_a_fresh_process(model, path, run_python):
     assert float(total) == pytest.approx(float(model.predict_on_batch(inputs).sum()), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_package_loads_a_model_in_a_fresh_process(path, run_python):
     assert run_python(BY_THE_PACKAGE, path).split()[-1] == "Transformer"
 

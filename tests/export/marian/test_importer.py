@@ -121,6 +121,7 @@ def test_what_is_never_made(imported):
     assert not np.isin(tokens, [2, *range(model.config.vocab_size - 2, model.config.vocab_size)]).any()
 
 
+@pytest.mark.slow
 def test_an_export_read_back_is_equal(imported, tmp_path):
     export(str(imported.path), ExportConfig(format="huggingface", extra_length=5))
     model, _ = load_finished(imported)

@@ -53,8 +53,10 @@ def quick(monkeypatch):
     return quick
 
 
-def test_verification(exported):
-    entries = json.loads((exported / "export" / "verification.json").read_text())
+@pytest.mark.slow
+def test_verification(export_all, tmp_path):
+    export_all(tmp_path / "run")
+    entries = json.loads((tmp_path / "run" / "export" / "verification.json").read_text())
     of_other_searches = {name: entries.pop(name) for name in ("ctranslate2 greedy", "ctranslate2 beam")}
     approximate = [
         entries.pop(f"onnx_{kind}{part}") for kind in ("int8", "float16") for part in ("", " encoder and decoder")

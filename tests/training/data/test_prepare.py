@@ -5,7 +5,7 @@ from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.data import prepare as module
 from keras_transformer.training.data.prepare import prepare, write_tokens
-from keras_transformer.training.data.token_directory import TokenDirectory
+from keras_transformer.training.data.token_directory import FORMAT_VERSION, TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import DataConfig, PrepareConfig
 from keras_transformer.training.datasets import Corpus, Pairs
@@ -147,7 +147,7 @@ def test_what_a_killed_process_has_left_is_no_hindrance(options, tmp_path):
     (directory.path / f"{TEMPORARY}abc").mkdir()
     with pytest.raises(ValueError, match="tokens .*interrupted"):
         directory.record()
-    assert prepare(PrepareConfig(**options)).record()["format"] == 1
+    assert prepare(PrepareConfig(**options)).record()["format"] == FORMAT_VERSION
     assert not list(directory.path.glob(f"{TEMPORARY}*"))
 
 
