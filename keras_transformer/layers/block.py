@@ -8,7 +8,6 @@ import inspect
 
 import keras
 
-from keras_transformer import masks
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_rates, check_width
@@ -20,6 +19,9 @@ SHARED_ARGUMENTS = (
     "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
     "norm_first layer_norm_epsilon"
 ).split()
+
+#: Names of the sequences in a call -> names of their padding masks.
+PADDING_MASKS = {"inputs": "mask", "target": "target_mask", "memory": "memory_mask"}
 
 
 class TransformerBlock(Composite):
@@ -77,10 +79,11 @@ class TransformerBlock(Composite):
         """Makes the sub-layers of a layer. Stacks make theirs in `__init__`."""
 
     def compute_output_spec(self, *args, **kwargs):
-        # Tracing `call` takes most of the time of building a model. It is needed only if the number of outputs depends
-        # on the arguments, or if the arguments may be wrong.
+        # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
+        # may be wrong.
         arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        layer = keras.Layer if _is_plain_call(arguments, self.d_model) else keras.Operation
+        is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
+        layer = keras.Layer if is_plain else keras.Operation
         return layer.compute_output_spec(self, *args, **kwargs)
 
     def sizes(self):
@@ -222,15 +225,26 @@ class TransformerStack(TransformerBlock):
         return x if self.norm is None else self.norm(x)
 
 
-def _is_plain_call(arguments, d_model):
-    """Whether a call has only symbolic sequences of the model's width and their implicit masks."""
-    inputs = [value for name, value in arguments.items() if not name.endswith("mask")]
-    given_masks = [value for name, value in arguments.items() if name.endswith("mask")]
-    sequences = [value for value in inputs if isinstance(value, keras.KerasTensor)]
-    flags = [value for value in inputs if not isinstance(value, keras.KerasTensor)]
-    implicit_masks = [None, *(masks.resolve(None, sequence) for sequence in sequences)]
+def _is_plain_call(arguments, d_model, dtype):
+    """Whether a call has only symbolic sequences `(batch, length, d_model)` and padding masks that fit them."""
+    others = dict(arguments)
+    sequences = [(others.pop(name), others.pop(mask, None)) for name, mask in PADDING_MASKS.items() if name in others]
     return (
-        all(len(sequence.shape) == 3 and sequence.shape[-1] == d_model for sequence in sequences)
-        and all(any(mask is implicit for implicit in implicit_masks) for mask in given_masks)
-        and not any(flags)
+        all(_is_plain_sequence(sequence, mask, d_model, dtype) for sequence, mask in sequences)
+        and len({sequence.shape[0] for sequence, _ in sequences}) == 1
+        and all(value is None or (isinstance(value, int) and value == 0) for value in others.values())
     )
+
+
+def _is_plain_sequence(sequence, mask, d_model, dtype):
+    return (
+        isinstance(sequence, keras.KerasTensor)
+        and len(sequence.shape) == 3
+        and sequence.shape[-1] == d_model
+        and sequence.dtype == dtype
+        and (mask is None or _is_padding_mask(mask, sequence))
+    )
+
+
+def _is_padding_mask(mask, sequence):
+    return isinstance(mask, keras.KerasTensor) and mask.dtype == "bool" and mask.shape == sequence.shape[:2]
