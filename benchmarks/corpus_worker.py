@@ -44,9 +44,9 @@ def time_batches(folder, steps, num_buckets):
     times = []
     for first in (0, batches.steps):
         for step in range(first, first + min(steps // 2, batches.steps)):
-            begun = time.perf_counter()
+            before = time.perf_counter()
             batches.training_batch(1, step)
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - before)
     median = sorted(times)[len(times) // 2]
     found = {"seconds": start + sum(times), "start": start, "batch": 1000 * median, "worst": 1000 * max(times)}
     return found | {"padding": batches.padding}

@@ -81,10 +81,10 @@ class TransformerConfig:
     eos_id: int = 3
 
     def __post_init__(self) -> None:
-        faults = [*self._type_faults()]
-        faults = faults or [*self._size_faults(), *self._combination_faults()]
-        if faults:
-            raise ValueError("Invalid TransformerConfig:\n" + "\n".join(f"- {f}" for f in faults))
+        problems = [*self._type_problems()]
+        problems = problems or [*self._size_problems(), *self._combination_problems()]
+        if problems:
+            raise ValueError("Invalid TransformerConfig:\n" + "\n".join(f"- {f}" for f in problems))
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -124,7 +124,7 @@ class TransformerConfig:
         """Size of the source vocabulary, including its default value."""
         return self.source_vocab_size or self.vocab_size
 
-    def _type_faults(self):
+    def _type_problems(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             expected = _ALLOWED_TYPES[field.type]
@@ -133,7 +133,7 @@ class TransformerConfig:
                 names = " or ".join("None" if t is type(None) else t.__name__ for t in expected)
                 yield f"`{field.name}` must be {names}. Received: {field.name}={value!r}"
 
-    def _size_faults(self):
+    def _size_problems(self):
         for name in ("vocab_size", "source_vocab_size", "num_layers", "d_model", "num_heads", "d_ff", "d_k", "d_v"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -151,7 +151,7 @@ class TransformerConfig:
                 f"Received: pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id}"
             )
 
-    def _combination_faults(self):
+    def _combination_problems(self):
         if None in (self.d_k, self.d_v) and self.num_heads > 0 and self.d_model % self.num_heads:
             yield (
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "

@@ -43,8 +43,8 @@ def with_defaults(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str,
 
     Example:
 
-    >>> with_defaults({"recipe": {"seed": 7}}, {"recipe": {"seed": 1, "keep": 5}, "reverse": False})
-    {'recipe': {'seed': 7, 'keep': 5}, 'reverse': False}
+    >>> with_defaults({"recipe": {"seed": 7}}, {"recipe": {"seed": 1, "epochs": 5}, "reverse": False})
+    {'recipe': {'seed': 7, 'epochs': 5}, 'reverse': False}
     """
     completed = defaults | record
     for name, default in defaults.items():

@@ -48,7 +48,7 @@ def run(config: TrainConfig) -> ModelDirectory:
 
 def _start_run(config, directory, devices) -> TrainingPlan:
     """Prepares the directory of a new run, or checks that of a resumed one."""
-    resuming = config.check_resumable(directory, config.overwrite)
+    resuming = config.check_resumable(directory, config.overwrite)  # Again: another process may have written since.
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, devices)

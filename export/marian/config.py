@@ -48,7 +48,7 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
         for name, value in _REQUIRED.items()
         if config.get(name, value) not in (value, None)
     ]
-    sizes = _size_faults(config)
+    sizes = _size_problems(config)
     if sizes or config["model_type"] != _REQUIRED["model_type"]:
         return None, problems + sizes
     fields = {
@@ -71,7 +71,7 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
     return fields, problems
 
 
-def _size_faults(config):
+def _size_problems(config):
     """Problems with the fields that determine the sizes and the activation."""
     problems = [] if "model_type" in config else ["config.json must have `model_type`"]
     numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]

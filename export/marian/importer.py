@@ -20,7 +20,7 @@ from keras_transformer.export.interop.weight_map import (
     weight_problems,
 )
 from keras_transformer.export.marian.config import read_config
-from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_faults, warn_of_lacking
+from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
 
@@ -103,10 +103,10 @@ def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, ..
     fields = None if config is None else reader.gather(*read_config(config))
     parsed = {name: model for name, model in models.items() if model is not None}
     if vocab is not None:
-        reader.problems += vocabulary_faults(vocab, config or {}, parsed)
+        reader.problems += vocabulary_problems(vocab, config or {}, parsed)
     if config is not None and fields is not None and tensors is not None:
         tensors = _completed(tensors, config["vocab_size"])
-        reader.problems += _tensor_faults(tensors, fields, config["vocab_size"])
+        reader.problems += _tensor_problems(tensors, fields, config["vocab_size"])
     reader.raise_problems()
     return _build(config, fields, vocab, models, tensors)
 
@@ -192,7 +192,7 @@ def _completed(tensors: Mapping, vocab_size: int) -> dict:
     return {**biases, EMBEDDING: embedding, **tensors}
 
 
-def _tensor_faults(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[str]:
+def _tensor_problems(tensors: Mapping, fields: Mapping, vocab_size: int) -> list[str]:
     file = "model.safetensors"
     problems = [
         f"{name} must equal {EMBEDDING}: embeddings that are not shared are not supported"

@@ -52,7 +52,7 @@ def parse(model: bytes):
         raise ValueError("not a SentencePiece model") from error
 
 
-def vocabulary_faults(vocab: Mapping[str, int], config: Mapping, models: Mapping[str, object]) -> list[str]:
+def vocabulary_problems(vocab: Mapping[str, int], config: Mapping, models: Mapping[str, object]) -> list[str]:
     """Lists the problems of a vocabulary.
 
     Args:
@@ -88,7 +88,7 @@ def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> N
     """Warns about pieces that a SentencePiece model produces and the vocabulary lacks. Marian maps them to `<unk>`.
 
     Args:
-        vocab: ids by piece, without `vocabulary_faults`.
+        vocab: ids by piece, for which `vocabulary_problems` finds none.
         models: parsed SentencePiece models, by file name.
     """
     for name, model in models.items():
@@ -113,7 +113,7 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
     them to it.
 
     Args:
-        vocab: ids by piece, without `vocabulary_faults`.
+        vocab: ids by piece, for which `vocabulary_problems` finds none.
         config: Marian's configuration.
         models: parsed SentencePiece models.
 

@@ -17,7 +17,7 @@ def is_requested() -> bool:
 
 
 def complete(commands: Mapping[str, Callable[[list[str]], int]]) -> None:
-    """Prints what the line can go on with, and ends the process.
+    """Prints the possible completions of the line, and ends the process.
 
     Args:
         commands: name -> a command, whose parser completes its own options.

@@ -23,8 +23,8 @@ class _Parser(ArgumentParser):
         """Adds to the help of an option.
 
         Args:
-            name: of the option, without dashes.
-            text: follows its help.
+            name: name of the option, without dashes.
+            text: text to append to the help.
         """
         action = next(action for action in self._actions if action.dest == name)
         action.help = f"{(action.help or '').removesuffix('.')}: {text}."

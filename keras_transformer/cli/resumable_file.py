@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.model_directory import atomic_write
+from keras_transformer.atomic_files import atomic_write
 
 
 class ResumableFile:

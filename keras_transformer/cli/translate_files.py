@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_transformer.atomic_files import atomic_write
 from keras_transformer.cli.resumable_file import ResumableFile
 from keras_transformer.cli.runtime_options import make_translator, search_options
-from keras_transformer.model_directory import ModelDirectory, atomic_write
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.translator import Translation

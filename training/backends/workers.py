@@ -1,8 +1,8 @@
 """Training with several machines on TensorFlow, one worker each, described by TF_CONFIG.
 
-This is the only module that uses a private method of Keras. With a multi-worker strategy, `fit` of Keras 3 cannot build
+This module replaces a private method of Keras. With a multi-worker strategy, `fit` of Keras 3 cannot build
 the model from a distributed batch, and reduces scalar logs along an axis that they do not have. The model must
-therefore be built before, and its training and test functions are made here.
+therefore be built before `fit`, and this module makes its training and test functions.
 """
 
 import contextlib

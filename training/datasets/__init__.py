@@ -10,7 +10,7 @@ def load_corpus(config) -> Corpus:
     """Loads the corpus of a `DataConfig`.
 
     Args:
-        config: a `keras_transformer.training.config.DataConfig`.
+        config: a `keras_transformer.training.data_config.DataConfig`.
 
     Returns:
         `Corpus`.

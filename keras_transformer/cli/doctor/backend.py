@@ -14,10 +14,10 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def check_backend(requirements: Requirements, import_errors: Mapping[str, str]) -> Finding:
-    """The backend as Keras chooses it: by the variable KERAS_BACKEND, else by keras.json, else TensorFlow.
+    """Checks the backend that Keras chooses: from the variable KERAS_BACKEND, else from keras.json, else TensorFlow.
 
     Args:
-        requirements: of this package.
+        requirements: the requirements of this package.
         import_errors: name of a package -> why it cannot be imported.
     """
     name, reason, fault = _choice()
@@ -37,7 +37,7 @@ def config_file() -> Path:
 
 
 def _choice() -> tuple[str, str, str]:
-    """The backend, the reason, and why Keras cannot be imported, if it cannot."""
+    """The backend, the reason for it, and the problem if Keras cannot be imported."""
     name, reason, fault = "tensorflow", "the default of Keras", ""
     file = config_file()
     if file.exists():

@@ -6,13 +6,13 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was found out about a package, an extra, a runtime or a backend.
+    """The state of a package, an extra, a runtime or a backend.
 
     Args:
-        name: of the package, extra, runtime or backend.
-        state: `"faulty"` if it is installed but cannot be used.
-        detail: its versions or devices, or what is wrong.
-        command: the shell command that installs or mends it.
+        name: name of the package, extra, runtime or backend.
+        state: `"ok"`, `"missing"`, or `"faulty"` if it is installed but cannot be used.
+        detail: the versions or devices, or the problem.
+        command: the shell command that installs or repairs it.
     """
 
     name: str

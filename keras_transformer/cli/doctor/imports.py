@@ -1,4 +1,4 @@
-"""Imports packages, each in a process of its own: none can crash, stop or write into this one."""
+"""Imports packages, each in a separate process, so that a crash or output of one does not affect this process."""
 
 import concurrent.futures
 import json
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 _PROBE = Path(__file__).with_name("probe.py")
 _SECONDS = 120
-#: Modules that have another name than their distribution.
+#: Distribution -> module, where the names differ by more than a hyphen.
 _MODULES = {"pyyaml": "yaml"}
 
 
 class Imported(NamedTuple):
-    """What an import has shown.
+    """The result of an import.
 
     Attributes:
-        error: one line; empty if the package can be imported.
-        devices: that the package sees, of TensorFlow, JAX and PyTorch.
+        error: one line; empty if the import succeeded.
+        devices: the devices that TensorFlow, JAX or PyTorch finds; empty for other packages.
     """
 
     error: str
@@ -29,13 +29,13 @@ class Imported(NamedTuple):
 
 
 def import_packages(names: Collection[str]) -> dict[str, Imported]:
-    """Imports packages side by side.
+    """Imports packages in parallel.
 
     Args:
-        names: of installed distributions.
+        names: names of installed distributions.
 
     Returns:
-        The name of each -> what its import has shown.
+        Name of a distribution -> result of its import.
     """
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(names, pool.map(_import, names), strict=True))
@@ -43,9 +43,9 @@ def import_packages(names: Collection[str]) -> dict[str, Imported]:
 
 def _import(name) -> Imported:
     module = _MODULES.get(name, name.replace("-", "_"))
-    # Without it JAX reserves most of a GPU's memory.
+    # By default, JAX reserves most of a GPU's memory.
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    # With -P a folder in the working directory cannot hide a package of its name.
+    # -P: a folder in the working directory cannot hide a package of the same name.
     command = [sys.executable, "-P", str(_PROBE), module]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)

@@ -1,6 +1,6 @@
-"""A program that imports one module and prints, as JSON, its error and the devices that it sees.
+"""A program that imports one module and prints its error and its devices as JSON.
 
-It is run as a file in a process of its own, and imports nothing else of this package.
+It runs as a file in a separate process, and does not import this package.
 """
 
 import importlib
@@ -29,7 +29,7 @@ _DEVICES = {"tensorflow": _tensorflow_devices, "jax": _jax_devices, "torch": _to
 
 
 def _in_one_line(error):
-    """The error, or its cause where its message has several lines: instructions and other tracebacks."""
+    """The first line of the error. If the message has several lines, its cause is used, which is usually clearer."""
     while "\n" in str(error).strip() and error.__context__:
         error = error.__context__
     lines = str(error).strip().splitlines()

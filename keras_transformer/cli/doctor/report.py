@@ -1,4 +1,4 @@
-"""What the command `doctor` finds and prints."""
+"""The report of the command `doctor`."""
 
 import dataclasses
 import itertools
@@ -15,10 +15,10 @@ from keras_transformer.cli.doctor.imports import import_packages
 from keras_transformer.cli.doctor.requirements import Requirements, check, installed_version
 from keras_transformer.version import DISTRIBUTION, __version__
 
-#: Where this package is.
+#: Folder of this package.
 _FOLDER = Path(__file__).parents[2]
-#: The required packages that `train` on text files and `translate` with Keras do not use, and what uses them.
-#: TensorFlow counts again where it is the backend.
+#: Required packages that `train` on text files and `translate` with Keras do not need, and the commands that need them.
+#: TensorFlow is also needed if it is the Keras backend; `check_backend` checks that.
 _USED_BY = {
     "tensorflow": "export",
     "tensorflow-text": "export --format saved_model",
@@ -34,15 +34,15 @@ _USED_BY = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found.
+    """The state of the installation.
 
     Args:
-        versions: of this package, Python and the operating system -> their places.
+        versions: name and version of this package, Python and the operating system -> path or machine.
         backend: the backend of Keras.
-        packages: those that the package requires.
-        extras: its extras.
-        runtimes: those that `translate --runtime` takes.
-        devices: those of each backend that can be imported; `None` if no package was imported.
+        packages: the packages that this package requires.
+        extras: the extras of this package.
+        runtimes: the runtimes of `translate --runtime`.
+        devices: the devices of each backend that can be imported; `None` if no package was imported.
     """
 
     versions: dict[str, str]
@@ -79,10 +79,10 @@ def examine(devices: bool = False) -> Report:
     """Examines the installed packages.
 
     Args:
-        devices: imports them and asks the backends for their devices, which takes seconds.
+        devices: whether to import the packages and list the devices of the backends, which takes seconds.
 
     Raises:
-        ValueError: if this package is used without being installed.
+        ValueError: if this package is not installed.
     """
     from keras_transformer.export.registry import FORMATS
 
@@ -118,14 +118,14 @@ def examine(devices: bool = False) -> Report:
 
 
 def _import(names: Collection[str]):
-    """Imports those of the packages that are installed."""
+    """Imports the packages that are installed."""
     installed = [name for name in dict.fromkeys(names) if installed_version(name) is not None]
     print(f"Importing {len(installed)} packages, which takes some seconds", file=sys.stderr)
     return import_packages(installed)
 
 
 def _with_users(found: Finding) -> Finding:
-    """Says which commands use a package that is not ok."""
+    """Adds the commands that use the package, if it is missing or faulty."""
     if found.is_ok or found.name not in _USED_BY:
         return found
     return dataclasses.replace(found, detail=f"{found.detail}; used by `{_USED_BY[found.name]}`")

@@ -1,4 +1,4 @@
-"""The requirements of the package and whether they are met, by the metadata of the packages: nothing is imported."""
+"""Checks the requirements of this package. It reads the metadata of the packages and imports none of them."""
 
 import importlib.metadata
 from collections.abc import Collection, Mapping
@@ -15,8 +15,8 @@ class Required(NamedTuple):
     """A package that this package or one of its extras requires.
 
     Attributes:
-        requirement: its name, versions and extras.
-        extra: the extra of this package that asks for it; empty without one.
+        requirement: name, versions and extras of the package.
+        extra: the extra of this package that requires it; empty for a required package.
     """
 
     requirement: Requirement
@@ -35,13 +35,14 @@ class Required(NamedTuple):
 
 
 class Requirements:
-    """What this package requires, by its metadata.
+    """The requirements of this package, from its metadata.
 
     Attributes:
-        by_extra: name of an extra -> what it adds; without extras under the empty name.
+        by_extra: name of an extra -> the packages that it adds. The empty name has the packages that are
+            always required.
 
     Raises:
-        importlib.metadata.PackageNotFoundError: if this package is used without being installed.
+        importlib.metadata.PackageNotFoundError: if this package is not installed.
     """
 
     def __init__(self):
@@ -52,10 +53,10 @@ class Requirements:
         }
 
     def find(self, name: str) -> Required:
-        """What is required of a package: without extras, or else by the first extra that asks for it.
+        """The requirement of a package: the one without an extra, or else that of the first extra.
 
         Args:
-            name: of a package that this package or one of its extras requires.
+            name: name of a package that this package or one of its extras requires.
         """
         return next(one for found in self.by_extra.values() for one in found if one.name == name)
 
@@ -64,7 +65,7 @@ def installed_version(name: str) -> str | None:
     """The version of a distribution.
 
     Args:
-        name: of the distribution.
+        name: name of the distribution.
 
     Returns:
         The version; `None` if it is not installed, empty if its metadata is damaged.
@@ -77,10 +78,10 @@ def installed_version(name: str) -> str | None:
 
 
 def check(name: str, needed: Collection[Required], import_errors: Mapping[str, str]) -> Finding:
-    """Whether packages are installed as they are required.
+    """Checks that packages are installed, in the required versions.
 
     Args:
-        name: of what needs the packages.
+        name: name of the finding, such as an extra or a runtime.
         needed: the packages.
         import_errors: name of a package -> why it cannot be imported.
     """
@@ -105,7 +106,7 @@ def check(name: str, needed: Collection[Required], import_errors: Mapping[str, s
 
 
 def _requirements(distribution, extra):
-    """What a distribution requires without extras, or what an extra of it adds; without the conditions."""
+    """The requirements of a distribution, or those that an extra adds. Their markers are evaluated and removed."""
     found = [Requirement(text) for text in importlib.metadata.requires(distribution) or ()]
     found = [one for one in found if _applies(one, extra) and not (extra and _applies(one, ""))]
     for one in found:
@@ -118,7 +119,7 @@ def _applies(requirement, extra):
 
 
 def _lacks(requirement) -> tuple[list[str], list[str]]:
-    """The packages that a requirement lacks and the faults of others, those of the package's extras included."""
+    """Missing packages, and problems of installed ones, for a requirement and the extras that it names."""
     name, version = requirement.name, installed_version(requirement.name)
     if version is None:
         return [name], []
