@@ -5,7 +5,8 @@ DIST ?= dist
 BIN := $(VENV)/bin
 # setuptools warns about every editable installation.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
-# One process per core. Each process runs whole files, because a file's fixtures are expensive.
+# One process per core. Each process runs whole files, because a file's fixtures are expensive; see the scheduler in
+# tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 QUICK := not slow and not nightly and not torch_parity
 

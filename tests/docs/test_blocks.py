@@ -21,7 +21,7 @@ from keras_transformer.cli import main
 
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^ *```(python|sh)$", re.MULTILINE)
-#: Those with blocks.
+#: Pages that have blocks.
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
@@ -48,15 +48,15 @@ EXEMPT = {
         "builds and installs distributions; .ci/run does it",
     ],
 }
-#: Added to those of the suite's tiny run: Marian's models have biases, and each checkpoint is one that is averaged.
+#: Changes to the tiny run of `tests/conftest.py`. Marian's models have biases.
 CHANGES = {"model.preset": "tiny", "model.use_bias": "true", "recipe.max_steps": 8, "recipe.warmup_steps": 4}
-#: What stands for the programs that blocks call.
+#: Replacements of the programs that blocks call.
 PROGRAMS = {
     "keras-transformer": f'exec {sys.executable} {ROOT / "tests/docs/tiny.py"} "$@"',
     "pip": 'echo "not installed here: $*"',
 }
 
-#: What the conditions of `skip` may ask.
+#: Names for the conditions of `skip`.
 HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch")}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.
@@ -73,12 +73,12 @@ SYBIL = Sybil([SkipParser(), PythonCodeBlockParser(), CodeBlockParser("sh", run_
 
 
 @pytest.fixture(scope="module")
-def desk(arguments, toy_files, build_once):
-    """What a reader of the documents has: text, the examples, a model with its exports. Read only."""
-    return build_once("desk", lambda folder: _write_desk(folder, arguments, toy_files))
+def example_files(arguments, toy_files, build_once):
+    """The files that the documents use: text, the examples, a model with its exports. Do not modify."""
+    return build_once("example_files", lambda folder: _write_example_files(folder, arguments, toy_files))
 
 
-def _write_desk(folder, arguments, toy_files):
+def _write_example_files(folder, arguments, toy_files):
     for side in ("en", "de"):
         for part, name in (("train", "train"), ("a", "train"), ("b", "train"), ("dev", "test"), ("test", "test")):
             shutil.copy(toy_files / f"{name}.{side}", folder / f"{part}.{side}")
@@ -89,9 +89,9 @@ def _write_desk(folder, arguments, toy_files):
 
 
 @pytest.fixture
-def workplace(desk, arguments, tmp_path, monkeypatch):
-    """A copy of the desk, as the working directory, with the programs that blocks call."""
-    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+def working_directory(example_files, arguments, tmp_path, monkeypatch):
+    """A copy of the example files as the working directory, with the programs that blocks call."""
+    shutil.copytree(example_files, tmp_path, dirs_exist_ok=True)
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, line in PROGRAMS.items():
@@ -121,7 +121,7 @@ def save_torch_module(path):
 
 
 def prepare(page, folder):
-    """Makes what a page alone needs, or removes what it makes itself."""
+    """Makes the files that only this page needs, and removes those that its blocks make."""
     if page in ("README.md", "docs/getting-started.md"):
         (folder / "runs/en-de").rename(folder / "runs/quickstart")
     if page == "docs/opus-mt.md":
@@ -141,7 +141,7 @@ def _marks(page):
 def test_blocks_run(page, request, tensorflow):
     document = SYBIL.parse(ROOT / page)
     if page not in QUICK:
-        prepare(page, request.getfixturevalue("workplace"))
+        prepare(page, request.getfixturevalue("working_directory"))
     document.namespace |= HAS
     blocks, skipped = 0, []
     for example in document.examples():

@@ -1,6 +1,6 @@
-"""Stands for `keras-transformer` in the blocks of the documents: makes runs and searches tiny, and downloads nothing.
+"""Replaces `keras-transformer` in the blocks of the documents. Runs and searches are tiny, and nothing is downloaded.
 
-The options of the document come first and are parsed with the others; of an option given twice the last counts.
+The tiny options follow those of the document. If an option is given twice, the last value counts.
 """
 
 import json
@@ -9,9 +9,9 @@ import sys
 
 from keras_transformer.cli import main
 
-#: Option of a document -> the options that then may not be given.
+#: Option of a document -> options that must not be given with it.
 _FORBIDS = {"--prepared": ("max_length", "tokenizer."), "--init_from": ("model.", "tokenizer.")}
-#: What `prepare` knows.
+#: Options of `prepare`.
 _OF_PREPARE = ("max_length", "tokenizer.")
 
 
@@ -28,7 +28,7 @@ def tiny_arguments(arguments):
     if os.environ.get("KERAS_BACKEND") == "jax":
         del options["recipe.xla"]
     if "--dataset" in names or any("wmt14" in argument for argument in given):
-        options |= {"source": "train.en", "target": "train.de"}  # They have precedence.
+        options |= {"source": "train.en", "target": "train.de"}  # They take precedence over `dataset`.
     forbidden = tuple(start for name, starts in _FORBIDS.items() if name in names for start in starts)
     return [
         *arguments,

@@ -19,7 +19,7 @@ class Marian(NamedTuple):
     target_lines: list
 
 
-def made_up_lines(vowels, seed):
+def random_lines(vowels, seed):
     draw = random.Random(seed)
     words = ["".join(draw.choice("bcdfgklmnprst") + draw.choice(vowels) for _ in range(3)) for _ in range(90)]
     return [" ".join(draw.choices(words, k=7)) for _ in range(150)]
@@ -81,7 +81,7 @@ def marian_tensors(vocab_size, seed=1):
 def marian(tmp_path):
     """The files of a small Marian model. Its vocabulary has a language code and lacks two source pieces."""
     numpy = pytest.importorskip("safetensors.numpy")
-    lines = [made_up_lines("aei", 1), made_up_lines("aou", 2)]
+    lines = [random_lines("aei", 1), random_lines("aou", 2)]
     models = [sentencepiece_model(lines[0], 130), sentencepiece_model(lines[1], 110)]
     pieces = [*dict.fromkeys(piece for model in models for piece in pieces_of(model))]
     dropped = [piece for piece in pieces_of(models[0]) if len(piece) > 2][:2]

@@ -119,7 +119,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    ("weights", "broken", "told", "made_of"),
+    ("weights", "broken", "reported", "made_of"),
     [
         ("best", {20}, set(), [24]),
         ("best", {24}, {24}, [20]),
@@ -128,7 +128,7 @@ def test_no_whole_checkpoint(killed, arguments, capsys):
     ],
 )
 def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
-    model_directory, tmp_path, monkeypatch, capsys, weights, broken, told, made_of
+    model_directory, tmp_path, monkeypatch, capsys, weights, broken, reported, made_of
 ):
     """The training ends right after it has resumed from step 16."""
     shutil.copytree(model_directory, tmp_path / "run")
@@ -146,7 +146,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="tokens")
     finish(config, directory, plan, files, state)
     said = capsys.readouterr().err
-    assert {step for step in broken if f"{files.path(step)} (" in said} == told
+    assert {step for step in broken if f"{files.path(step)} (" in said} == reported
     assert re.search(f"model .*{directory.path}\n.*matplotlib", said)
     assert directory.require_finished()["weights_of_steps"] == made_of
 

@@ -114,13 +114,13 @@ def test_a_file_is_missing(directory, name):
         directory.require_finished()
 
 
-def test_nothing_is_begun(directory):
+def test_a_new_directory_is_not_resumed(directory):
     assert not directory.check_resumable(RECORD)
     directory.path.mkdir()
     assert not directory.check_resumable(RECORD)
 
 
-def test_an_unfinished_run_of_the_same_configuration_is_begun(directory):
+def test_an_unfinished_run_of_the_same_configuration_is_resumed(directory):
     directory.write_record(RECORD, finished=False)
     assert directory.check_resumable(RECORD)
     assert not directory.check_resumable(RECORD, overwrite=True)

@@ -10,7 +10,7 @@ from keras_transformer.training.flops import StepCost, flops_of_batch, peak_of, 
 CONFIG = TransformerConfig(vocab_size=19, num_layers=2, d_model=22, num_heads=3, d_k=5, d_v=7, d_ff=13)
 
 
-def test_operations_are_those_of_every_matrix_at_every_place_and_of_attention():
+def test_flops_are_those_of_every_matrix_at_every_position_and_of_attention():
     model, rows, source, target = Transformer(CONFIG), 5, 11, 8
     places = 0
     for weight in model.weights:

@@ -148,7 +148,7 @@ def test_the_rule(sentences, equal, ties, difference, passed):
     assert Agreement(sentences, equal, ties, difference).passed is passed
 
 
-def test_made_up_batches():
+def test_random_source_batches():
     batches = random_source_batches(50)
     assert [len(batch) for batch in batches] == [1] * 8 + [7] * 8 + [32] * 5
     assert len({batch.shape[1] for batch in batches}) > 5

@@ -20,7 +20,7 @@ def translators(exported, keras_translator):
     }
 
 
-def test_every_runtime_translates_alike(translators, lines):
+def test_every_runtime_gives_the_same_translations(translators, lines):
     lines = [*lines, *ODD_LINES]
     expected = translators["keras"].translate(lines, batch_size=8)
     texts = [translation.text for translation in expected]

@@ -28,7 +28,7 @@ print(json.dumps([outcome(arguments) for arguments in json.loads(sys.argv[1])]))
 ERRORS = {
     "translate {finished} none": "none: No such file",
     "translate {folder} {text}": "{folder} .no config.yaml",
-    "translate {begun} {text}": "{begun} .*no finished model",
+    "translate {unfinished} {text}": "{unfinished} .*no finished model",
     "translate {finished} {text} --runtime=saved_model": "SavedModel.*{finished}",
     "translate {finished} {text} --beam_size=0": "`beam_size`.*Received: beam_size=0",
     "translate {finished} {text} --batch_size=0": "`batch_size`.*Received: batch_size=0",
@@ -46,7 +46,7 @@ ERRORS = {
     "import-marian {folder} --output={new}": "config.json.*missing",
     "prepare --output={new} --source=none --target=none": "none: No such file",
     "train --output={finished}": "{finished} .*finished model.*--overwrite",
-    "train --output={begun} --recipe.seed=2": "{begun} .*unfinished.*recipe.seed .*2",
+    "train --output={unfinished} --recipe.seed=2": "{unfinished} .*unfinished.*recipe.seed .*2",
     "train --output={text}": "{text} .*is a file",
     "train --output={folder}": "{folder} .*not empty",
     "train --output={new} --source={text} --target=none": "none: No such file",
@@ -60,12 +60,12 @@ ERRORS = {
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """A folder of other files, one text of a line and one of two, a finished run and one that has only begun."""
+    """A folder of other files, one text of a line and one of two, a finished run and an unfinished one."""
     folder = tmp_path_factory.mktemp("errors")
-    paths = {name: folder / name for name in ("text", "longer", "finished", "begun", "new")} | {"folder": folder}
+    paths = {name: folder / name for name in ("text", "longer", "finished", "unfinished", "new")} | {"folder": folder}
     paths["text"].write_text("one\n")
     paths["longer"].write_text("one\ntwo\n")
-    for name in ("finished", "begun"):
+    for name in ("finished", "unfinished"):
         directory = ModelDirectory(paths[name])
         record = TrainConfig(output=str(directory.path)).record()
         directory.write_record(json.loads(json.dumps(record)), finished=name == "finished")

@@ -95,7 +95,7 @@ def test_noise_repeats_by_its_seed_and_begins_alike_whatever_the_length():
 
 
 def test_the_noise_follows_its_sentence_through_the_rounds(scripted):
-    """Sentences of unlike limits settle one after another; each gives what it gives alone."""
+    """Sentences with different limits finish one after another. Each has the same result as alone."""
     script = scripted(6, seed=12, eos_bonus=-3.0, limit=6)
     strategy = Sampling(seed=1, n_samples=2)
     noise, limits = strategy.noise(6, 6), [6, 1, 5, 3, 2, 4]

@@ -122,12 +122,12 @@ def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, referen
 
 @pytest.mark.skipif(not kv_cache.GROWS, reason="shapes are static")
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(beam_size=2)], ids=repr)
-def test_what_is_settled_is_put_aside(strategy, scripted):
+def test_finished_sentences_are_removed_from_the_batch(strategy, scripted):
     """Sentence i of six may have i + 1 tokens, and does not end before."""
     script = scripted(6, seed=12, eos_bonus=-30.0, limit=6)
     tokens, _ = script.run(strategy, limits=range(1, 7), max_length=6)
     assert [len(without_padding(row[0])) for row in tokens] == [*range(1, 7)]
-    # A round ends when a quarter is settled: after steps 2, 3, 4, 5 and 6, with 4, 3, 2, 1 and 0 left.
+    # A round ends when a quarter is finished: after steps 2, 3, 4, 5 and 6, with 4, 3, 2, 1 and 0 left.
     assert script.rows == [strategy.beam_size * left for left in (6, 6, 4, 3, 2, 1)]
 
 

@@ -1,4 +1,4 @@
-"""What `generate` can be told beside the beam, and what a model says of given pairs."""
+"""Options of `generate` beside the beam, and scores of given pairs."""
 
 import keras
 import numpy as np

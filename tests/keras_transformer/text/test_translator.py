@@ -55,7 +55,7 @@ def test_a_fault_ends_batches_side_by_side(echo):
         def search(self, source, n_best=None):
             self.batches.append(source)
             if len(self.batches) > 1:
-                time.sleep(0.02)  # As a search would: what is not begun by then never is.
+                time.sleep(0.02)  # Like a search. Batches that have not started by then are cancelled.
             raise RuntimeError("no more")
 
     faulty = Faulty(echo.source_tokenizer, parallel_batches=2)

@@ -30,7 +30,7 @@ def test_statistics_of_parts_add_up(sides_of, cut):
     assert found == filter_pairs(*sides_of(LENGTHS), CONFIG)[1]
 
 
-def test_alike_are_pairs_of_the_same_ids():
+def test_identical_pairs_have_the_same_ids():
     source, target = [4, 5, 3, 4, 3, 6, 3, 3], [4, 5, 3, 5, 3, 6, 3, 3]
     sides = (TokenSide(np.array(ids), np.array([3, 2, 2, 1])) for ids in (source, target))
     is_used, statistics = filter_pairs(*sides, CONFIG)
