@@ -67,7 +67,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     Args:
         model: the Keras `Transformer`, or an object with its `generate` and `token_log_probs`.
         strategy: the exported search.
-        program: client of the exported program, with `search` as in `Translator.search`.
+        program: client of the exported program, with `search` as in `TokenTranslator`.
         batches: int32 matrices of source ids.
 
     Returns:

@@ -79,7 +79,7 @@ def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.nd
     Args:
         model: the Keras `Transformer`.
         strategy: the exported search.
-        program: client of the exported program, with `search` as in `Translator.search`.
+        program: client of the exported program, with `search` as in `TokenTranslator`.
         batches: int32 matrices of source ids.
 
     Returns:

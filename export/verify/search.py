@@ -55,7 +55,7 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     Args:
         model: the Keras `Transformer`.
         strategy: the search, without a length penalty.
-        program: client of the runtime, with `search` as in `Translator.search`.
+        program: client of the runtime, with `search` as in `TokenTranslator`.
         batches: int32 matrices of source ids.
 
     Returns:

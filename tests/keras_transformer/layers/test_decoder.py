@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import Decoder, DecoderLayer
+from keras_transformer.layers import Decoder, DecoderLayer, MultiHeadAttention
 
 to_numpy = keras.ops.convert_to_numpy
 BATCH, TARGET, SOURCE, D_MODEL, D_MEMORY = 2, 5, 7, 17, 23
@@ -209,3 +209,24 @@ def test_symbolic_attention_scores(layer):
     found = [x.shape for x in keras.tree.flatten(model([X, MEMORY]))]
     assert shapes[0] == (None, None, D_MODEL) and {shape[1] for shape in shapes[1:]} == {3}
     assert found == [X.shape] + [(BATCH, 3, TARGET, SOURCE)] * (2 if isinstance(layer, Decoder) else 1)
+
+
+def test_a_plain_symbolic_call_is_not_traced(layer_and_options, monkeypatch):
+    layer_class, options = layer_and_options
+    layer = layer_class(**SIZES, **options)
+    monkeypatch.setattr(MultiHeadAttention, "call", None)
+    target, memory = keras.Input((TARGET, D_MODEL)), keras.Input((None, D_MODEL))
+    assert layer.compute_output_spec(target, memory).shape == (None, TARGET, D_MODEL)
+
+
+def test_a_constant_memory_in_a_functional_model(layer):
+    inputs = keras.Input((None, D_MODEL))
+    model = keras.Model(inputs, layer(inputs, keras.ops.convert_to_tensor(MEMORY)))
+    np.testing.assert_allclose(to_numpy(model(X)), output(layer(X, MEMORY)), atol=1e-5)
+
+
+def test_batch_sizes_that_differ_are_refused_when_the_model_is_built(layer_and_options):
+    layer_class, options = layer_and_options
+    inputs = (keras.Input(batch_shape=(rows, TARGET, D_MODEL)) for rows in (2, 3))
+    with pytest.raises(Exception, match="[Dd]imension|shape|broadcast|size"):
+        layer_class(**SIZES, **options)(*inputs)

@@ -155,7 +155,7 @@ def test_symbolic_attention_scores(layer):
 
 
 def test_a_plain_symbolic_call_is_not_traced(monkeypatch):
-    """To trace the layers takes most of the time of building a model."""
+    """Tracing the layers takes most of the time of building a model."""
     encoder = Encoder(num_layers=2, d_model=8, num_heads=2, d_ff=13, dtype="mixed_bfloat16")
     calls = []
     monkeypatch.setattr(EncoderLayer, "call", lambda self, inputs, **kwargs: calls.append(1) or inputs)
@@ -164,3 +164,24 @@ def test_a_plain_symbolic_call_is_not_traced(monkeypatch):
     assert (output.shape, output.dtype, calls) == ((None, None, 8), "bfloat16", [])
     encoder(embedded, attention_mask=keras.Input((1, 5, 5), dtype="bool"))
     assert len(calls) >= 2
+
+
+class EveryOther(keras.layers.Layer):
+    """Keeps every other position, but passes on the mask of all."""
+
+    supports_masking = True
+
+    def call(self, x):
+        return x[:, ::2]
+
+
+def test_an_implicit_mask_of_another_length_is_refused_when_the_model_is_built(layer):
+    embedded = TokenEmbedding(vocab_size=11, d_model=D_MODEL)(keras.Input((6,), dtype="int32"))
+    with pytest.raises(ValueError, match=r"padding mask must have shape \(batch, 3\)"):
+        layer(EveryOther()(embedded))
+
+
+def test_the_symbolic_dtype_is_the_eager_one_without_autocast():
+    options = {**SIZES, "norm_first": True, "dtype": "mixed_bfloat16", "autocast": False}
+    symbolic = EncoderLayer(**options)(keras.Input((None, D_MODEL)))
+    assert symbolic.dtype == keras.backend.standardize_dtype(EncoderLayer(**options)(X).dtype)
