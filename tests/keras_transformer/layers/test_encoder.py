@@ -179,9 +179,3 @@ def test_an_implicit_mask_of_another_length_is_refused_when_the_model_is_built(l
     embedded = TokenEmbedding(vocab_size=11, d_model=D_MODEL)(keras.Input((6,), dtype="int32"))
     with pytest.raises(ValueError, match=r"padding mask must have shape \(batch, 3\)"):
         layer(EveryOther()(embedded))
-
-
-def test_the_symbolic_dtype_is_the_eager_one_without_autocast():
-    options = {**SIZES, "norm_first": True, "dtype": "mixed_bfloat16", "autocast": False}
-    symbolic = EncoderLayer(**options)(keras.Input((None, D_MODEL)))
-    assert symbolic.dtype == keras.backend.standardize_dtype(EncoderLayer(**options)(X).dtype)
