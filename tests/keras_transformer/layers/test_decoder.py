@@ -220,7 +220,7 @@ def test_a_plain_symbolic_call_is_not_traced(layer_and_options, monkeypatch):
 
 
 def test_a_constant_memory_in_a_functional_model(layer):
-    inputs = keras.Input((None, D_MODEL))
+    inputs = keras.Input(batch_shape=X.shape)
     model = keras.Model(inputs, layer(inputs, keras.ops.convert_to_tensor(MEMORY)))
     np.testing.assert_allclose(to_numpy(model(X)), output(layer(X, MEMORY)), atol=1e-5)
 
