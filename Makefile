@@ -29,7 +29,7 @@ test: $(VENV)/.installed
 	$(PYTEST) -m "$(QUICK)"
 
 test-extended: $(VENV)/.installed-extended
-	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "$(QUICK)" \
+	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not nightly and not torch_parity" \
 		--ignore=tests/keras_transformer/cli --ignore=tests/keras_transformer/text
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"

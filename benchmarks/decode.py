@@ -125,7 +125,7 @@ def workers(options, search):
 def exported(directory, copy, search):
     """A copy of the model directory with all exports of one search."""
     from keras_transformer.export.registry import FORMATS
-    from keras_transformer.saving import load_finished
+    from keras_transformer.text.finished_model import load_finished
 
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     source = ModelDirectory(copy)

@@ -14,8 +14,8 @@ from keras_transformer.export.registry import FORMATS
 from keras_transformer.export.verify.equality import VerificationError, compare_texts, random_source_batches
 from keras_transformer.export.verify.quality import compare_bleu
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.saving import load_finished
 from keras_transformer.text.files import read_lines
+from keras_transformer.text.finished_model import load_finished
 from keras_transformer.text.keras_translator import ModelTranslator
 from keras_transformer.text.lines import max_tokens
 

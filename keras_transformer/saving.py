@@ -11,8 +11,7 @@ import keras_transformer.metrics
 import keras_transformer.models
 import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
+from keras_transformer.model_directory import ModelDirectory
 
 
 def load_model(path, compile=True):
@@ -47,29 +46,3 @@ def _why_not_a_model(path):
         if file.read(2) == b"PK":  # A .keras file is a ZIP archive.
             return f"Not a valid Keras model: {path} (the file is truncated)"
     return f"`path` must be a .keras file, written by `model.save`. Received: path={path}"
-
-
-def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
-    """Loads the `Transformer` of a finished model directory, without optimizer, and its tokenizers.
-
-    Args:
-        directory: the model directory.
-
-    Returns:
-        The model, and a tuple of the source tokenizer and the target tokenizer.
-
-    Raises:
-        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
-            to another model.
-    """
-    record = directory.require_finished()
-    tokenizers = load_tokenizers(directory, record.get("tokenizers_sha256"))
-    model = load_model(directory.model_file, compile=False)
-    wanted = (model.config.source_vocabulary, model.config.vocab_size)
-    found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
-    if found != wanted:  # Old model directories have no recorded hashes, so only the sizes can be compared.
-        raise ModelDirectoryError(
-            f"The tokenizers in {directory.path} do not belong to its model. They have {found} subwords "
-            f"(source, target), the model has {wanted}"
-        )
-    return model, tokenizers

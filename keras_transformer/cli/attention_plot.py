@@ -37,7 +37,7 @@ def draw_attention(
     places = ModelDirectory(directory)
     places.require_finished()  # Fails before the import of Keras, which takes many seconds.
 
-    from keras_transformer.saving import load_finished
+    from keras_transformer.text.finished_model import load_finished
 
     model, (source_tokenizer, target_tokenizer) = load_finished(places)
     num_layers = model.config.num_layers

@@ -56,6 +56,6 @@ class KerasTranslator(ModelTranslator):
     """
 
     def __init__(self, directory: str | Path, strategy=None):
-        from keras_transformer.saving import load_finished
+        from keras_transformer.text.finished_model import load_finished
 
         super().__init__(*load_finished(ModelDirectory(directory)), strategy)

@@ -48,7 +48,7 @@ class Scorer:
     def __init__(self, directory: str | Path):
         places = ModelDirectory(directory)
         places.require_finished()  # Fails before the import of Keras, which takes many seconds.
-        from keras_transformer.saving import load_finished
+        from keras_transformer.text.finished_model import load_finished
 
         self.model, self.tokenizers = load_finished(places)
         self.longest = max_tokens(self.model.config.max_length)

@@ -28,10 +28,11 @@ PAGES = sorted(
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
 #: Pages whose blocks take seconds: they run in the quick tier.
-QUICK = {"docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
-#: Pages that vary the trainings of the others: they run in the nightly tier. All other pages are in the slow tier.
+QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+#: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in the
+#: quick tier. All other pages are in the slow tier.
 NIGHTLY = {
-    *("docs/corpus.md", "docs/decoding.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
+    *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
     *("docs/resume.md", "docs/serve.md"),
 }
 #: Blocks that do not run, by page.

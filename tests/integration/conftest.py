@@ -73,7 +73,7 @@ def export_all(unlike, keras_translator):
         shutil.copytree(unlike, folder, dirs_exist_ok=True)
         loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
         with pytest.MonkeyPatch.context() as patch:
-            for module in ("saving", "export.pipeline"):
+            for module in ("text.finished_model", "export.pipeline"):
                 patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
             for options in (
                 ["saved_model,onnx,ctranslate2"],

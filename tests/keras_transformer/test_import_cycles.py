@@ -1,4 +1,4 @@
-"""No module imports, directly or through others, a module that imports it. Imports inside functions count."""
+"""Which modules import which: in one direction, without cycles. Imports inside functions count."""
 
 import ast
 import pathlib
@@ -13,6 +13,16 @@ FOLDERS = {
     "keras_transformer": pathlib.Path(keras_transformer.__file__).parent,
     "keras_transformer.training": pathlib.Path(keras_transformer.training.__file__).parent,
     "keras_transformer.export": pathlib.Path(keras_transformer.export.__file__).parent,
+}
+#: Folder -> the folders that its modules must not import. "" stands for the modules directly in `keras_transformer`.
+FORBIDDEN = {
+    "": {"text", "cli", "training", "export"},
+    "layers": {"decoding", "models", "text", "cli", "training", "export"},
+    "decoding": {"layers", "models", "text", "cli", "training", "export"},
+    "models": {"text", "cli", "training", "export"},
+    "text": {"cli", "training", "export"},
+    "training": {"cli", "export"},
+    "export": {"cli", "training"},
 }
 
 
@@ -58,11 +68,29 @@ def find_cycle(graph):
     return next((cycle for name in sorted(graph) if (cycle := visit(name))), None)
 
 
-def test_there_is_no_import_cycle():
+def folder_of(module):
+    """`"text"` of `keras_transformer.text.lines`, `""` of `keras_transformer.masks`."""
+    parts = module.replace("__main__", "cli").split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in {*FORBIDDEN, "cli"} else ""
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Module -> the modules that it imports."""
     modules = find_modules()
-    graph = {name: set(imports_of(path.read_text(encoding="utf-8"), modules)) for name, path in modules.items()}
+    return {name: set(imports_of(path.read_text(encoding="utf-8"), modules)) for name, path in modules.items()}
+
+
+def test_there_is_no_import_cycle(graph):
     assert len(graph) > 100 and "keras_transformer.masks" in graph["keras_transformer.layers.attention"]
     assert find_cycle(graph) is None
+
+
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_folders_import_in_one_direction(graph, folder):
+    edges = [(name, other) for name in graph if folder_of(name) == folder for other in graph[name]]
+    assert edges
+    assert [edge for edge in edges if folder_of(edge[1]) in FORBIDDEN[folder]] == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from keras_transformer.export.marian.importer import read_marian
 from keras_transformer.export.marian.vocabulary import parse
 from keras_transformer.export.pipeline import export
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.saving import load_finished
+from keras_transformer.text.finished_model import load_finished
 from keras_transformer.text.keras_translator import KerasTranslator
 from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
 

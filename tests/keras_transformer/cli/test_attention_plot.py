@@ -4,7 +4,7 @@ import pytest
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.saving import load_finished
+from keras_transformer.text.finished_model import load_finished
 from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
 
 pytest.importorskip("matplotlib")
