@@ -29,8 +29,8 @@ PAGES = sorted(
 )
 #: Pages whose blocks take seconds: they run in the quick tier.
 QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
-#: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in the
-#: quick tier. All other pages are in the slow tier.
+#: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in
+#: the quick tier. All other pages are in the slow tier.
 NIGHTLY = {
     *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
     *("docs/resume.md", "docs/serve.md"),
