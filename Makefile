@@ -30,7 +30,7 @@ test: $(VENV)/.installed
 
 test-extended: $(VENV)/.installed-extended
 	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not nightly and not torch_parity" \
-		--ignore=tests/keras_transformer/cli --ignore=tests/keras_transformer/text
+		--ignore=tests/keras_transformer/cli --ignore=tests/keras_transformer/text --ignore=tests/keras_transformer/serve
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"
 

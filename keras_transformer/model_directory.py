@@ -128,6 +128,16 @@ class ModelDirectory:
             )
         return migrate(record)
 
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The codes of the source language and of the target language; `None` if unknown.
+
+        Raises:
+            ModelDirectoryError: see `record`.
+        """
+        source, target = self.record().get("languages", (None, None))
+        return source, target
+
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
         """Writes `config.yaml`.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
-from keras_transformer.training.data_config import BatchConfig, DataConfig, at_least, recorded
+from keras_transformer.training.data_config import LANGUAGES, BatchConfig, DataConfig, at_least, recorded
 
 #: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
 _CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
@@ -193,7 +193,7 @@ class TrainConfig(BatchConfig, DataConfig):
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
         prepared: folder written by `keras-transformer prepare`, instead of `dataset` or `source`. Options of the data
-            and of the tokenizer are then not allowed.
+            and of the tokenizer are then not allowed, except the languages.
         init_from: model directory to fine-tune. Its model and tokenizer are used; options of `model` and `tokenizer`
             are then not allowed.
         devices: devices to train on, such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all GPUs, or the CPU.
@@ -233,7 +233,7 @@ class TrainConfig(BatchConfig, DataConfig):
 
     def _require_no_data(self):
         default = DataConfig()
-        names = [field.name for field in dataclasses.fields(default)]
+        names = [field.name for field in dataclasses.fields(default) if field.name not in LANGUAGES]
         given = [name for name in names if getattr(self, name) != getattr(default, name)]
         if self.tokenizer != TokenizerConfig():
             given.append("tokenizer")

@@ -4,7 +4,11 @@ import dataclasses
 
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
+from keras_transformer.text.languages import check_language
 from keras_transformer.text.tokenization import TokenizerConfig
+
+#: Options that name the languages. They do not change what a run computes.
+LANGUAGES = ("source_language", "target_language")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,9 @@ class DataConfig:
             2,000 lines, is held out.
         validation_target: target text, aligned with `validation_source`.
         encoding: encoding of the text files, such as `cp1252` or `utf-16`.
+        source_language: code of the source language, such as `en`, which servers report. Default: the language of
+            `dataset`.
+        target_language: code of the target language, likewise.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair. Pairs with a larger ratio are removed if the
             lengths also differ by more than 10 tokens.
@@ -41,6 +48,8 @@ class DataConfig:
     validation_source: list[str] | str | None = None
     validation_target: list[str] | str | None = None
     encoding: str = UTF_8
+    source_language: str | None = None
+    target_language: str | None = None
     max_length: int = 256
     max_length_ratio: float = 4.0
 
@@ -61,6 +70,8 @@ class DataConfig:
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
         if self.encoding != UTF_8 and not self.source:
             raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
+        for name in LANGUAGES:
+            check_language(name, getattr(self, name))
         at_least(self, max_length=2, max_length_ratio=1)
 
     @property
@@ -71,7 +82,7 @@ class DataConfig:
 
 
 def recorded(options: dict) -> dict:
-    """The options as they are recorded. A default that older records lack is omitted.
+    """The options as they are recorded, except the languages. A default that older records lack is omitted.
 
     Args:
         options: options of a `DataConfig`, and others.
@@ -81,7 +92,9 @@ def recorded(options: dict) -> dict:
     >>> recorded({"max_length": 40, "encoding": "utf-8"})
     {'max_length': 40}
     """
-    return {name: value for name, value in options.items() if (name, value) != ("encoding", UTF_8)}
+    return {
+        name: value for name, value in options.items() if (name, value) != ("encoding", UTF_8) and name not in LANGUAGES
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

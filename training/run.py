@@ -53,7 +53,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, devices)
             _describe(tokens, plan, devices.count)
-            state = _state(tokens, plan)
+            state, languages = _state(tokens, plan), _languages(config, tokens)
             if resuming:
                 _require_same(state, directory)
                 _require_more_steps(config, plan.total, directory)
@@ -64,7 +64,8 @@ def _start_run(config, directory, devices) -> TrainingPlan:
             directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
             state["run"] = uuid.uuid4().hex
         before = directory.record() if resuming else {}
-        directory.write_record({**before, **config.record(), **state}, finished=False)
+        record = {**before, **config.record(), **state, "languages": languages}
+        directory.write_record(record, finished=False)
     return plan
 
 
@@ -82,6 +83,14 @@ def _state(tokens, plan) -> dict:
     """The part of the record that does not come from the options."""
     batches = [shape._asdict() for shape in plan.batches.shapes]
     return {"tokens_sha256": tokens.record()["sha256"], "batches": batches}
+
+
+def _languages(config, tokens) -> list[str | None]:
+    """The languages in the options, in the record of the tokens, or in that of the model to fine-tune."""
+    known = [(config.source_language, config.target_language), tokens.languages]
+    if config.init_from:
+        known.append(ModelDirectory(config.init_from).languages)
+    return [next(filter(None, codes), None) for codes in zip(*known, strict=True)]
 
 
 def _require_same(state, directory):

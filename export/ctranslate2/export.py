@@ -95,6 +95,7 @@ def _stack(model, kind):
         activation=specs.Activation[_ACTIVATIONS[config.activation]],
         num_heads_kv=config.num_heads,
         head_dim=config.head_dims[0],
+        **({"alignment_heads": config.num_heads} if kind == "Decoder" else {}),  # `mean_attention` of the client.
     )
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention)

@@ -91,10 +91,10 @@ class CTranslate2Translator(TokenTranslator):
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
-        s, pieces = with_n_best(self.strategy, n_best), self.source_tokenizer.pieces
+        s = with_n_best(self.strategy, n_best)
         limit = min(source.shape[1] + s.extra_length, self._longest)
         results = self._runtime.translate_batch(
-            [[pieces[i] for i in row if i != PAD_ID] for row in source],
+            _pieces(source, self.source_tokenizer),
             beam_size=s.beam_size,
             num_hypotheses=s.n_best,
             length_penalty=s.length_penalty,
@@ -108,3 +108,23 @@ class CTranslate2Translator(TokenTranslator):
         tokens = pad([[self._ids[piece] for piece in found] for result in results for found in result.hypotheses])
         scores = np.array([result.scores for result in results], "float32")
         return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores
+
+    def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """See `TokenTranslator.mean_attention`."""
+        results = self._runtime.translate_batch(
+            _pieces(source, self.source_tokenizer),
+            target_prefix=_pieces(target, self.target_tokenizer),
+            beam_size=1,
+            max_decoding_length=target.shape[1],
+            max_input_length=0,
+            return_attention=True,
+        )
+        weights = np.zeros((*target.shape, source.shape[1]), "float32")
+        for rows, result in zip(weights, results, strict=True):
+            found = np.array(result.attention[0], "float32")[: len(rows)]
+            rows[: len(found), : found.shape[1]] = found
+        return weights
+
+
+def _pieces(rows, tokenizer):
+    return [[tokenizer.pieces[i] for i in row if i != PAD_ID] for row in rows]

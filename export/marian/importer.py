@@ -22,6 +22,7 @@ from keras_transformer.export.interop.weight_map import (
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.languages import check_language, is_language
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
@@ -41,7 +42,13 @@ _COMPUTED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "d
 _EXCLUDED_LOGIT = -100.0
 
 
-def import_marian(directory: str | Path, output: str | Path, overwrite: bool = False) -> ModelDirectory:
+def import_marian(
+    directory: str | Path,
+    output: str | Path,
+    overwrite: bool = False,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> ModelDirectory:
     """Imports a Hugging Face `MarianMTModel`, such as an OPUS-MT model, as a finished model directory.
 
     Token ids become those of this package: the special pieces first, then Marian's pieces in their order. Marian uses
@@ -51,6 +58,9 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
         directory: folder with config.json, model.safetensors, source.spm, target.spm and vocab.json.
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
+        source_language: code of the source language, such as `en`, which servers report. Default: that of
+            tokenizer_config.json, if the file exists.
+        target_language: code of the target language, likewise.
 
     Returns:
         The model directory.
@@ -65,6 +75,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
     result = ModelDirectory(output)
     record: dict[str, Any] = {"imported_from": "marian"}
     result.check_resumable(record, overwrite)
+    languages = _languages(Path(directory), source_language, target_language)
     model, tokenizers = read_marian(directory)
     with result.locked():
         result.check_resumable(record, overwrite)
@@ -74,6 +85,7 @@ def import_marian(directory: str | Path, output: str | Path, overwrite: bool = F
         result.write_tokenizers(tokenizers)
         with atomic_write(result.model_file) as temporary:
             model.save(temporary)
+        record["languages"] = languages
         record["model_config"] = dataclasses.asdict(model.config)
         record["tokenizers_sha256"] = [tokenizer.sha256 for tokenizer in load_tokenizers(result)]
         result.write_record(record, finished=True)
@@ -166,6 +178,19 @@ class _Reader:
         if self.problems:
             lines = "\n".join(f"- {problem}" for problem in self.problems)
             raise ValueError(f"{self.folder} cannot be imported as a MarianMTModel:\n{lines}")
+
+
+def _languages(directory, *given) -> list[str | None]:
+    """The given languages, or those of tokenizer_config.json."""
+    for name, language in zip(("source_language", "target_language"), given, strict=True):
+        check_language(name, language)
+    try:
+        recorded = _read_json(directory / "tokenizer_config.json")
+    except (OSError, ValueError):
+        recorded = {}
+    found = [recorded.get(name) for name in ("source_lang", "target_lang")]
+    found = [code if isinstance(code, str) and is_language(code) else None for code in found]
+    return [mine or theirs for mine, theirs in zip(given, found, strict=True)]
 
 
 def _read_json(path):

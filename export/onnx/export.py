@@ -21,12 +21,13 @@ from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_cons
 from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.masks import padding_mask
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.models.teacher_forcing import mean_attention
 
 _OPSET = 18
 
 
 def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path, quantize: str | None = None) -> None:
-    """Writes `model.onnx`, `encoder.onnx` and `decoder.onnx`, their shared weights, and the tokenizers.
+    """Writes `model.onnx`, `encoder.onnx`, `decoder.onnx` and `alignment.onnx`, their weights, and the tokenizers.
 
     Args:
         model: the `Transformer`.
@@ -51,7 +52,12 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
     if quantize == "float16":
         model = of_dtype(model, "float16")
     weights = WeightsFile(path)
-    for name, make in (("model", search_program), ("encoder", _encoder), ("decoder", _decoder)):
+    for name, make in (
+        ("model", search_program),
+        ("encoder", _encoder),
+        ("decoder", _decoder),
+        ("alignment", _alignment),
+    ):
         proto = convert(*make(model, strategy), model.weights)
         if quantize == "int8":
             quantize_matrices(proto.graph)
@@ -135,6 +141,19 @@ def _decoder(model, strategy):
         for name, shape in inputs.items()
     ]
     return decode, signature, inputs, outputs
+
+
+def _alignment(model, strategy):
+    def align(source, target):
+        return (mean_attention(model, source, target),)
+
+    inputs = {"source": ("batch", "source_length"), "target": ("batch", "target_length")}
+    outputs = {"weights": ("batch", "target_length", "source_length")}
+    return align, [tf.TensorSpec([None, None], tf.int32, name=name) for name in inputs], inputs, outputs
+
+
+#: Names of the graphs, and the functions that make them.
+_GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
 
 
 def _memory_shapes(model):

@@ -1,5 +1,6 @@
 """The ONNX client. It imports neither TensorFlow nor Keras, only onnxruntime, sentencepiece and NumPy."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -41,20 +42,13 @@ class OnnxTranslator(TokenTranslator):
         parallel_batches: int = 1,
     ):
         num_threads = threads_of_a_batch(num_threads, parallel_batches)
-        import onnxruntime
-
         folder = export_folder(directory, "onnx", quantize)
         if not (folder / "model.onnx").is_file():
             kind = f"ONNX {quantize}" if quantize else "ONNX"
             raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads
-        try:
-            self.session = onnxruntime.InferenceSession(
-                str(folder / "model.onnx"), options, providers=providers or ["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's exceptions have no common public class.
-            raise ModelDirectoryError(f"Invalid ONNX model: {folder / 'model.onnx'} ({error})") from error
+        self._folder = folder
+        self._session = functools.partial(_session, folder, num_threads, providers)
+        self.session = self._session("model")
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
@@ -66,6 +60,32 @@ class OnnxTranslator(TokenTranslator):
         """See `Translator.max_n_best`."""
         return self.exported_search["n_best"]
 
+    def align(self, lines, translations):
+        """See `Translator.align`. Exports without `alignment.onnx` align by position."""
+        has_graph = (self._folder / "alignment.onnx").is_file()
+        return (super() if has_graph else super(TokenTranslator, self)).align(lines, translations)
+
+    def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """See `TokenTranslator.mean_attention`."""
+        return self._alignment.run(["weights"], {"source": source, "target": target})[0]
+
+    @functools.cached_property
+    def _alignment(self):
+        """The session of `alignment.onnx`, which most clients do not need."""
+        return self._session("alignment")
+
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         return tuple(self.session.run(["tokens", "scores"], {"source": source}))
+
+
+def _session(folder, num_threads, providers, name):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    file = folder / f"{name}.onnx"
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=providers or ["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions have no common public class.
+        raise ModelDirectoryError(f"Invalid ONNX model: {file} ({error})") from error

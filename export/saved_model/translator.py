@@ -45,6 +45,7 @@ class SavedModelTranslator(Translator):
             raise ModelDirectoryError(f"Invalid SavedModel: {folder} ({error})") from error
         self._signatures = self._loaded.signatures
         self.exported_search = json.loads(self._loaded.search_options().numpy())
+        self.max_source_length = int(self._lengths([])[1])
 
     @property
     def max_n_best(self) -> int:
@@ -58,16 +59,20 @@ class SavedModelTranslator(Translator):
         result = self._signatures["tokens"](source=tf.constant(source))
         return result["tokens"].numpy(), result["scores"].numpy()
 
-    def _sentences(self, lines, first_line):
-        return lines, self._lengths(lines, first_line)  # The SavedModel handles empty lines itself.
+    def count_tokens(self, lines):
+        """See `Translator.count_tokens`."""
+        return self._lengths(lines)[0].tolist()
 
-    def _lengths(self, lines, first_line):
-        """Tokens of each line after truncation, including the end token."""
+    def _sentences(self, lines, first_line):
+        lengths, longest = self._lengths(lines)
+        warn_of_long(lines, lengths, longest, first_line)
+        # The SavedModel truncates long lines and handles empty lines itself.
+        return lines, [min(length, longest) + 1 for length in lengths.tolist()]
+
+    def _lengths(self, lines):
         import tensorflow as tf
 
-        lengths, longest = (result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
-        warn_of_long(lines, lengths, longest, first_line)
-        return [min(length, longest) + 1 for length in lengths.tolist()]
+        return tuple(result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
 
     def _translate_batch(self, sentences, n_best):
         texts, scores = self._run(sentences, n_best)

@@ -9,6 +9,7 @@ from keras_transformer.cli.runtime_options import add_batching, add_encoding, ad
 #: The options that `train --help` shows.
 _ESSENTIALS = (
     *("output", "overwrite", "config", "dataset", "source", "target", "validation_source", "validation_target"),
+    *("source_language", "target_language"),
     *("prepared", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
     *("recipe.epochs", "recipe.max_steps", "recipe.max_time", "recipe.precision"),
 )
@@ -83,6 +84,10 @@ def translate(arguments: list[str]) -> int:
     parser.add_argument(
         "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
     )
+    split = "split each line into sentences, translate them one by one, and keep the white space of the line"
+    parser.add_argument("--split_sentences", action="store_true", help=split)
+    language = "code of the source language, such as en, for its rules of splitting; default: that of the model"
+    parser.add_argument("--source_language", help=language)
     add_runtime(parser)
     parser.epilog = (
         "With `--n_best` above 1, each hypothesis is written on one line with tab-separated columns: "
@@ -179,6 +184,23 @@ def export(arguments: list[str]) -> int:
     return 0
 
 
+def serve(arguments: list[str]) -> int:
+    """Serve translations over HTTP, with the API of LibreTranslate and a page for people."""
+    from keras_transformer.serve.config import ServeConfig
+
+    parser = make_parser(serve)
+    parser.add_argument("directories", nargs="+", help="model directories, one per pair of languages")
+    parser.add_class_arguments(ServeConfig)
+    options = parser.parse_args(arguments)
+    directories = options.pop("directories")
+    config = ServeConfig(**vars(options))
+
+    from keras_transformer.serve.server import serve as run
+
+    run(directories, config)
+    return 0
+
+
 def import_marian(arguments: list[str]) -> int:
     """Convert a Hugging Face MarianMTModel, such as an OPUS-MT model, to a model directory."""
     parser = make_parser(import_marian)
@@ -187,11 +209,14 @@ def import_marian(arguments: list[str]) -> int:
     )
     parser.add_argument("--output", required=True, help="model directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
+    for side in ("source", "target"):
+        language = f"code of the {side} language, such as en; default: that of tokenizer_config.json"
+        parser.add_argument(f"--{side}_language", help=language)
     options = parser.parse_args(arguments)
 
     from keras_transformer.export.marian.importer import import_marian as run
 
-    print(f"Wrote the model to {run(options.directory, options.output, options.overwrite).path}", file=sys.stderr)
+    print(f"Wrote the model to {run(**vars(options)).path}", file=sys.stderr)
     return 0
 
 
@@ -219,6 +244,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "score": score,
     "plot-attention": plot_attention,
     "export": export,
+    "serve": serve,
     "import-marian": import_marian,
     "doctor": doctor,
 }

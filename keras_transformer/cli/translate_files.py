@@ -15,7 +15,8 @@ from keras_transformer.cli.runtime_options import make_translator, search_option
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.files import TextLines, read_lines
-from keras_transformer.text.translator import Translation
+from keras_transformer.text.languages import check_language
+from keras_transformer.text.translator import Translation, Translator
 
 
 def translate(options) -> None:
@@ -27,9 +28,12 @@ def translate(options) -> None:
     Raises:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
+    check_language("source_language", options.source_language)
     with TextLines(options.file, options.encoding) as lines, _output(options) as (write, done):
         source = itertools.islice(lines, done, None)
         sources, translator = collections.deque(), make_translator(options)
+        if options.split_sentences:
+            translator = _splitting(translator, options)
 
         def read():
             for count, line in enumerate(source, done + 1):
@@ -91,6 +95,13 @@ def score(options) -> None:
     scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+
+
+def _splitting(translator, options) -> Translator:
+    from keras_transformer.text.splitting_translator import SplittingTranslator
+
+    language = options.source_language or ModelDirectory(options.directory).languages[0]
+    return SplittingTranslator(translator, language)
 
 
 def _n_best(options) -> int:
@@ -162,13 +173,14 @@ def _record(options) -> dict:
         digest = hashlib.sha256()
         for line in lines:
             digest.update(line.encode() + b"\n")
-    return {
+    record = {
         "source": digest.hexdigest(),
         "model": _sha256_of_model(ModelDirectory(options.directory), options.runtime),
         "runtime": options.runtime,
         "search": search_options(options),
         "json": options.json,
     }
+    return record | ({"split_sentences": options.source_language} if options.split_sentences else {})
 
 
 def _sha256_of_model(directory, runtime):

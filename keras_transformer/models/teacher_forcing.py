@@ -51,6 +51,21 @@ def attention_scores(transformer, source, target):
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
 
 
+def mean_attention(transformer, source, target):
+    """Computes the mean of `Transformer.attention_scores` over layers and heads on tensors.
+
+    Args:
+        transformer: a `Transformer`.
+        source: int tensor `(batch, source_length)`.
+        target: int tensor `(batch, target_length)`.
+
+    Returns:
+        Float32 tensor `(batch, target_length, source_length)`.
+    """
+    scores = attention_scores(transformer, source, target)
+    return sum(ops.mean(ops.cast(weights, "float32"), axis=1) for weights in scores) / len(scores)
+
+
 def _teacher_forced(transformer, source, target):
     config = transformer.config
     mask = masks.padding_mask(source, config.pad_id)

@@ -38,6 +38,10 @@ class ModelTranslator(TokenTranslator):
         """See `TokenTranslator.search`."""
         return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
 
+    def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """See `TokenTranslator.mean_attention`."""
+        return np.mean([weights.mean(axis=1) for weights in self.model.attention_scores(source, target)], axis=0)
+
 
 class KerasTranslator(ModelTranslator):
     """Translates with the Keras model of a model directory.

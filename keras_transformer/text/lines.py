@@ -93,11 +93,11 @@ def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, fir
         if length > longest:
             warnings.warn(
                 f"line {number} has {length} subwords and is truncated to {longest}: {line[:60]}…",
-                stacklevel=_level_outside_package(),
+                stacklevel=level_outside_package(),
             )
 
 
-def _level_outside_package():
+def level_outside_package():
     """Returns the `stacklevel` of the first caller outside this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -169,9 +170,32 @@ class Tokenizer:
         Returns:
             One line per row.
         """
-        rows = [[int(i) for i in row] for row in ids]
-        ends = [next((k for k, i in enumerate(row) if i in (EOS_ID, PAD_ID)), len(row)) for row in rows]
-        return self._processor.decode([row[:end] for row, end in zip(rows, ends, strict=True)])
+        return self._processor.decode([_before_end(row) for row in ids])
+
+    def encoded_spans(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Returns the part of a line that each of its subwords covers, with the space before it.
+
+        Args:
+            lines: the lines.
+
+        Returns:
+            One list of pairs `(begin, end)` per line, without the end token. A part is empty if the subword is a byte
+            of a character, except the last byte.
+        """
+        return [found["offsets"] for found in self._processor.encode(list(lines), return_type="offset_mapping")]
+
+    def decoded_spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Returns the part of the decoded line that each subword covers; see `encoded_spans`.
+
+        Args:
+            ids: the row of ids.
+        """
+        return self._processor.decode(_before_end(ids), return_type="offset_mapping")["offsets"]
+
+
+def _before_end(ids: Iterable[int]) -> list[int]:
+    """The ids before the first end token or padding."""
+    return [int(i) for i in itertools.takewhile(lambda i: i not in (EOS_ID, PAD_ID), ids)]
 
 
 def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:

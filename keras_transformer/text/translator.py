@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.text.alignment import Alignment, diagonal, from_attention
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
-from keras_transformer.text.lines import check_no_string, checked_lines, encode_lines, max_tokens
+from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 
 
@@ -36,7 +37,7 @@ class Translation:
 
 
 class Translator:
-    """Base class that translates lines. Subclasses implement `_sentences` and `_translate_batch`.
+    """Base class that translates lines. Subclasses implement `count_tokens`, `_sentences` and `_translate_batch`.
 
     Lines are translated in batches of similar length and returned in the order of the input. The translation of an
     empty line is an empty line.
@@ -44,7 +45,12 @@ class Translator:
     Args:
         parallel_batches: number of batches that are translated at the same time. Above 1, `_translate_batch` must be
             thread-safe.
+
+    Attributes:
+        max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
     """
+
+    max_source_length: int = MAX_LENGTH
 
     def __init__(self, parallel_batches: int = 1):
         self.parallel_batches = parallel_batches
@@ -143,6 +149,27 @@ class Translator:
             yield from self._translate(chunk, limits, n_best, progress, first_line)
             first_line += len(chunk)
 
+    def align(self, lines: Sequence[str], translations: Sequence[Translation]) -> list[Alignment]:
+        """Aligns the subwords of lines with those of their translations.
+
+        Args:
+            lines: the lines.
+            translations: one translation of each line by this model.
+
+        Returns:
+            One `Alignment` per line, from the cross-attention of the model. A runtime that does not return attention
+            weights aligns characters by their relative position instead.
+        """
+        return [diagonal(line, translation.text) for line, translation in zip(lines, translations, strict=True)]
+
+    def count_tokens(self, lines: Sequence[str]) -> list[int]:
+        """Number of subwords of each line, not counting the end token.
+
+        Args:
+            lines: the lines.
+        """
+        raise NotImplementedError
+
     def _check_n_best(self, n_best):
         if not 1 <= n_best <= self.max_n_best:
             raise ValueError(
@@ -152,7 +179,7 @@ class Translator:
 
     def _translate_batches(self, batches, n_best):
         translate_batch = functools.partial(self._translate_batch, n_best=n_best)
-        if self.parallel_batches == 1:
+        if self.parallel_batches == 1 or len(batches) == 1:
             yield from map(translate_batch, batches)
         else:
             with ThreadPoolExecutor(self.parallel_batches) as pool:
@@ -160,7 +187,7 @@ class Translator:
 
 
 class TokenTranslator(Translator):
-    """Base class of translators that search over token ids. Subclasses implement `search`.
+    """Base class of translators that search over token ids. Subclasses implement `search` and `mean_attention`.
 
     Args:
         source_tokenizer: `Tokenizer` of the source.
@@ -194,6 +221,36 @@ class TokenTranslator(Translator):
             Tokens int32 `(batch, n_best, length)` and scores float32 `(batch, n_best)`, best first.
         """
         raise NotImplementedError
+
+    def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Computes the cross-attention weights of given targets.
+
+        Args:
+            source: int32 `(batch, source_length)`.
+            target: int32 `(batch, target_length)`, without the start token, such as tokens from `search`.
+
+        Returns:
+            Float32 `(batch, target_length, source_length)`, the mean over heads and layers; with CTranslate2 over the
+            heads of the last layer.
+        """
+        raise NotImplementedError
+
+    def align(self, lines, translations):
+        """See `Translator.align`."""
+        lines = checked_lines("lines", lines)
+        source = encode_lines(self.source_tokenizer, lines, self.max_source_length)
+        spans = self.source_tokenizer.encoded_spans(lines)
+        alignments = {}
+        for batch in BatchLimits().batches([max(len(source[i]), len(t.tokens)) for i, t in enumerate(translations)]):
+            weights = self.mean_attention(pad([source[i] for i in batch]), pad([translations[i].tokens for i in batch]))
+            for i, rows in zip(batch, weights, strict=True):
+                target = self.target_tokenizer.decoded_spans(translations[i].tokens)
+                alignments[i] = from_attention(rows, spans[i][: len(source[i]) - 1], target)
+        return [alignments[i] for i in range(len(lines))]
+
+    def count_tokens(self, lines):
+        """See `Translator.count_tokens`."""
+        return [len(ids) - 1 for ids in self.source_tokenizer.encode(lines)]
 
     def _sentences(self, lines, first_line):
         sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)

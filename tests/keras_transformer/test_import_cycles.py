@@ -16,13 +16,14 @@ FOLDERS = {
 }
 #: Folder -> the folders that its modules must not import. "" stands for the modules directly in `keras_transformer`.
 FORBIDDEN = {
-    "": {"text", "cli", "training", "export"},
-    "layers": {"decoding", "models", "text", "cli", "training", "export"},
-    "decoding": {"layers", "models", "text", "cli", "training", "export"},
-    "models": {"text", "cli", "training", "export"},
-    "text": {"cli", "training", "export"},
-    "training": {"cli", "export"},
-    "export": {"cli", "training"},
+    "": {"text", "cli", "serve", "training", "export"},
+    "layers": {"decoding", "models", "text", "cli", "serve", "training", "export"},
+    "decoding": {"layers", "models", "text", "cli", "serve", "training", "export"},
+    "models": {"text", "cli", "serve", "training", "export"},
+    "text": {"cli", "serve", "training", "export"},
+    "training": {"cli", "serve", "export"},
+    "export": {"cli", "serve", "training"},
+    "serve": {"cli", "training"},
 }
 
 

@@ -67,7 +67,8 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
         directory: an empty folder.
         corpus: the text.
         models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
-        config: the options. The fields of `DataConfig` are recorded.
+        config: the options. The fields of `DataConfig` are recorded. Languages that it does not name are those of the
+            corpus.
 
     Raises:
         ValueError: if the filter removes all pairs, or a model is not a SentencePiece model.
@@ -84,6 +85,7 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     directory.write_record(
         {
             "data": data_options(config),
+            "languages": [config.source_language or corpus.languages[0], config.target_language or corpus.languages[1]],
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},

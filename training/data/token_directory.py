@@ -69,7 +69,8 @@ class TokenDirectory:
         """Reads the record.
 
         Returns:
-            `data` (the options), `vocab_sizes`, `tokenizers_sha256`, `statistics` of each split, and `sha256`.
+            `data` (the options), `languages`, `vocab_sizes`, `tokenizers_sha256`, `statistics` of each
+            split, and `sha256`.
 
         Raises:
             ValueError: if the record is missing or unreadable, or has a newer format.
@@ -108,6 +109,12 @@ class TokenDirectory:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
         record = {"format": FORMAT_VERSION, **record, "sha256": digest.hexdigest()}
         self.record_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The codes of the source language and of the target language; `None` if unknown."""
+        source, target = self.record().get("languages", (None, None))
+        return source, target
 
     def statistics(self, split: str) -> Statistics:
         """The statistics of a split."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 from absl import logging
 
+from keras_transformer.text.languages import is_language
 from keras_transformer.training.datasets import number_words  # The import registers the builder.
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
@@ -34,6 +35,8 @@ def load_by_name(config) -> Corpus:
             f"{_first_line(error)}"
         ) from error
     languages = _languages(builder, config.dataset)
+    if config.reverse:
+        languages = languages[::-1]
     _prepare(builder, config)
     splits = [config.train_split, config.validation_split]
     try:
@@ -42,7 +45,8 @@ def load_by_name(config) -> Corpus:
         raise ValueError(
             f"{config.dataset!r} must have the splits {splits}. Received: {sorted(builder.info.splits)}"
         ) from error
-    return Corpus(*(_pairs(part, languages[::-1] if config.reverse else languages) for part in parts))
+    codes = tuple(name if is_language(name) else None for name in languages)
+    return Corpus(*(_pairs(part, languages) for part in parts), codes)
 
 
 def _pairs(dataset, languages):

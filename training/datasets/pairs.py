@@ -22,7 +22,14 @@ class Pairs:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Training and validation text."""
+    """Training and validation text.
+
+    Attributes:
+        train: pairs to train on.
+        validation: pairs to validate on.
+        languages: codes of the source language and of the target language; `None` if unknown.
+    """
 
     train: Pairs
     validation: Pairs
+    languages: tuple[str | None, str | None] = (None, None)

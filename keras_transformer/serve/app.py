@@ -1,0 +1,227 @@
+"""The HTTP application, with the API of LibreTranslate (https://docs.libretranslate.com)."""
+
+import asyncio
+import json
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import MovingWindowRateLimiter
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from keras_transformer.serve.batcher import QueueFull
+from keras_transformer.serve.config import ServeConfig
+from keras_transformer.serve.languages import Languages, name_of
+from keras_transformer.serve.metrics import Metrics
+from keras_transformer.serve.openapi import DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
+from keras_transformer.serve.pairs import LanguagePair
+from keras_transformer.serve.parameters import integer_parameter, read_parameters, text_parameter
+from keras_transformer.version import __version__
+
+_FORMATS = ("text", "html")
+
+
+class JsonResponse(Response):
+    """A response in JSON, encoded as UTF-8."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """See `Response`."""
+        return json.dumps(content, ensure_ascii=False).encode("utf-8")
+
+
+def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metrics) -> FastAPI:
+    """Makes the application.
+
+    Args:
+        pairs: the pairs of languages that it translates.
+        config: the options.
+        metrics: counts requests.
+
+    Returns:
+        The ASGI application, without the page.
+
+    Raises:
+        ValueError: see `Languages`.
+    """
+    app = FastAPI(
+        title="keras-transformer",
+        version=__version__,
+        description='Translation with the API of LibreTranslate. Errors are `{"error": reason}`.',
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    service = _Service(Languages(pairs), config, metrics)
+    app.add_exception_handler(HTTPException, _error)
+    app.add_exception_handler(QueueFull, _queue_full)
+    app.add_exception_handler(Exception, _unexpected)
+    for path, methods, endpoint, description in (
+        ("/translate", ["POST", "GET"], service.translate, TRANSLATE),
+        ("/detect", ["POST", "GET"], service.detect, DETECT),
+        ("/languages", ["GET"], service.languages, LANGUAGES),
+        ("/frontend/settings", ["GET"], service.settings, SETTINGS),
+        ("/health", ["GET"], service.health, HEALTH),
+    ):
+        for method in methods:
+            app.add_api_route(
+                path,
+                service.measured(path, endpoint),
+                methods=[method],
+                response_model=None,
+                responses=ERRORS,
+                include_in_schema=method == methods[0],
+                name=path.strip("/"),
+                **description,
+            )
+    app.add_api_route("/metrics", service.metrics, include_in_schema=False)
+    metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
+    return app
+
+
+class _Service:
+    """The endpoints."""
+
+    def __init__(self, languages: Languages, config: ServeConfig, metrics: Metrics):
+        self._languages, self._config, self._metrics = languages, config, metrics
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._limit = config.requests_per_minute and RateLimitItemPerMinute(config.requests_per_minute)
+
+    def measured(self, path, endpoint):
+        """Wraps an endpoint, so that its requests are counted and timed."""
+
+        async def measured(request: Request) -> Response:
+            started, status = time.perf_counter(), 500
+            try:
+                response = await endpoint(request)
+                status = response.status_code
+                return response
+            except HTTPException as error:
+                status = error.status_code
+                raise
+            except QueueFull:
+                status = 503
+                raise
+            finally:
+                self._metrics.requests.labels(path, status).inc()
+                self._metrics.seconds.labels(path).observe(time.perf_counter() - started)
+
+        return measured
+
+    async def translate(self, request: Request) -> Response:
+        parameters = await self._parameters(request)
+        texts = self._texts(parameters)
+        format = text_parameter(parameters, "format", "text")
+        if format not in _FORMATS:
+            raise HTTPException(400, f"{format} format is not supported")
+        source = text_parameter(parameters, "source")
+        target = text_parameter(parameters, "target")
+        detected = self._languages.detect("\n".join(texts))[0] if source == "auto" else None
+        pair = self._pair(detected.language if detected else source, target)
+        alternatives = integer_parameter(parameters, "alternatives", pair.translator.max_n_best - 1)
+        translate = pair.translate_html if format == "html" else pair.translate
+        self._metrics.characters.inc(sum(map(len, texts)))
+        found = await asyncio.gather(*(translate(text, 1 + alternatives) for text in texts))
+        answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
+        if alternatives:
+            answer["alternatives"] = [one.texts[1:] for one in found]
+        if detected:
+            answer["detectedLanguage"] = [detected._asdict()] * len(texts)
+        if not isinstance(parameters["q"], list):
+            answer = {name: values[0] for name, values in answer.items()}
+        if warnings := [warning for one in found for warning in one.warnings]:
+            answer["warnings"] = warnings
+        return JsonResponse(answer)
+
+    async def detect(self, request: Request) -> Response:
+        parameters = await self._parameters(request)
+        found = self._languages.detect("\n".join(self._texts(parameters)))
+        return JsonResponse([one._asdict() for one in found])
+
+    async def languages(self, request: Request) -> Response:
+        return JsonResponse(
+            [
+                {"code": code, "name": name_of(code), "targets": self._languages.targets(code)}
+                for code in self._languages.codes
+            ]
+        )
+
+    async def settings(self, request: Request) -> Response:
+        source, target = next(iter(self._languages.pairs))
+        return JsonResponse(
+            {
+                "apiKeys": self._config.api_key is not None,
+                "keyRequired": self._config.api_key is not None,
+                "charLimit": self._config.max_characters,
+                "filesTranslation": False,
+                "frontendTimeout": 1000,
+                "language": {
+                    "source": {"code": source, "name": name_of(source)},
+                    "target": {"code": target, "name": name_of(target)},
+                },
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
+
+    async def health(self, request: Request) -> Response:
+        return JsonResponse({"status": "ok"})
+
+    async def metrics(self) -> Response:
+        return Response(self._metrics.text(), media_type=self._metrics.content_type)
+
+    async def _parameters(self, request) -> dict[str, Any]:
+        """Reads the parameters, and checks the key and the rate of the client."""
+        parameters = await read_parameters(request, self._config.max_characters)
+        key = parameters.get("api_key")
+        if self._config.api_key is not None:
+            given = key if isinstance(key, str) else ""
+            if not secrets.compare_digest(given.encode("utf-8", "replace"), self._config.api_key.encode()):
+                raise HTTPException(403, "Invalid API key")
+        if self._limit:
+            client = request.client.host if request.client else ""
+            if not await self._limiter.hit(self._limit, client):
+                raise HTTPException(429, f"Slowdown: {self._limit}")
+        return parameters
+
+    def _texts(self, parameters) -> list[str]:
+        q = parameters.get("q")
+        texts = q if isinstance(q, list) else [q]
+        if not q or not all(texts):
+            raise HTTPException(400, "Invalid request: missing q parameter")
+        if not all(isinstance(text, str) for text in texts):
+            raise HTTPException(400, "Invalid request: q parameter is not a text or a list of texts")
+        size = sum(map(len, texts))
+        if size > self._config.max_characters:
+            raise HTTPException(
+                400, f"Invalid request: request ({size}) exceeds text limit ({self._config.max_characters})"
+            )
+        return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # Without lone surrogates.
+
+    def _pair(self, source, target) -> LanguagePair:
+        known = self._languages.find(source, self._languages.sources)
+        if known is None:
+            raise HTTPException(400, f"{source} is not supported as a source language")
+        found = self._languages.find(target, self._languages.targets(known))
+        if found is None:
+            raise HTTPException(400, f"{target} is not supported as a target language of {known}")
+        return self._languages.pairs[known, found]
+
+
+def _error(request, error) -> Response:
+    return JsonResponse({"error": error.detail}, error.status_code, headers=error.headers)
+
+
+def _queue_full(request, error) -> Response:
+    return JsonResponse({"error": "The server is busy: its queue is full"}, 503, headers={"Retry-After": "1"})
+
+
+def _unexpected(request, error) -> Response:
+    print(f"{request.method} {request.url.path} failed: {error!r}", file=sys.stderr)
+    return JsonResponse({"error": f"Cannot translate text: {error}"}, 500)

@@ -1,0 +1,70 @@
+"""Descriptions of the endpoints for the OpenAPI page. The endpoints read their parameters themselves."""
+
+from typing import Any
+
+_TEXT = {"type": "string"}
+_Q = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "Text, or a list of texts."}
+_KEY = {**_TEXT, "description": "API key, if the server asks for one."}
+_DETECTED = {
+    "type": "object",
+    "properties": {"language": _TEXT, "confidence": {"type": "number", "minimum": 0, "maximum": 100}},
+}
+_TEXTS = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+
+
+def _body(properties, required):
+    schema = {"schema": {"type": "object", "properties": properties, "required": required}}
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
+
+
+def _answer(description, schema):
+    return {"responses": {"200": {"description": description, "content": {"application/json": {"schema": schema}}}}}
+
+
+def _reason(description):
+    schema = {"type": "object", "properties": {"error": _TEXT}}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+#: The errors of all endpoints.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: _reason("Unknown pair of languages; malformed, not UTF-8 or too long"),
+    403: _reason("Invalid API key"),
+    429: _reason("Too many requests"),
+    503: _reason("The queue is full. The header Retry-After gives the seconds to wait"),
+}
+TRANSLATE: dict[str, Any] = {
+    "summary": "Translate text",
+    "openapi_extra": _body(
+        {
+            "q": _Q,
+            "source": {**_TEXT, "description": "Code of the source language, or auto."},
+            "target": {**_TEXT, "description": "Code of the target language."},
+            "format": {**_TEXT, "enum": ["text", "html"], "default": "text"},
+            "alternatives": {"type": "integer", "default": 0, "description": "Number of other translations."},
+            "api_key": _KEY,
+        },
+        ["q", "source", "target"],
+    )
+    | _answer(
+        "The translation. For a list of texts, each value is a list",
+        {
+            "type": "object",
+            "properties": {
+                "translatedText": _TEXTS,
+                "alternatives": {"type": "array", "items": _TEXTS},
+                "detectedLanguage": {"oneOf": [_DETECTED, {"type": "array", "items": _DETECTED}]},
+                "warnings": {"type": "array", "items": _TEXT, "description": "Sentences that were cut."},
+            },
+        },
+    ),
+}
+DETECT: dict[str, Any] = {
+    "summary": "Detect the language of a text",
+    "openapi_extra": _body({"q": _Q, "api_key": _KEY}, ["q"])
+    | _answer("The languages, the most likely one first", {"type": "array", "items": _DETECTED}),
+}
+LANGUAGES: dict[str, Any] = {"summary": "List the languages, and to which languages each is translated"}
+SETTINGS: dict[str, Any] = {"summary": "Limits and default languages"}
+HEALTH: dict[str, Any] = {"summary": "Whether the server is up"}

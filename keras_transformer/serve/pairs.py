@@ -1,0 +1,157 @@
+"""The pairs of languages of a server: a model, its translator and its queue for each."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_transformer.export.load import available_runtimes, load_translator
+from keras_transformer.export.threads import num_cores
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.serve.batcher import Batcher
+from keras_transformer.serve.config import PREFERRED, ServeConfig
+from keras_transformer.serve.metrics import Metrics
+from keras_transformer.text.batching import BatchLimits
+from keras_transformer.text.html_text import HtmlText
+from keras_transformer.text.sentences import SentenceSplitter
+from keras_transformer.text.translator import Translation, Translator
+
+
+class TranslatedText(NamedTuple):
+    """The translation of a text.
+
+    Attributes:
+        texts: the hypotheses, best first. Each consists of the hypotheses of this rank of all sentences.
+        warnings: messages about sentences that were cut.
+    """
+
+    texts: list[str]
+    warnings: list[str]
+
+
+class LanguagePair:
+    """Translates text from one language to another.
+
+    Args:
+        source: code of the source language.
+        target: code of the target language.
+        runtime: name of the runtime of `translator`.
+        translator: translates sentences.
+        batcher: translates the sentences of all clients.
+        splits_sentences: whether to split texts into sentences.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        runtime: str,
+        translator: Translator,
+        batcher: Batcher,
+        splits_sentences: bool = True,
+    ):
+        self.source, self.target, self.runtime = source, target, runtime
+        self.translator, self.batcher = translator, batcher
+        self._splitter = SentenceSplitter(
+            source, translator.count_tokens, translator.max_source_length, splits_sentences
+        )
+
+    async def translate(self, text: str, n_best: int = 1) -> TranslatedText:
+        """Translates a plain text.
+
+        Args:
+            text: any text.
+            n_best: number of hypotheses.
+        """
+        split = self._splitter.split(text)
+        found = await self.batcher.translate(split.sentences, n_best)
+        texts = [split.join(translation.hypotheses[rank].text for translation in found) for rank in range(n_best)]
+        return TranslatedText(texts, [*split.warnings])
+
+    async def translate_html(self, text: str, n_best: int = 1) -> TranslatedText:
+        """Translates HTML.
+
+        Args:
+            text: a document or a part of one.
+            n_best: number of hypotheses.
+        """
+        page = HtmlText(text, self._splitter)
+        found = await self.batcher.translate(page.sentences, n_best)
+        texts = []
+        for rank in range(n_best):
+            hypotheses = [translation.hypotheses[rank] for translation in found]
+            alignments = await asyncio.to_thread(self._align, page, hypotheses)
+            texts.append(page.join((one.text for one in hypotheses), alignments))
+        return TranslatedText(texts, page.warnings)
+
+    def _align(self, page, translations: Sequence[Translation]):
+        """The alignments of the sentences with inline tags."""
+        needed = [i for i, is_needed in enumerate(page.needs_alignment) if is_needed]
+        found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
+        alignments = dict(zip(needed, found, strict=True))
+        return [alignments.get(i) for i in range(len(translations))]
+
+
+def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:
+    """Loads the models of a server.
+
+    Args:
+        directories: model directories.
+        config: the options.
+        metrics: counts sentences and batches.
+
+    Returns:
+        One pair per directory.
+
+    Raises:
+        ValueError: if a directory contains no finished model or lacks the export, languages are unknown, or two
+            directories have the same pair.
+    """
+    languages = _languages(directories, config)
+    runtimes = [config.runtime or _fastest(directory) for directory in directories]
+    return [
+        _load(directory, *pair, runtime, config, metrics)
+        for directory, pair, runtime in zip(directories, languages, runtimes, strict=True)
+    ]
+
+
+def _languages(directories, config) -> list[tuple[str, str]]:
+    given = config.pairs_of_languages
+    recorded = []
+    for directory in map(ModelDirectory, directories):
+        directory.require_finished()
+        recorded.append(directory.languages)
+    if given and len(given) != len(directories):
+        raise ValueError(
+            f"`languages` must have a pair for each directory. Received: languages={config.languages} for "
+            f"{len(directories)} directories"
+        )
+    pairs = given or recorded
+    for directory, pair in zip(directories, pairs, strict=True):
+        if None in pair:
+            raise ValueError(f"{directory} does not record its languages. Give them, such as --languages en-de")
+    for pair in pairs:
+        if pairs.count(pair) > 1:
+            raise ValueError(f"Each pair of languages needs one directory. Received: {'-'.join(pair)} more than once")
+    return pairs
+
+
+def _fastest(directory) -> str:
+    available = available_runtimes(directory)
+    return next(runtime for runtime in PREFERRED if runtime in available)
+
+
+def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
+    if runtime == "keras":
+        if config.parallel_batches not in (None, 1):
+            raise ValueError(
+                f"`parallel_batches` must be 1 with the keras runtime. Received: {config.parallel_batches}"
+            )
+        workers, options = 1, {}
+    else:
+        workers = config.parallel_batches or num_cores()
+        options = {"parallel_batches": workers}
+    translator = load_translator(directory, runtime, num_threads=config.num_threads, **options)
+    limits = BatchLimits(config.batch_size, config.batch_tokens)
+    batcher = Batcher(translator, limits, workers, config.max_wait / 1000, config.max_queue, metrics)
+    return LanguagePair(source, target, runtime, translator, batcher, config.split_sentences)

@@ -1,0 +1,116 @@
+"""The parameters of a request: from its query, its form or its JSON body."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+#: Bytes of a request body for each character of text that is allowed: a character escaped in a form takes up to 12.
+_BYTES_PER_CHARACTER = 12
+#: Bytes of a request body for everything else.
+_OTHER_BYTES = 10_000
+
+
+async def read_parameters(request: Request, max_characters: int) -> dict[str, Any]:
+    """Reads the parameters of a request. Those of the body have precedence.
+
+    Args:
+        request: the request.
+        max_characters: maximum number of characters of a text, which limits the size of the body.
+
+    Returns:
+        Name -> value. A repeated parameter of a query or a form is a list.
+
+    Raises:
+        HTTPException: with status 400, if the body is too long, is not UTF-8, or is not a JSON object.
+    """
+    body = await _read_body(request, _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        query = _values(_parse_query(request.url.query))
+        if kind == "multipart/form-data":
+            return query | _values((await request.form()).multi_items())
+        if kind == "application/json" or kind.endswith("+json"):
+            return query | _object(body)
+        return query | _values(_parse_query(body.decode("utf-8")))
+    except UnicodeDecodeError as error:
+        raise HTTPException(400, f"Invalid request: it is not UTF-8 ({error.reason})") from error
+
+
+def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """A parameter that is a text.
+
+    Args:
+        parameters: the parameters.
+        name: its name.
+        default: value if it is missing. Default: it must be given.
+
+    Raises:
+        HTTPException: with status 400, if it is missing or not a text.
+    """
+    value = parameters.get(name) or default
+    if value is None:
+        raise HTTPException(400, f"Invalid request: missing {name} parameter")
+    if not isinstance(value, str):
+        raise HTTPException(400, f"Invalid request: {name} parameter is not a text")
+    return value
+
+
+def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) -> int:
+    """A parameter that is an integer from 0. Default: 0.
+
+    Args:
+        parameters: the parameters.
+        name: its name.
+        largest: its largest value.
+
+    Raises:
+        HTTPException: with status 400, if it is not such an integer.
+    """
+    value = parameters.get(name) or 0
+    try:
+        number = int(value)
+    except (TypeError, ValueError) as error:
+        raise HTTPException(400, f"Invalid request: {name} parameter is not a number") from error
+    if not 0 <= number <= largest:
+        raise HTTPException(400, f"Invalid request: {name} parameter must be from 0 to {largest}")
+    return number
+
+
+async def _read_body(request, limit) -> bytes:
+    """Reads the body, but not more than `limit` bytes. `request.form()` finds it in the request."""
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise HTTPException(400, f"Invalid request: it has more than {limit} bytes")
+        chunks.append(chunk)
+    request._body = b"".join(chunks)
+    return request._body
+
+
+def _parse_query(text):
+    from urllib.parse import parse_qsl
+
+    return parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="strict")
+
+
+def _values(items) -> dict[str, Any]:
+    found: dict[str, list] = {}
+    for name, value in items:
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(body.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise HTTPException(400, f"Invalid request: it is not JSON ({error})") from error
+    except RecursionError as error:
+        raise HTTPException(400, "Invalid request: it is nested too deeply") from error
+    if not isinstance(parsed, dict):
+        raise HTTPException(400, "Invalid request: it is not a JSON object")
+    return parsed

@@ -1,0 +1,63 @@
+"""The server process."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_transformer.serve.config import ServeConfig
+
+#: The environment variable with the API key.
+API_KEY = "KERAS_TRANSFORMER_API_KEY"
+
+
+def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
+    """Serves model directories until the process receives SIGTERM or SIGINT. Accepted requests are then answered.
+
+    Args:
+        directories: model directories, one per pair of languages.
+        config: the options.
+
+    Raises:
+        ValueError: if the extra `serve` is not installed, a directory cannot be served, or the port is in use.
+    """
+    try:
+        import uvicorn
+
+        from keras_transformer.serve.app import make_app
+    except ImportError as error:
+        raise ValueError(f"{error.name} is not installed: pip install 'keras-transformer-kit[serve]'") from error
+    from keras_transformer.serve.metrics import Metrics
+    from keras_transformer.serve.pairs import load_pairs
+
+    with _bound_socket(config) as listener:
+        metrics = Metrics()
+        pairs = load_pairs(directories, config, metrics)
+        app = make_app(pairs, config, metrics)
+        host, port = listener.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        for pair in pairs:
+            print(f"{pair.source}-{pair.target}: {pair.runtime}", file=sys.stderr)
+        print(f"Serving on {address} (the API: {address}/docs). Stop with Ctrl+C", file=sys.stderr, flush=True)
+        # uvicorn raises SIGTERM again after its shutdown. The default action would end the process with an error.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        server.run(sockets=[listener])
+
+
+def _bound_socket(config: ServeConfig) -> socket.socket:
+    """A socket on the address and port of the options. It fails before the models are loaded."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise ValueError(
+            f"`host` and `port` must be an address of this machine that is not in use. "
+            f"Received: host={config.host}, port={config.port} ({os.strerror(error.errno) if error.errno else error})"
+        ) from error
+    return listener

@@ -1,0 +1,199 @@
+"""Sentences of running text: splits text for a model of sentences, and puts the translations together again.
+
+Splitting needs sentencex: install the extra `serve`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+#: White space and bullets at the start of a line, which are not translated.
+_BULLETS = re.compile(r"\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*")
+#: The places to cut a long sentence, the best kind first. A cut is at the end of a match.
+_CUTS = (re.compile(r"[;:。；：…—]\s*"), re.compile(r"[,，、،)\]]\s*"), re.compile(r"\s+"), re.compile(r"\S"))
+
+
+class Piece(NamedTuple):
+    """A part of a text.
+
+    Attributes:
+        text: the part.
+        is_sentence: whether it is a sentence to translate. Other parts, such as white space, are kept.
+    """
+
+    text: str
+    is_sentence: bool
+
+
+class SplitText(NamedTuple):
+    """A text, split into sentences.
+
+    Attributes:
+        pieces: the parts of the text, in order.
+        warnings: one message for each sentence that was cut.
+    """
+
+    pieces: tuple[Piece, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """The sentences to translate."""
+        return [piece.text for piece in self.pieces if piece.is_sentence]
+
+    def join(self, translations: Iterable[str]) -> str:
+        """Replaces the sentences with their translations.
+
+        Args:
+            translations: one text for each of `sentences`.
+
+        Returns:
+            The text. White space is that of the original. Translated sentences that had no white space between them,
+            as in Chinese, are separated by a space if they end in Latin punctuation.
+        """
+        remaining = iter(translations)
+        result, follows_sentence = "", False
+        for piece in self.pieces:
+            text = next(remaining) if piece.is_sentence else piece.text
+            if follows_sentence and piece.is_sentence and result[-1:] in (".", "!", "?") and text[:1].isalnum():
+                result += " "
+            result += text
+            follows_sentence = piece.is_sentence
+        return result
+
+
+class SentenceSplitter:
+    r"""Splits text into sentences with the rules of sentencex, and cuts sentences that are too long for a model.
+
+    The end of a line is also the end of a sentence. White space, bullets and parts without a letter or digit are not
+    translated.
+
+    Args:
+        language: code of the language, such as `"en"`. Languages without rules of their own use those of English.
+        count_tokens: returns the number of subwords of each sentence, not counting the end token. Default: no sentence
+            is cut.
+        max_tokens: maximum number of subwords per sentence. Longer sentences are cut at the end of a clause, or else
+            between words.
+        splits_lines: whether to split lines into sentences. Otherwise each line is one sentence.
+
+    Raises:
+        ValueError: if sentencex is not installed.
+
+    Example:
+
+    >>> splitter = SentenceSplitter("en")
+    >>> text = splitter.split("Dr. Smith is here. Come in!\n\n- Now")
+    >>> text.sentences
+    ['Dr. Smith is here.', 'Come in!', 'Now']
+    >>> text.join(["A.", "B!", "C"])
+    'A. B!\n\n- C'
+    """
+
+    def __init__(
+        self,
+        language: str | None = None,
+        count_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None,
+        max_tokens: int | None = None,
+        splits_lines: bool = True,
+    ):
+        try:
+            from sentencex import segment
+        except ImportError as error:
+            raise ValueError("sentencex is not installed: pip install 'keras-transformer-kit[serve]'") from error
+        self._segment = segment
+        self._language = (language or "en").split("-")[0].lower()
+        self._count_tokens = count_tokens
+        self._max_tokens = max_tokens
+        self._splits_lines = splits_lines
+
+    def split(self, text: str) -> SplitText:
+        """Splits a text.
+
+        Args:
+            text: any text.
+
+        Returns:
+            `SplitText`, whose pieces make up the text.
+        """
+        pieces = [piece for line in text.splitlines(keepends=True) for piece in self._split_line(line)]
+        return self._cut_long(pieces)
+
+    def _split_line(self, line):
+        start = _BULLETS.match(line).end()
+        if start:
+            yield Piece(line[:start], False)
+        for part in self._segments(line[start:]):
+            sentence = part.strip()
+            if not any(map(str.isalnum, sentence)):
+                yield Piece(part, False)
+                continue
+            begin = part.index(sentence)
+            for piece in (part[:begin], sentence, part[begin + len(sentence) :]):
+                if piece:
+                    yield Piece(piece, piece == sentence)
+
+    def _segments(self, line) -> list[str]:
+        """The segments of sentencex. It gets plain spaces only, because it panics on others in some places."""
+        if not self._splits_lines:
+            return [line]
+        plain = "".join(" " if character.isspace() else character for character in line)
+        try:
+            ends = [len(segment) for segment in self._segment(self._language, plain)]
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Of a Rust extension. It has no public class.
+                raise
+            return [line]
+        begin, segments = 0, []
+        for length in ends:
+            segments.append(line[begin : begin + length])
+            begin += length
+        return segments
+
+    def _cut_long(self, pieces):
+        if self._count_tokens is None or self._max_tokens is None:
+            return SplitText(tuple(pieces))
+        lengths = iter(self._count_tokens([piece.text for piece in pieces if piece.is_sentence]))
+        result, warnings = [], []
+        for piece in pieces:
+            length = next(lengths) if piece.is_sentence else 0
+            if length > self._max_tokens:
+                parts = [*self._cut(piece.text)]
+                count = sum(part.is_sentence for part in parts)
+                warnings.append(
+                    f"a sentence has {length} subwords, more than {self._max_tokens}, and is translated in {count} "
+                    f"parts: {piece.text[:60]}…"
+                )
+                result += parts
+            else:
+                result.append(piece)
+        return SplitText(tuple(result), tuple(warnings))
+
+    def _cut(self, sentence):
+        """Cuts a long sentence in two near its middle, until each part is short enough."""
+        if self._count_tokens([sentence])[0] <= self._max_tokens or len(sentence) < 2:
+            yield Piece(sentence, True)
+            return
+        cut = _middle_cut(sentence)
+        left, right = sentence[:cut].rstrip(), sentence[cut:].lstrip()
+        space = sentence[len(left) : len(sentence) - len(right)]
+        yield from self._cut(left)
+        if space:
+            yield Piece(space, False)
+        yield from self._cut(right)
+
+
+def _middle_cut(sentence: str) -> int:
+    """The best place to cut a sentence: the best kind of place in its middle half, as near to the middle as possible.
+
+    Example:
+
+    >>> text = "one two three, four five six seven"
+    >>> text[_middle_cut(text):]
+    'four five six seven'
+    """
+    length = len(sentence)
+    for kind in _CUTS:
+        places = [match.end() for match in kind.finditer(sentence) if length / 4 <= match.end() <= 3 * length / 4]
+        if places:
+            return min(places, key=lambda place: abs(place - length / 2))
+    return length // 2

@@ -1,0 +1,232 @@
+import json
+import urllib.parse
+
+import pytest
+
+from keras_transformer.serve.languages import name_of
+
+GOOD = {"q": "a dog. a cat.", "source": "en", "target": "de"}
+
+
+def as_json(client, parameters, **options):
+    return client.post("/translate", json=parameters, **options)
+
+
+def as_form(client, parameters, **options):
+    return client.post("/translate", data=parameters, **options)
+
+
+def as_multipart(client, parameters, **options):
+    files = [(name, (None, value)) for name, value in parameters.items() if isinstance(value, str)]
+    return client.post("/translate", files=files, **options)
+
+
+def as_query(client, parameters, **options):
+    return client.post(f"/translate?{urllib.parse.urlencode(parameters, doseq=True)}", **options)
+
+
+def as_get(client, parameters, **options):
+    return client.get(f"/translate?{urllib.parse.urlencode(parameters, doseq=True)}", **options)
+
+
+WAYS = [as_json, as_form, as_multipart, as_query, as_get]
+
+
+@pytest.mark.parametrize("send", WAYS)
+def test_a_text(client, send):
+    answer = send(client, {**GOOD, "q": "ein Über-\n\n  - b. c"})
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": "EIN ÜBER-\n\n  - B. C"})
+
+
+@pytest.mark.parametrize("send", [as_json, as_form, as_query])
+def test_a_list(client, send):
+    assert send(client, {**GOOD, "q": ["a.", "b."]}).json() == {"translatedText": ["A.", "B."]}
+
+
+def test_a_list_of_one_text_is_a_list(client):
+    assert as_json(client, {**GOOD, "q": ["a"]}).json() == {"translatedText": ["A"]}
+
+
+def test_html(client):
+    answer = as_json(client, {**GOOD, "q": "<p>a &lt; <b>dog</b></p>\n", "format": "html"})
+    assert answer.json() == {"translatedText": "<p>A &lt; <b>DOG</b></p>\n"}
+
+
+def test_alternatives_are_joined_by_rank(client):
+    answer = as_json(client, {**GOOD, "alternatives": 2}).json()
+    assert answer == {"translatedText": "A DOG. A CAT.", "alternatives": ["1 1", "2 2"]}
+    answer = as_json(client, {**GOOD, "q": ["a", "b"], "alternatives": "1"}).json()
+    assert answer == {"translatedText": ["A", "B"], "alternatives": [["1"], ["1"]]}
+
+
+def test_a_single_source_language_need_not_be_named(client):
+    english = {"language": "en", "confidence": 100.0}
+    answer = as_json(client, {**GOOD, "q": "a", "source": "auto"}).json()
+    assert answer == {"translatedText": "A", "detectedLanguage": english}
+    answer = as_json(client, {**GOOD, "q": ["a", "b"], "source": "auto"}).json()
+    assert answer == {"translatedText": ["A", "B"], "detectedLanguage": [english] * 2}
+    assert client.post("/detect", json={"q": "a"}).json() == [english]
+
+
+def test_source_languages_are_detected(make_client, make_pair, upper):
+    pairs = [make_pair("en", "fr", upper("F")), make_pair("de", "fr", upper("G")), make_pair("en", "it", upper("I"))]
+    client = make_client(pairs)
+    found = client.post("/detect", data={"q": "Zwei Männer stehen auf der Straße."}).json()
+    assert [one["language"] for one in found] == ["de", "en"] and found[0]["confidence"] > 90
+    answer = as_form(client, {"q": "Zwei Männer stehen da.", "source": "auto", "target": "fr"}).json()
+    assert answer["translatedText"].endswith("G") and answer["detectedLanguage"]["language"] == "de"
+    answer = as_form(client, {"q": "Two men are outside.", "source": "auto", "target": "it"}).json()
+    assert answer["translatedText"].endswith("I")
+    assert client.get("/languages").json() == [
+        {"code": "en", "name": "English", "targets": ["fr", "it"]},
+        {"code": "fr", "name": "French", "targets": []},
+        {"code": "de", "name": "German", "targets": ["fr"]},
+        {"code": "it", "name": "Italian", "targets": []},
+    ]
+
+
+@pytest.mark.parametrize(("source", "target"), [("EN", "De"), ("en-US", "de-AT")])
+def test_codes_in_other_forms(client, source, target):
+    assert as_json(client, {**GOOD, "source": source, "target": target}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"q": ["a", ""]}, "Invalid request: missing q parameter"),
+        ({"q": 3}, "Invalid request: q parameter is not a text or a list of texts"),
+        ({"q": [["a"]]}, "Invalid request: q parameter is not a text or a list of texts"),
+        ({"q": "a" * 101}, "Invalid request: request (101) exceeds text limit (100)"),
+        ({"q": ["a" * 60] * 2}, "Invalid request: request (120) exceeds text limit (100)"),
+        ({"source": None}, "Invalid request: missing source parameter"),
+        ({"target": None}, "Invalid request: missing target parameter"),
+        ({"target": ["de"]}, "Invalid request: target parameter is not a text"),
+        ({"source": "xx"}, "xx is not supported as a source language"),
+        ({"target": "xx"}, "xx is not supported as a target language of en"),
+        ({"source": "de", "target": "en"}, "de is not supported as a source language"),
+        ({"format": "pdf"}, "pdf format is not supported"),
+        ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 3}, "Invalid request: alternatives parameter must be from 0 to 2"),
+        ({"alternatives": -1}, "Invalid request: alternatives parameter must be from 0 to 2"),
+    ],
+)
+def test_bad_parameters(make_client, changes, reason):
+    answer = as_json(make_client(max_characters=100), {**GOOD, **changes})
+    assert (answer.status_code, answer.json()) == (400, {"error": reason})
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        (b"{", "application/json", "it is not JSON"),
+        (b"[1]", "application/json; charset=utf-8", "it is not a JSON object"),
+        (b"[" * 100_000, "application/json", "it is nested too deeply"),
+        (b'{"q": "\xff"}', "application/json", "it is not UTF-8"),
+        (b"q=\xff", "application/x-www-form-urlencoded", "it is not UTF-8"),
+        (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", "it is not UTF-8"),
+        (b"a" * 700_000, "text/plain", "it has more than 610000 bytes"),
+    ],
+)
+def test_malformed_requests(client, body, kind, reason):
+    answer = client.post("/translate", content=body, headers={"content-type": kind})
+    assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
+def test_a_query_that_is_not_utf_8(client):
+    assert client.post("/translate?q=%ff&source=en&target=de").status_code == 400
+
+
+def test_half_a_character_becomes_a_question_mark(client):
+    body = json.dumps({**GOOD, "q": "a \ud800 b"})
+    answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.json() == {"translatedText": "A ? B"}
+
+
+@pytest.mark.parametrize("send", WAYS)
+def test_a_key(make_client, send):
+    client = make_client(api_key="secret")
+    for key in ({}, {"api_key": "wrong"}):
+        answer = send(client, {**GOOD, **key})
+        assert (answer.status_code, answer.json()) == (403, {"error": "Invalid API key"})
+    assert send(client, {**GOOD, "api_key": "secret"}).status_code == 200
+    assert client.get("/languages").status_code == client.get("/health").status_code == 200
+
+
+def test_a_key_that_nobody_asked_for(client):
+    assert as_json(client, {**GOOD, "api_key": ["x"]}).status_code == 200
+
+
+def test_too_many_requests(make_client):
+    client = make_client(requests_per_minute=2)
+    assert [as_json(client, GOOD).status_code for _ in range(3)] == [200, 200, 429]
+    assert as_json(client, GOOD).json() == {"error": "Slowdown: 2 per 1 minute"}
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_sentence_that_is_cut_is_reported(client):
+    answer = as_json(client, {**GOOD, "q": "word " * 25}).json()
+    assert answer["translatedText"].split() == ["WORD"] * 25
+    assert "25 subwords, more than 20" in answer["warnings"][0]
+
+
+def test_texts_that_are_not_split(make_client, make_pair, upper):
+    translator = upper()
+    client = make_client([make_pair(translator=translator, split_sentences=False)])
+    assert as_json(client, GOOD).json() == {"translatedText": "A DOG. A CAT."}
+    assert translator.batches == [["a dog. a cat."]]
+
+
+def test_a_failure_is_that_of_one_request(client, capsys):
+    answer = as_json(client, {**GOOD, "q": "fail"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "Cannot translate text: no memory"})
+    assert "RuntimeError('no memory')" in capsys.readouterr().err
+    assert as_json(client, GOOD).status_code == 200
+
+
+def test_a_full_queue(make_client, make_pair, monkeypatch):
+    pair = make_pair(max_queue=1)
+    monkeypatch.setattr(pair.batcher, "_max_queue", 0)
+    answer = as_json(make_client([pair]), GOOD)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json() == {"error": "The server is busy: its queue is full"}
+
+
+def test_metrics(client):
+    as_json(client, GOOD), as_json(client, {})
+    found = client.get("/metrics")
+    assert found.headers["content-type"].startswith("text/plain; version=")
+    lines = found.text.splitlines()
+    for line in (
+        'keras_transformer_requests_total{path="/translate",status="200"} 1.0',
+        'keras_transformer_requests_total{path="/translate",status="400"} 1.0',
+        'keras_transformer_request_seconds_count{path="/translate"} 2.0',
+        "keras_transformer_characters_total 13.0",
+        "keras_transformer_waiting_sentences 0.0",
+    ):
+        assert line in lines
+
+
+def test_what_clients_ask_before_they_translate(make_client):
+    settings = make_client(api_key="x").get("/frontend/settings").json()
+    assert settings["keyRequired"] is True and settings["charLimit"] == 50_000
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
+
+
+def test_other_paths_and_methods(client):
+    assert (client.get("/nothing").status_code, client.get("/nothing").json()) == (404, {"error": "Not Found"})
+    assert client.put("/translate").json() == {"error": "Method Not Allowed"}
+
+
+def test_the_openapi_page_describes_the_endpoints(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert [*paths] == ["/translate", "/detect", "/languages", "/frontend/settings", "/health"]
+    body = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["q", "source", "target"] and "alternatives" in body["properties"]
+    assert client.get("/docs").status_code == 200
+
+
+@pytest.mark.parametrize(("code", "name"), [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("qq", "qq")])
+def test_names_of_languages(code, name):
+    assert name_of(code) == name

@@ -1,0 +1,146 @@
+import html.parser
+import random
+import re
+
+import numpy as np
+import pytest
+
+from keras_transformer.text.alignment import Alignment
+from keras_transformer.text.html_text import HtmlText
+from keras_transformer.text.sentences import SentenceSplitter
+
+SPLITTER = SentenceSplitter("en")
+#: English and German words that correspond, for a translator that also moves the verb to the end.
+WORDS = {"a": "ein", "dog": "Hund", "runs": "rennt", "red": "roter", "small": "kleiner", "now": "jetzt", "and": "und"}
+
+
+def translate_words(sentence):
+    """Translates word by word, and moves "runs" to the end. Returns the text and the true alignment."""
+    source = [(match[0], match.span()) for match in re.finditer(r"\w+|[^\w\s]", sentence)]
+    order = sorted(range(len(source)), key=lambda i: (source[i][0] in ".!?", source[i][0] == "runs"))
+    text, target, weights = "", [], np.zeros((len(source), len(source)), "float32")
+    for row, i in enumerate(order):
+        word = WORDS.get(source[i][0], source[i][0])
+        text += " " if text and word.isalnum() else ""
+        target.append((len(text), len(text) + len(word)))
+        text += word
+        weights[row, i] = 1.0
+    return text, Alignment([span for _, span in source], target, weights)
+
+
+def translate(text):
+    page = HtmlText(text, SPLITTER)
+    found = [translate_words(sentence) for sentence in page.sentences]
+    return page.join([text for text, _ in found], [alignment for _, alignment in found])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("", ""),
+        ("a dog runs", "ein Hund rennt"),
+        ("<p>a <b>dog</b> runs now.</p>", "<p>ein <b>Hund</b> jetzt rennt.</p>"),
+        ("a <b>dog runs now</b>", "ein <b>Hund jetzt rennt</b>"),
+        ("<i>a <b>red</b> dog</i> runs.", "<i>ein <b>roter</b> Hund</i> rennt."),
+        ("<b>a dog</b>", "<b>ein Hund</b>"),
+        ("<b> a </b> dog", " <b>ein</b> Hund"),
+        # An element over several sentences.
+        ("<b>a dog. a small</b> dog.", "<b>ein Hund. ein kleiner</b> Hund."),
+        ("a <b>dog. a</b> dog.", "ein <b>Hund. ein</b> Hund."),
+        # Elements without words.
+        ("a <img src=1> dog runs now", "ein <img src=1> Hund jetzt rennt"),
+        ("a dog<img src=1> runs now", "ein Hund<img src=1> jetzt rennt"),
+        ("a <b></b>dog runs", "ein <b></b>Hund rennt"),
+        ("dog<sup>1</sup> runs now", "Hund<sup>1</sup> jetzt rennt"),
+        ("dog<sup>[<a href=x>1</a>]</sup> runs", "Hund<sup>[<a href=x>1</a>]</sup> rennt"),
+        # What is not translated.
+        ("a <code>dog; small</code> now", "ein <code>dog; small</code> jetzt"),
+        ('a <span translate="no">dog</span> runs', 'ein <span translate="no">dog</span> rennt'),
+        ("<p class='x notranslate'>a dog</p> a dog", "<p class='x notranslate'>a dog</p> ein Hund"),
+        ("<script>a < dog</script><style>a{}</style>a dog", "<script>a < dog</script><style>a{}</style>ein Hund"),
+        ("<div translate=no>a <div>dog</div> a</div> dog", "<div translate=no>a <div>dog</div> a</div> Hund"),
+        ("<!-- a dog --> a dog <?a dog?>", "<!-- a dog --> ein Hund <?a dog?>"),
+        ("<!DOCTYPE html><title>a dog</title>", "<!DOCTYPE html><title>ein Hund</title>"),
+        # Blocks, white space and entities.
+        ("<ul>\n <li>a dog\n <li>a\n dog</ul>\n", "<ul>\n <li>ein Hund\n <li>ein Hund</ul>\n"),
+        ("a dog<br>a dog<br/>a", "ein Hund<br>ein Hund<br/>ein"),
+        ("<pre>a dog\n  dog\n</pre>", "<pre>ein Hund\n  Hund\n</pre>"),
+        ("a &lt; dog &amp; a&nbsp;", "ein&lt; Hund&amp; ein&nbsp;"),
+        ("a dog <3", "ein Hund&lt; 3"),
+        # Invalid HTML.
+        ("a <b>dog", "ein <b>Hund"),
+        ("</b> a dog", "</b> ein Hund"),
+        ("a </i> dog", "ein </i> Hund"),
+        ("<a href=1><p>a dog</p></a>", "<a href=1><p>ein Hund</p></a>"),
+        ("<b>a <i>red</b> dog</i>", "<b>ein <i>roter</b> Hund</i>"),
+    ],
+)
+def test_translation(source, target):
+    assert translate(source) == target
+
+
+def test_an_attribute_with_quotes_and_brackets_stays():
+    tag = """<a title='1 > 0 & "x"' HREF=/y?a&b onclick="f('<b>')">"""
+    assert translate(f"a {tag}dog</a> runs") == f"ein {tag}Hund</a> rennt"
+
+
+def test_a_full_stop_is_not_drawn_into_an_element():
+    page = HtmlText("a <b>dog</b>.", SPLITTER)
+    source, target = [(0, 1), (2, 5), (5, 6)], [(0, 3), (4, 8), (8, 9)]
+    weights = np.array([[1, 0, 0], [0, 0.9, 0.1], [0, 0.6, 0.4]], "float32")
+    assert page.join(["ein Hund."], [Alignment(source, target, weights)]) == "ein <b>Hund</b>."
+
+
+class Tags(html.parser.HTMLParser):
+    """The tree of tags, and whether each end tag closes the open element."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found, self.is_nested = [], [], True
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append((tag, dict(attrs).get("id")))
+        self.found.append("/".join(f"{name} {number}" for name, number in self.open))
+
+    def handle_endtag(self, tag):
+        self.is_nested &= bool(self.open) and self.open.pop()[0] == tag
+
+
+def text_of(found):
+    """The text without tags and white space."""
+    return re.sub(r"<[^>]*>|\s", "", found)
+
+
+def random_html(draw, depth=3):
+    """Random HTML: valid, with nested inline elements over words and sentences."""
+    parts = []
+    for _ in range(draw.randrange(1, 5)):
+        kind = draw.random()
+        if depth and kind < 0.45:
+            tag = draw.choice(["b", "i", "a", "span", "p" if depth == 3 else "em"])
+            parts.append(f"<{tag} id={draw.randrange(10**9)}>{random_html(draw, depth - 1)}</{tag}>")
+        else:
+            parts.append(draw.choice(["a dog", "runs.", " ", "red ", "  now!", "\n", " and ", "&amp;", ". ", "small"]))
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_alignment_breaks_the_tags(seed):
+    draw, numbers = random.Random(seed), np.random.default_rng(seed)
+    for _ in range(250):
+        source = random_html(draw)
+        page = HtmlText(source, SPLITTER)
+        translations = [
+            " ".join(draw.choices([*WORDS.values(), ",", "."], k=draw.randrange(9))) for _ in page.sentences
+        ]
+        alignments = []
+        for sentence, text in zip(page.sentences, translations, strict=True):
+            spans = [[match.span() for match in re.finditer(r"\S+", line)] for line in (sentence, text)]
+            alignments.append(Alignment(*spans, numbers.random((len(spans[1]), len(spans[0])), "float32")))
+        found = page.join(translations, alignments)
+        before, after = Tags(source), Tags(found)
+        assert before.is_nested and after.is_nested and not after.open, (source, found)
+        assert sorted(after.found) == sorted(before.found), (source, found)
+        assert text_of(found) == text_of(page.join(translations, [None] * len(translations)))
