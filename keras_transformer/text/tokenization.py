@@ -17,6 +17,8 @@ DEFAULT_VOCAB_SIZE = 8000
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 #: Pieces of the special ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+#: Number of lines from which SentencePiece uses all cores. Starting its threads takes longer than encoding a few lines.
+_PARALLEL = 64
 #: First id of merged subwords, most frequent first. Lower ids are the 4 special tokens and 256 bytes.
 FIRST_MERGED_ID = 260
 
@@ -159,6 +161,8 @@ class Tokenizer:
         Returns:
             One list of ids per line, with the end token.
         """
+        if len(lines) < _PARALLEL:
+            return [self._processor.encode(line, add_eos=True) for line in lines]
         return self._processor.encode(list(lines), add_eos=True)
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
@@ -170,7 +174,10 @@ class Tokenizer:
         Returns:
             One line per row.
         """
-        return self._processor.decode([_before_end(row) for row in ids])
+        rows = [_before_end(row) for row in ids]
+        if len(rows) < _PARALLEL:
+            return [self._processor.decode(row) for row in rows]
+        return self._processor.decode(rows)
 
     def encoded_spans(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Returns the part of a line that each of its subwords covers, with the space before it.
