@@ -52,13 +52,32 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
         weights = model.attention_scores(source, target)[-1][0]
         plot_attention(weights, ["Hallo", "</s>"], ["hello", "</s>"], "picture.png")
     """
+    check_picture(path)
+    figure = attention_figure(scores, source, target)
+    with atomic_write(Path(path)) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def attention_figure(scores, source: Sequence[str], target: Sequence[str]):
+    """Draws the weights of one or several heads; see `plot_attention`.
+
+    Args:
+        scores: float `(num_heads, target_length, source_length)`. A single head, such as a mean, gets no title.
+        source: source tokens as strings.
+        target: target tokens as strings.
+
+    Returns:
+        A figure of matplotlib.
+
+    Raises:
+        ValueError: if the shape of `scores` does not match the tokens, or matplotlib is not installed.
+    """
     scores = np.asarray(scores)
     if scores.ndim != 3 or 0 in scores.shape or scores.shape[1:] != (len(target), len(source)):
         raise ValueError(
             f"`scores` must have shape (num_heads, {len(target)}, {len(source)}) without zeros. "
             f"Received: shape={scores.shape}"
         )
-    check_picture(path)
     columns = min(len(scores), _COLUMNS)
     rows = -(-len(scores) // columns)
     width, height = (min(max(_MIN_SIZE, _TOKEN_SIZE * len(tokens)), _MAX_SIZE) for tokens in (source, target))
@@ -67,7 +86,8 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     images = []
     for head, (ax, weights) in enumerate(zip(axes, scores, strict=False), 1):
         images.append(ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto"))
-        ax.set_title(f"head {head}", fontsize=9)
+        if len(scores) > 1:
+            ax.set_title(f"head {head}", fontsize=9)
         # Matplotlib would parse dollar signs in tokens as math.
         ax.set_xticks(range(len(source)), source, rotation=90, fontsize=8, parse_math=False)
         ax.set_yticks(range(len(target)), target, fontsize=8, parse_math=False)
@@ -77,8 +97,7 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     figure.supylabel("target", fontsize=9)
     bar = figure.colorbar(images[0], ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=8)
-    with atomic_write(Path(path)) as temporary:
-        figure.savefig(temporary, dpi=150)
+    return figure
 
 
 def _figure(**options):

@@ -1,6 +1,7 @@
 """The HTTP application, with the API of LibreTranslate (https://docs.libretranslate.com)."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 import sys
@@ -13,7 +14,9 @@ from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from keras_transformer.serve.batcher import QueueFull
 from keras_transformer.serve.config import ServeConfig
@@ -46,7 +49,7 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         metrics: counts requests.
 
     Returns:
-        The ASGI application, without the page.
+        The ASGI application.
 
     Raises:
         ValueError: see `Languages`.
@@ -58,6 +61,8 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         docs_url="/docs",
         redoc_url=None,
     )
+    # Pages of other sites may call the API, as that of LibreTranslate. It uses no cookies.
+    app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
     service = _Service(Languages(pairs), config, metrics)
     app.add_exception_handler(HTTPException, _error)
     app.add_exception_handler(QueueFull, _queue_full)
@@ -81,8 +86,40 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
                 **description,
             )
     app.add_api_route("/metrics", service.metrics, include_in_schema=False)
+    if config.page:
+        _add_page(app, pairs, config)
     metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
     return app
+
+
+def _add_page(app: FastAPI, pairs: Sequence[LanguagePair], config: ServeConfig) -> None:
+    """Adds the page at `/`. It is made after the start of the server, because the import of Gradio takes seconds."""
+
+    async def wait(request: Request) -> Response:
+        text = "The page is being prepared. It appears in a few seconds."
+        return HTMLResponse(text, headers={"Refresh": "1"})
+
+    def make():
+        from keras_transformer.serve.page import make_page
+
+        return make_page(pairs, config)
+
+    async def show(stack: contextlib.AsyncExitStack):
+        page = await asyncio.to_thread(make)
+        await stack.enter_async_context(page.router.lifespan_context(page))
+        app.router.routes.remove(placeholder)
+        app.mount("/", page)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_):
+        async with contextlib.AsyncExitStack() as stack:
+            task = asyncio.create_task(show(stack))
+            yield
+            task.cancel()
+
+    placeholder = Route("/", wait)
+    app.router.routes.append(placeholder)
+    app.router.lifespan_context = lifespan
 
 
 class _Service:

@@ -13,7 +13,7 @@ from keras_transformer.serve.config import PREFERRED, ServeConfig
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
 from keras_transformer.text.html_text import HtmlText
-from keras_transformer.text.sentences import SentenceSplitter
+from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.text.translator import Translation, Translator
 
 
@@ -56,6 +56,14 @@ class LanguagePair:
             source, translator.count_tokens, translator.max_source_length, splits_sentences
         )
 
+    def split(self, text: str) -> SplitText:
+        """Splits a text into the sentences that `batcher` translates.
+
+        Args:
+            text: any text.
+        """
+        return self._splitter.split(text)
+
     async def translate(self, text: str, n_best: int = 1) -> TranslatedText:
         """Translates a plain text.
 
@@ -63,7 +71,7 @@ class LanguagePair:
             text: any text.
             n_best: number of hypotheses.
         """
-        split = self._splitter.split(text)
+        split = self.split(text)
         found = await self.batcher.translate(split.sentences, n_best)
         texts = [split.join(translation.hypotheses[rank].text for translation in found) for rank in range(n_best)]
         return TranslatedText(texts, [*split.warnings])

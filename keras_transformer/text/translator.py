@@ -235,6 +235,21 @@ class TokenTranslator(Translator):
         """
         raise NotImplementedError
 
+    def attention(self, line: str, translation: Translation) -> tuple[np.ndarray, list[str], list[str]]:
+        """Returns the cross-attention weights of a translation, to plot them.
+
+        Args:
+            line: the line.
+            translation: its translation by this model.
+
+        Returns:
+            Float32 `(target_length, source_length)`, see `mean_attention`; and the source and target subwords.
+        """
+        (source,) = encode_lines(self.source_tokenizer, checked_lines("line", [line]), self.max_source_length)
+        weights = self.mean_attention(pad([source]), pad([translation.tokens]))[0]
+        pieces = self.source_tokenizer.pieces, self.target_tokenizer.pieces
+        return weights, [pieces[0][i] for i in source], [pieces[1][i] for i in translation.tokens]
+
     def align(self, lines, translations):
         """See `Translator.align`."""
         lines = checked_lines("lines", lines)

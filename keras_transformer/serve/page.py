@@ -1,0 +1,150 @@
+"""The page of the server, for people. It is made with Gradio."""
+
+import asyncio
+import html
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import gradio
+from fastapi import FastAPI
+
+from keras_transformer.plotting import attention_figure
+from keras_transformer.serve.batcher import QueueFull
+from keras_transformer.serve.config import ServeConfig
+from keras_transformer.serve.languages import Languages, name_of
+from keras_transformer.serve.pairs import LanguagePair
+from keras_transformer.text.translator import TokenTranslator, Translation
+
+#: Sentences whose other translations are shown.
+_MAX_LISTED = 10
+#: Subwords of a sentence, above which its attention is not drawn: the labels would be too small.
+_MAX_DRAWN = 40
+#: Width in pixels below which the two texts are one below the other.
+_MIN_WIDTH = 280
+_CSS = """
+.gradio-container {max-width: 60rem !important; margin: 0 auto !important}
+#status p {opacity: 0.75}
+#others {width: 100%; border-collapse: collapse}
+#others th, #others td {padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top}
+"""
+
+
+def make_page(pairs: Sequence[LanguagePair], config: ServeConfig) -> FastAPI:
+    """Makes the page, as an application to mount at `/`.
+
+    It uses no files of other hosts.
+
+    Args:
+        pairs: the pairs of languages.
+        config: the options.
+    """
+    languages = Languages(pairs)
+    choices = {f"{name_of(pair.source)} → {name_of(pair.target)}": pair for pair in languages.pairs.values()}
+    page = _Page(choices, config)
+    app = FastAPI()
+    theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    return gradio.mount_gradio_app(
+        app, page.blocks(), path="/", theme=theme, css=_CSS, footer_links=[], run_history=False, ssr_mode=False
+    )
+
+
+class _Page:
+    def __init__(self, choices: dict[str, LanguagePair], config: ServeConfig):
+        self._choices, self._config = choices, config
+
+    def blocks(self) -> gradio.Blocks:
+        """The widgets and their events."""
+        names = [*self._choices]
+        with gradio.Blocks(title="Translation", analytics_enabled=False) as blocks:
+            pair = gradio.Dropdown(names, value=names[0], label="Languages", visible=len(names) > 1)
+            key = gradio.Textbox(label="API key", type="password", visible=self._config.api_key is not None)
+            title = names[0].split(" → ")
+            with gradio.Row():
+                options = {"lines": 6, "min_width": _MIN_WIDTH}
+                source = gradio.Textbox(label=title[0], autofocus=True, placeholder="Text to translate", **options)
+                target = gradio.Textbox(label=title[1], buttons=["copy"], interactive=False, **options)
+            button = gradio.Button("Translate", variant="primary")
+            status = gradio.Markdown(elem_id="status")
+            with gradio.Accordion("Other translations", open=False):
+                others = gradio.HTML()
+            with gradio.Accordion("Attention", open=False):
+                attention = gradio.Plot(show_label=False)
+                gradio.Markdown(
+                    "Which words of the first sentence the model attends to (columns) when it writes each word of the "
+                    "translation (rows)."
+                )
+            pair.change(self._labels, pair, [source, target], api_visibility="private")
+            event = {
+                "fn": self._translate,
+                "inputs": [source, pair, key],
+                "outputs": [target, status, others, attention],
+                "concurrency_limit": None,
+                "api_visibility": "private",
+            }
+            gradio.on([button.click, source.submit], **event)
+        return blocks
+
+    def _labels(self, name):
+        return [gradio.update(label=label) for label in name.split(" → ")]
+
+    async def _translate(self, text: str, name: str, key: str) -> AsyncIterator[tuple]:
+        """Yields the translation as it grows, and what is known about it: status, hypotheses and attention."""
+        if self._config.api_key is not None and key != self._config.api_key:
+            raise gradio.Error("This server needs an API key, and this one is not valid.", print_exception=False)
+        if len(text) > self._config.max_characters:
+            raise gradio.Error(
+                f"The text has {len(text):,} characters. At most {self._config.max_characters:,} are translated at a "
+                "time.",
+                print_exception=False,
+            )
+        if not text.strip():
+            yield "", "Enter a text to translate.", None, None
+            return
+        pair = self._choices[name]
+        started = time.perf_counter()
+        split = pair.split(text)
+        count = len(split.sentences)
+        found: list[Translation] = []
+        try:
+            async for translation in _in_order(pair, split.sentences):
+                found.append(translation)
+                so_far = [one.text for one in found] + [""] * (count - len(found))
+                yield split.join(so_far), f"{len(found)} of {count} sentences …", gradio.skip(), gradio.skip()
+        except QueueFull as error:
+            raise gradio.Error("The server is busy. Try again in a moment.", print_exception=False) from error
+        except Exception as error:
+            raise gradio.Error(f"The text cannot be translated: {error}") from error
+        seconds = time.perf_counter() - started
+        status = f"{count} sentence{'' if count == 1 else 's'} in {seconds:.2f} s with {pair.runtime}."
+        status = "\n\n".join([status, *(f"Note: {warning}" for warning in split.warnings)])
+        picture = await asyncio.to_thread(_picture, pair, split.sentences, found)
+        yield split.join(one.text for one in found), status, _table(found), picture
+
+
+async def _in_order(pair: LanguagePair, sentences: Sequence[str]) -> AsyncIterator[Translation]:
+    """Yields the translation of each sentence as soon as it and those before it are translated."""
+    tasks = [asyncio.ensure_future(pair.batcher.translate([one], pair.translator.max_n_best)) for one in sentences]
+    try:
+        for task in tasks:
+            yield (await task)[0]
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _table(found: Sequence[Translation]) -> str:
+    """The hypotheses of each sentence as HTML."""
+    rows = "".join(
+        f"<tr><td>{number}</td><td>{one.score:.3f}</td><td>{html.escape(one.text)}</td></tr>"
+        for number, translation in enumerate(found[:_MAX_LISTED], 1)
+        for one in translation.hypotheses
+    )
+    return f"<table id=others><tr><th>Sentence</th><th>Score</th><th>Translation</th></tr>{rows}</table>"
+
+
+def _picture(pair: LanguagePair, sentences: Sequence[str], found: Sequence[Translation]):
+    """The attention of the first sentence, or `None`."""
+    if not found or not isinstance(pair.translator, TokenTranslator):
+        return None
+    weights, source, target = pair.translator.attention(sentences[0], found[0])
+    return None if max(weights.shape) > _MAX_DRAWN else attention_figure(weights[None], source, target)
