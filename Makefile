@@ -18,19 +18,23 @@ $(VENV)/.installed: setup.py pyproject.toml
 	$(INSTALL) ".[dev,demo]"
 	touch $@
 
-$(VENV)/.installed-extended: $(VENV)/.installed
-	$(INSTALL) ".[dev,demo,jax,parity]"
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(INSTALL) ".[dev,demo,serve]"
+	touch $@
+
+$(VENV)/.installed-extended: $(VENV)/.installed-test
+	$(INSTALL) ".[dev,demo,serve,jax,parity]"
 	touch $@
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart.py runs/quickstart
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed-test
 	$(PYTEST) -m "$(QUICK)"
 
 test-extended: $(VENV)/.installed-extended
 	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not nightly and not torch_parity" \
-		--ignore=tests/keras_transformer/cli --ignore=tests/keras_transformer/text --ignore=tests/keras_transformer/serve
+		$(addprefix --ignore=tests/keras_transformer/,cli serve text)
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"
 
@@ -49,8 +53,8 @@ wheel: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(INSTALL) ".[dev,demo,docs]"
+$(VENV)/.installed-docs: $(VENV)/.installed-test
+	$(INSTALL) ".[dev,demo,serve,docs]"
 	touch $@
 
 # The documentation, into site/.
@@ -58,8 +62,8 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m doctest docs/docstrings.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-$(VENV)/.installed-lint: $(VENV)/.installed
-	$(INSTALL) ".[dev,demo,lint]"
+$(VENV)/.installed-lint: $(VENV)/.installed-test
+	$(INSTALL) ".[dev,demo,serve,lint]"
 	touch $@
 
 # Pyright reads the package as it installs: with `training/` and `export/` inside.

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -89,16 +90,8 @@ class _Page:
 
     async def _translate(self, text: str, name: str, key: str) -> AsyncIterator[tuple]:
         """Yields the translation as it grows, and what is known about it: status, hypotheses and attention."""
-        if self._config.api_key is not None and key != self._config.api_key:
-            raise gradio.Error("This server needs an API key, and this one is not valid.", print_exception=False)
-        if len(text) > self._config.max_characters:
-            raise gradio.Error(
-                f"The text has {len(text):,} characters. At most {self._config.max_characters:,} are translated at a "
-                "time.",
-                print_exception=False,
-            )
-        if not text.strip():
-            yield "", "Enter a text to translate.", None, None
+        if problem := self._problem(text, key):
+            yield "", problem, None, None
             return
         pair = self._choices[name]
         started = time.perf_counter()
@@ -110,15 +103,26 @@ class _Page:
                 found.append(translation)
                 so_far = [one.text for one in found] + [""] * (count - len(found))
                 yield split.join(so_far), f"{len(found)} of {count} sentences …", gradio.skip(), gradio.skip()
-        except QueueFull as error:
-            raise gradio.Error("The server is busy. Try again in a moment.", print_exception=False) from error
         except Exception as error:
-            raise gradio.Error(f"The text cannot be translated: {error}") from error
+            reason = "The server is busy. Try again in a moment." if isinstance(error, QueueFull) else repr(error)
+            yield "", f"**The text was not translated.** {reason}", None, None
+            return
         seconds = time.perf_counter() - started
         status = f"{count} sentence{'' if count == 1 else 's'} in {seconds:.2f} s with {pair.runtime}."
         status = "\n\n".join([status, *(f"Note: {warning}" for warning in split.warnings)])
         picture = await asyncio.to_thread(_picture, pair, split.sentences, found)
         yield split.join(one.text for one in found), status, _table(found), picture
+
+    def _problem(self, text, key) -> str | None:
+        """Why a text is not translated, in words."""
+        if self._config.api_key is not None and not secrets.compare_digest(key.encode(), self._config.api_key.encode()):
+            return "**This server needs an API key.** The one above is not valid."
+        if len(text) > self._config.max_characters:
+            return (
+                f"**The text is too long.** It has {len(text):,} characters. "
+                f"At most {self._config.max_characters:,} are translated at a time."
+            )
+        return None if text.strip() else "Enter a text to translate."
 
 
 async def _in_order(pair: LanguagePair, sentences: Sequence[str]) -> AsyncIterator[Translation]:
