@@ -15,13 +15,17 @@ def _write(*arguments, quantize):
 def _programs(path, strategy, name, is_approximate):
     from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
     from keras_transformer.export.onnx.translator import OnnxTranslator
+    from keras_transformer.export.verify.attention import compare_attention
     from keras_transformer.export.verify.equality import compare
     from keras_transformer.export.verify.quality import compare_likelihood
 
     verify = compare_likelihood if is_approximate else compare
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
+    verify_attention = functools.partial(compare_attention, is_approximate=is_approximate)
+    translator = OnnxTranslator(path)
     return {
-        name: Program(OnnxTranslator(path), strategy, verify),
+        name: Program(translator, strategy, verify),
+        f"{name} alignment": Program(translator, strategy, verify_attention),
         f"{name} encoder and decoder": Program(OnnxGreedySearch(path, strategy.extra_length), greedy, verify),
     }
 

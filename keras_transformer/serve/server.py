@@ -40,11 +40,15 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         for pair in pairs:
             print(f"{pair.source}-{pair.target}: {pair.runtime}", file=sys.stderr)
-        print(f"Serving on {address} (the API: {address}/docs). Stop with Ctrl+C", file=sys.stderr, flush=True)
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets=None):
+                await super().startup(sockets)
+                print(f"Serving on {address} (the API: {address}/docs). Stop with Ctrl+C", file=sys.stderr, flush=True)
+
         # uvicorn raises SIGTERM again after its shutdown. The default action would end the process with an error.
         signal.signal(signal.SIGTERM, lambda *_: None)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-        server.run(sockets=[listener])
+        Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
 
 
 def _bound_socket(config: ServeConfig) -> socket.socket:

@@ -1,5 +1,9 @@
+from .alignment import Alignment as Alignment
 from .evaluation import Scores as Scores, evaluate as evaluate, score as score
+from .html_text import HtmlText as HtmlText
 from .keras_translator import KerasTranslator as KerasTranslator, ModelTranslator as ModelTranslator
 from .scorer import PairScore as PairScore, Scorer as Scorer
+from .sentences import Piece as Piece, SentenceSplitter as SentenceSplitter, SplitText as SplitText
+from .splitting_translator import SplittingTranslator as SplittingTranslator
 from .tokenization import Tokenizer as Tokenizer, TokenizerConfig as TokenizerConfig
 from .translator import Translation as Translation, Translator as Translator

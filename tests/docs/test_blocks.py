@@ -33,12 +33,13 @@ QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/re
 #: the quick tier. All other pages are in the slow tier.
 NIGHTLY = {
     *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
-    *("docs/resume.md", "docs/serve.md"),
+    *("docs/resume.md", "docs/serve.md", "docs/getting-started.md"),
 }
 #: Blocks that do not run, by page.
 EXEMPT = {
-    "README.md": ["trains for minutes; the system tests run it"],
-    "docs/getting-started.md": ["trains for minutes; the system tests run it"],
+    "README.md": ["trains for minutes; the system tests run it", "starts a server"],
+    "docs/getting-started.md": ["trains for minutes; the system tests run it", "starts a server"],
+    "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
     "docs/corpus.md": ["starts a server"],
     "docs/paper-recipe.md": ["needs two GPUs", "needs two machines; the tests of the clusters run two workers on one"],
     "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker"],

@@ -19,7 +19,7 @@ DATA = ("source", "target", "max_length", "tokenizer.vocab_size")
 def tokens(arguments, tmp_path_factory):
     """Prepared tokens of the text of the other runs. Do not modify."""
     path = tmp_path_factory.mktemp("prepared") / "tokens"
-    assert main(prepared(arguments(path))) == 0
+    assert main(prepared(arguments(path), "--source_language=en")) == 0
     return path
 
 
@@ -60,8 +60,8 @@ def killer(step):
 
 def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_path, capsys):
     before = contents(tokens)
-    assert main(arguments(tmp_path / "text", **BRIEF)) == 0
-    assert main(on_tokens(tmp_path / "tokens")) == 0
+    assert main(arguments(tmp_path / "text", source_language="en", **BRIEF)) == 0
+    assert main(on_tokens(tmp_path / "tokens", target_language="de")) == 0
     assert contents(tokens) == before
     files = [{path.name for path in (tmp_path / name).iterdir()} for name in ("text", "tokens")]
     assert files[0] == files[1] == {"config.yaml", "model.keras", "tokenizer.model", "checkpoints", "logs"}
@@ -71,6 +71,8 @@ def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_
     records = [ModelDirectory(tmp_path / name).record() for name in ("text", "tokens")]
     assert records[1]["prepared"] == str(tokens) and "source" not in records[1]
     assert records[0]["tokenizers_sha256"] == records[1]["tokenizers_sha256"]
+    assert ModelDirectory(tmp_path / "text").languages == ("en", None)
+    assert ModelDirectory(tmp_path / "tokens").languages == ("en", "de")
 
 
 @pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -87,8 +89,8 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
         (run.tokens / f"{TEMPORARY}1").mkdir()
     else:
         monkeypatch.setattr("keras_transformer.training.run.load_corpus", None)
-    assert main(arguments(run.path, **BRIEF)) == 0
-    assert run.record()["finished"] and not run.tokens.exists()
+    assert main(arguments(run.path, target_language="de", **BRIEF)) == 0  # Another run may name the languages.
+    assert run.record()["finished"] and not run.tokens.exists() and run.languages == (None, "de")
 
 
 def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, monkeypatch, capsys):

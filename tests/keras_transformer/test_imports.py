@@ -27,6 +27,13 @@ model = keras.models.load_model(sys.argv[1])
 inputs = {"source": numpy.array([[4, 3]], "int32"), "target": numpy.array([[2]], "int32")}
 print(type(model).__name__, float(model.predict_on_batch(inputs).sum()))
 """
+SERVER = """
+import sys
+for name in ("keras", "tensorflow", "tensorflow_text", "jax", "torch", "gradio", "matplotlib"):
+    sys.modules[name] = None  # It cannot be imported.
+import keras_transformer.serve.server, keras_transformer.serve.app
+from keras_transformer.export import OnnxTranslator
+"""
 BY_THE_PACKAGE = """
 import sys, keras_transformer
 print(type(keras_transformer.load_model(sys.argv[1])).__name__)
@@ -48,6 +55,10 @@ def path(model, tmp_path_factory):
 
 def test_the_package_alone_imports_neither_keras_nor_a_backend(run_python):
     assert run_python(ALONE).strip() == "[]"
+
+
+def test_the_server_imports_neither_keras_nor_a_backend(run_python):
+    run_python(SERVER)
 
 
 def test_keras_loads_a_model_in_a_fresh_process(model, path, run_python):
@@ -83,7 +94,10 @@ def test_the_library_imports_no_backend(source):
     assert not FORBIDDEN & set(imported_packages(looked_at))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(PACKAGE)))
+LIBRARY = [source for source in SOURCES if PACKAGE / "serve" not in source.parents]
+
+
+@pytest.mark.parametrize("source", LIBRARY, ids=lambda source: str(source.relative_to(PACKAGE)))
 def test_the_library_imports_neither_training_nor_export(source):
     tree = ast.parse(source.read_text())
     looked_at = at_import_time(tree) if COMMAND_LINE in source.parents else tree

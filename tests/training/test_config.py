@@ -20,6 +20,8 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, Prep
         ({"encoding": "cp1252"}, "`encoding` .*Received: encoding='cp1252'"),
         ({"source": "a", "target": "b", "encoding": "klingon"}, "Received: encoding='klingon'"),
         ({"max_length_ratio": 0.5}, "`max_length_ratio` .*Received: max_length_ratio=0.5"),
+        ({"source_language": "English"}, "`source_language` .*Received: source_language='English'"),
+        ({"target_language": "d"}, "`target_language` .*Received: target_language='d'"),
     ],
 )
 def test_data_out_of_range(options, message):

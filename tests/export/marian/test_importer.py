@@ -50,6 +50,17 @@ def test_the_command_makes_a_finished_directory(marian, tmp_path):
     }
 
 
+def test_the_languages_are_recorded(marian, tmp_path):
+    shutil.copytree(marian.folder, tmp_path / "other-marian")
+    recorded = {"source_lang": "eng", "target_lang": "two words"}
+    (tmp_path / "other-marian/tokenizer_config.json").write_text(json.dumps(recorded))
+    assert import_marian(tmp_path / "other-marian", tmp_path / "run").languages == ("eng", None)
+    arguments = ["import-marian", str(tmp_path / "other-marian"), f"--output={tmp_path / 'other'}"]
+    assert main([*arguments, "--source_language=en", "--target_language=de"]) == 0
+    assert ModelDirectory(tmp_path / "other").languages == ("en", "de")
+    assert main([*arguments, "--overwrite", "--source_language=no language"]) == 2
+
+
 def test_the_ids_are_those_of_the_pieces(imported, marian):
     """Each piece has the embedding row of its id in vocab.json, or of the piece that it duplicates."""
     import safetensors.numpy
@@ -155,7 +166,7 @@ def test_an_import_translates_and_exports_like_any_other(imported, marian):
     found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
     assert all(translation.tokens[-1] == 3 for translation in found)
     entries = json.loads(imported.verification_file.read_text())
-    programs = {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
+    programs = {"saved_model", "saved_model text", "onnx", "onnx alignment", "onnx encoder and decoder"}
     assert {*programs, "ctranslate2 greedy", "ctranslate2 beam"} == set(entries)
 
 

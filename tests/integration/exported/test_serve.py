@@ -8,8 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -45,16 +43,6 @@ class Server:
                 break
         else:
             raise RuntimeError("".join(self.messages))
-        self._wait_for(f"{self.url}/health")
-
-    def _wait_for(self, url):
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(url) as answer:
-                    return answer.read()
-            except urllib.error.URLError:
-                time.sleep(0.1)
-        raise RuntimeError(f"no answer from {url}")
 
     def post(self, parameters):
         """Translates by JSON."""

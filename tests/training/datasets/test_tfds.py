@@ -25,9 +25,10 @@ def raw(name, first, second):
 def test_pairs_in_the_order_of_the_name(mock_data, name, first, second):
     expected = raw(name, first, second)
     assert len(expected) == 6 and all(one != other for one, other in expected)
-    assert list(load_corpus(DataConfig(dataset=name)).train) == expected
+    corpus = load_corpus(DataConfig(dataset=name))
+    assert list(corpus.train) == expected and corpus.languages == (first, second)
     reverse = load_corpus(DataConfig(dataset=name, reverse=True))
-    assert list(reverse.train) == [pair[::-1] for pair in expected]
+    assert list(reverse.train) == [pair[::-1] for pair in expected] and reverse.languages == (second, first)
 
 
 def test_splits_are_options(mock_data):

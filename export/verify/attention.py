@@ -1,0 +1,74 @@
+"""Agreement of the attention weights of an exported program with those of its Keras model."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.text.tokenization import EOS_ID, PAD_ID
+
+#: Maximum difference of the weights of a target token, for float32 and for other types. At most 1.
+MOST_DIFFERENCE, MOST_APPROXIMATE_DIFFERENCE = 1e-3, 0.1
+#: Sentences per compared batch.
+_BATCH_SIZE = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionReport:
+    """How the attention weights of an exported program compare with those of the Keras model.
+
+    The difference of a target token is half the sum of the differences of its weights, in [0, 1].
+
+    Attributes:
+        tokens: number of compared target tokens.
+        difference: the largest difference of a token; in an approximate program, the average one.
+        is_approximate: whether the program has other types than float32.
+        passed: whether the export is accepted.
+    """
+
+    tokens: int
+    difference: float
+    is_approximate: bool
+
+    def __str__(self):
+        words = ("approximate: ", "average") if self.is_approximate else ("", "largest")
+        return f"{words[0]}{words[1]} difference of the attention of {self.tokens} target tokens {self.difference:.1e}"
+
+    @property
+    def passed(self) -> bool:
+        """Whether the export is accepted."""
+        return self.difference < (MOST_APPROXIMATE_DIFFERENCE if self.is_approximate else MOST_DIFFERENCE)
+
+
+def compare_attention(
+    model, strategy: BeamSearch, program, batches: list[np.ndarray], is_approximate: bool = False
+) -> AttentionReport:
+    """Compares the mean cross-attention weights of random targets.
+
+    Args:
+        model: the Keras `Transformer`.
+        strategy: the exported search. It does not matter here.
+        program: client of the exported program, with `mean_attention` as in `TokenTranslator`.
+        batches: int32 matrices of source ids. Those with 7 rows are compared.
+        is_approximate: whether the program has other types than float32.
+
+    Returns:
+        `AttentionReport`.
+    """
+    differences = []
+    for source in batches:
+        if len(source) != _BATCH_SIZE:
+            continue
+        target = _as_target(source[::-1], model.config.vocab_size)
+        expected = np.mean([weights.mean(axis=1) for weights in model.attention_scores(source, target)], axis=0)
+        difference = np.abs(expected - program.mean_attention(source, target)).sum(axis=-1) / 2
+        differences.append(difference[target != PAD_ID])
+    found = np.concatenate(differences)
+    difference = float(found.mean() if is_approximate else found.max())
+    return AttentionReport(len(found), difference if np.isfinite(difference) else np.inf, is_approximate)
+
+
+def _as_target(ids, vocab_size):
+    """Source ids as ids of the target vocabulary, which may be smaller."""
+    first = EOS_ID + 1
+    return np.where(ids < first, ids, first + ids % (vocab_size - first)).astype("int32")

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.export.verify.attention import compare_attention
+from keras_transformer.export.verify.equality import random_source_batches
+from keras_transformer.models.teacher_forcing import mean_attention
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = TransformerConfig(vocab_size=12, source_vocab_size=20, num_layers=2, d_model=8, num_heads=2, d_ff=8)
+    model = Transformer(config)
+    draw = np.random.default_rng(1)
+    model.set_weights([draw.normal(size=weight.shape) for weight in model.get_weights()])
+    return model
+
+
+class Program:
+    """Gives the attention of the model, with an error."""
+
+    def __init__(self, model, error):
+        self._model, self._error = model, error
+
+    def mean_attention(self, source, target):
+        weights = np.array(mean_attention(self._model, source, target))
+        assert target.max() < 12 and weights.shape == (*target.shape, source.shape[1])
+        return self._error(weights)
+
+
+@pytest.mark.parametrize("is_approximate", [False, True])
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (lambda weights: weights, True),
+        (lambda weights: np.roll(weights, 1, axis=1), False),
+        (lambda weights: weights[:, :, ::-1], False),
+        (lambda weights: weights * np.nan, False),
+    ],
+)
+def test_only_the_attention_of_the_model_passes(model, error, passes, is_approximate):
+    report = compare_attention(model, None, Program(model, error), random_source_batches(20), is_approximate)
+    assert report.passed == passes and report.tokens > 500
+
+
+def test_small_errors_pass_in_approximate_programs_only(model):
+    batches = random_source_batches(20)
+    for is_approximate in (False, True):
+        report = compare_attention(model, None, Program(model, lambda weights: weights * 1.02), batches, is_approximate)
+        assert report.passed == is_approximate and "difference of the attention" in str(report)
