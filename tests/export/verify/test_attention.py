@@ -9,8 +9,8 @@ from keras_transformer.models.teacher_forcing import mean_attention
 
 @pytest.fixture(scope="module")
 def model():
-    config = TransformerConfig(vocab_size=12, source_vocab_size=20, num_layers=2, d_model=8, num_heads=2, d_ff=8)
-    model = Transformer(config)
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    model = Transformer(TransformerConfig(vocab_size=12, source_vocab_size=20, share_embeddings=False, **sizes))
     draw = np.random.default_rng(1)
     model.set_weights([draw.normal(size=weight.shape) for weight in model.get_weights()])
     return model
