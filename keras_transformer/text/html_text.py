@@ -26,11 +26,17 @@ _VOID = frozenset("area base br col embed hr img input link meta param source tr
 _UNTRANSLATED = frozenset("code kbd math samp var".split())
 #: Elements whose content is not text.
 _WITHOUT_TEXT = frozenset("applet audio canvas iframe noembed object script style svg textarea video xmp".split())
-_LINE_ENDS = re.compile(r"[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]")
+#: What ends a sentence in text, but not in HTML.
+_LINE_ENDS = re.compile(r"[\t\n\r\f\v\x1c-\x1e\x85\u2028\u2029]")
 #: Characters of scripts without spaces between words.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 #: A word, a number, a sign, or a character of such a script.
 _UNITS = re.compile(rf"[{_UNSPACED}]|\d+|[^\W\d{_UNSPACED}]+|[^\w\s]")
+
+
+#: How much clearer the attention to words of an element must be than to other words. Otherwise an element that has no
+#: counterpart in the translation would extend over many words.
+_DOUBT = 0.05
 
 
 class HtmlText:
@@ -506,9 +512,11 @@ class _Projection:
         begin, end = self._span(element)
         is_inside = np.array([left < end and right > begin for left, right in self._source], dtype=bool)
         inside = self._weights[:, is_inside].max(axis=1, initial=0.0)
-        ratings = inside - self._weights[:, ~is_inside].max(axis=1, initial=0.0)
+        ratings = inside - self._weights[:, ~is_inside].max(axis=1, initial=0.0) - _DOUBT
         if any(map(str.isalnum, self._sentence[begin:end])):
-            return np.where(self._is_sign, np.minimum(ratings, -0.01), ratings)
+            # A sign belongs to it only between words that do.
+            has_words = (ratings[~self._is_sign] > 0).any()
+            return np.where(self._is_sign, np.minimum(ratings, -0.01 if has_words else -1.0), ratings)
         return ratings
 
     def _span(self, element) -> Span:

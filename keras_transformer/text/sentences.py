@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 #: White space and bullets at the start of a line, which are not translated.
 _BULLETS = re.compile(r"\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*")
+#: A part of a line up to a tab, as in a table.
+_CELLS = re.compile(r"[^\t]+|\t+")
 #: The places to cut a long sentence, the best kind first. A cut is at the end of a match.
 _CUTS = (re.compile(r"[;:。；：…—]\s*"), re.compile(r"[,，、،)\]]\s*"), re.compile(r"\s+"), re.compile(r"\S"))
 
@@ -65,8 +67,8 @@ class SplitText(NamedTuple):
 class SentenceSplitter:
     r"""Splits text into sentences with the rules of sentencex, and cuts sentences that are too long for a model.
 
-    The end of a line is also the end of a sentence. White space, bullets and parts without a letter or digit are not
-    translated.
+    The end of a line and a tab are also the end of a sentence. White space, bullets and parts without a letter or digit
+    are not translated.
 
     Args:
         language: code of the language, such as `"en"`. Languages without rules of their own use those of English.
@@ -115,7 +117,8 @@ class SentenceSplitter:
         Returns:
             `SplitText`, whose pieces make up the text.
         """
-        pieces = [piece for line in text.splitlines(keepends=True) for piece in self._split_line(line)]
+        lines = [part for line in text.splitlines(keepends=True) for part in _CELLS.findall(line)]
+        pieces = [piece for line in lines for piece in self._split_line(line)]
         return self._cut_long(pieces)
 
     def _split_line(self, line):

@@ -91,6 +91,13 @@ def test_a_full_stop_is_not_drawn_into_an_element():
     assert page.join(["ein Hund."], [Alignment(source, target, weights)]) == "ein <b>Hund</b>."
 
 
+def test_an_element_without_a_counterpart_gets_one_word():
+    page = HtmlText("a <b>dog</b> runs.", SPLITTER)
+    source, target = [(0, 1), (2, 5), (6, 10), (10, 11)], [(0, 3), (4, 9), (9, 10)]
+    weights = np.array([[0.9, 0.2, 0.1, 0], [0.1, 0.3, 0.9, 0], [0, 0.5, 0, 1]], "float32")
+    assert page.join(["ein Hirsch."], [Alignment(source, target, weights)]) == "ein <b>Hirsch</b>."
+
+
 class Tags(html.parser.HTMLParser):
     """The tree of tags, and whether each end tag closes the open element."""
 

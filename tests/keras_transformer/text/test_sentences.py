@@ -36,6 +36,7 @@ def test_pieces_make_up_the_text(language):
         ("zh", "这是书。那是笔。", ["这是书。", "那是笔。"]),
         ("en", "One line\nAnother one", ["One line", "Another one"]),
         ("en", "  - A list\n  - of two\n\n# Title", ["A list", "of two", "Title"]),
+        ("en", "name\tA city\t\tx", ["name", "A city", "x"]),
         ("en", "-5 degrees", ["-5 degrees"]),
         ("en", " *** \n\n → \n", []),
         ("en", "", []),
