@@ -14,7 +14,7 @@ from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.export.verify.quality import MOST_SCORE_ERROR
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
-NAMES = ["model", "encoder", "decoder"]
+NAMES = ["model", "encoder", "decoder", "alignment"]
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=5)
 PROGRAM = """
 import json, sys
@@ -82,7 +82,7 @@ def test_all_matrices_are_quantised(exported, quantize, type_of_matrices, name):
 
 @pytest.mark.parametrize("quantize", ["", "_int8", "_float16"])
 def test_the_embedding_is_stored_once(exported, quantize):
-    """All graphs of the three models share one embedding of shape (300, 16), also where they transpose it."""
+    """All graphs of the models share one embedding of shape (300, 16), also where they transpose it."""
     places = set()
     for name in NAMES:
         proto = onnx.load(exported / "export" / f"onnx{quantize}" / f"{name}.onnx", load_external_data=False)

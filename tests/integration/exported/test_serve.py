@@ -210,9 +210,9 @@ def test_a_port_that_is_in_use(refusal, exported):
 @pytest.mark.slow
 def test_the_page(start, exported, lines, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
-    browser_file = shutil.which("chromium")
+    browser_file = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_file is None:
-        pytest.skip("needs chromium")
+        pytest.skip("needs Chromium or Chrome")
     server = start(exported, "--languages=en-de", "--max_characters=1000")
     text = f"{lines[0]}.\n\n- {lines[1]}"
     expected = server.post({"q": text, "source": "en", "target": "de"})["translatedText"]

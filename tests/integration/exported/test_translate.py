@@ -58,3 +58,35 @@ def test_a_saved_model_lives_as_long_as_its_translator(exported):
     translator = SavedModelTranslator(exported)
     gc.collect()
     assert translator.translate(["two"])[0].text == SavedModelTranslator(exported).translate(["two"])[0].text
+
+
+@pytest.mark.parametrize(("runtime", "error"), [("onnx", 1e-4), ("onnx_int8", 0.2), ("onnx_float16", 0.05)])
+def test_alignments_are_those_of_keras(exported, keras_translator, lines, runtime, error):
+    lines = [*lines, *ODD_LINES]
+    translations = keras_translator.translate(lines)
+    expected = keras_translator.align(lines, translations)
+    found = load_translator(exported, runtime).align(lines, translations)
+    for line, translation, ours, theirs in zip(lines, translations, expected, found, strict=True):
+        assert (theirs.source, theirs.target) == (ours.source, ours.target)
+        assert ours.weights.shape == (len(ours.target), len(ours.source))
+        assert ours.source == [] or ours.source[-1][1] == len(line.rstrip())
+        assert ours.target == [] or ours.target[-1][1] == len(translation.text)
+        np.testing.assert_allclose(theirs.weights, ours.weights, atol=error)
+
+
+def test_alignments_of_ctranslate2_are_those_of_the_last_layer(exported, keras_translator, lines):
+    source = pad(keras_translator.source_tokenizer.encode(lines))
+    target = pad([translation.tokens for translation in keras_translator.translate(lines)])
+    found = load_translator(exported, "ctranslate2").mean_attention(source, target)
+    expected = keras_translator.model.attention_scores(source, target)[-1].mean(axis=1)
+    is_text = (target != 0) & (target != 3)  # CTranslate2 returns no weights for the end token.
+    np.testing.assert_allclose(found[is_text], expected[is_text], atol=1e-4)
+
+
+def test_a_saved_model_aligns_by_position(translators):
+    translations = translators["saved_model"].translate(["two nine"])
+    (alignment,) = translators["saved_model"].align(["two nine"], translations)
+    assert alignment.weights.shape == (len(translations[0].text), 8)
+    assert translators["saved_model"].count_tokens(["", "two nine"]) == [
+        len(ids) - 1 for ids in translators["keras"].source_tokenizer.encode(["", "two nine"])
+    ]
