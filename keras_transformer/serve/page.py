@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import gradio
 from fastapi import FastAPI
 
+from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.plotting import attention_figure
 from keras_transformer.serve.batcher import QueueFull
 from keras_transformer.serve.config import ServeConfig
@@ -150,5 +151,8 @@ def _picture(pair: LanguagePair, sentences: Sequence[str], found: Sequence[Trans
     """The attention of the first sentence, or `None`."""
     if not found or not isinstance(pair.translator, TokenTranslator):
         return None
-    weights, source, target = pair.translator.attention(sentences[0], found[0])
+    try:
+        weights, source, target = pair.translator.attention(sentences[0], found[0])
+    except ModelDirectoryError:  # An ONNX export without `alignment.onnx`.
+        return None
     return None if max(weights.shape) > _MAX_DRAWN else attention_figure(weights[None], source, target)
