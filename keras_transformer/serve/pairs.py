@@ -16,6 +16,9 @@ from keras_transformer.text.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.text.translator import Translation, Translator
 
+#: Characters of a text that is split so fast that a thread would take longer.
+_SHORT = 1000
+
 
 class TranslatedText(NamedTuple):
     """The translation of a text.
@@ -71,7 +74,7 @@ class LanguagePair:
             text: any text.
             n_best: number of hypotheses.
         """
-        split = self.split(text)
+        split = await _apart(self.split, text)
         found = await self.batcher.translate(split.sentences, n_best)
         texts = [split.join(translation.hypotheses[rank].text for translation in found) for rank in range(n_best)]
         return TranslatedText(texts, [*split.warnings])
@@ -83,21 +86,27 @@ class LanguagePair:
             text: a document or a part of one.
             n_best: number of hypotheses.
         """
-        page = HtmlText(text, self._splitter)
+        page = await _apart(HtmlText, text, self._splitter)
         found = await self.batcher.translate(page.sentences, n_best)
         texts = []
         for rank in range(n_best):
             hypotheses = [translation.hypotheses[rank] for translation in found]
-            alignments = await asyncio.to_thread(self._align, page, hypotheses)
-            texts.append(page.join((one.text for one in hypotheses), alignments))
+            texts.append(await _apart(self._join, page, hypotheses))
         return TranslatedText(texts, page.warnings)
 
-    def _align(self, page, translations: Sequence[Translation]):
-        """The alignments of the sentences with inline tags."""
+    def _join(self, page: HtmlText, translations: Sequence[Translation]) -> str:
+        """The HTML with the translations. Only sentences with inline tags need alignments."""
         needed = [i for i, is_needed in enumerate(page.needs_alignment) if is_needed]
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
         alignments = dict(zip(needed, found, strict=True))
-        return [alignments.get(i) for i in range(len(translations))]
+        return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
+
+
+async def _apart(function, *arguments):
+    """Calls a function in another thread if its first text is long, so that short requests need not wait for it."""
+    if isinstance(arguments[0], str) and len(arguments[0]) < _SHORT:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
 
 
 def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:

@@ -1,5 +1,6 @@
 """The server process."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -32,6 +33,8 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
     from keras_transformer.serve.metrics import Metrics
     from keras_transformer.serve.pairs import load_pairs
 
+    if config.api_key is None and os.environ.get(API_KEY):
+        config = dataclasses.replace(config, api_key=os.environ[API_KEY])
     with _bound_socket(config) as listener:
         metrics = Metrics()
         pairs = load_pairs(directories, config, metrics)

@@ -34,6 +34,8 @@ _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\
 _UNITS = re.compile(rf"[{_UNSPACED}]|\d+|[^\W\d{_UNSPACED}]+|[^\w\s]")
 
 
+#: Maximum depth of inline elements. Deeper ones are handled as if they were not closed.
+_MAX_DEPTH = 100
 #: How much clearer the attention to words of an element must be than to other words. Otherwise an element that has no
 #: counterpart in the translation would extend over many words.
 _DOUBT = 0.05
@@ -258,7 +260,7 @@ class _Run:
         for token in tokens:
             if token.kind == "text":
                 self._add_text(html.unescape(token.raw), is_kept=False)
-            elif token.kind == "start":
+            elif token.kind == "start" and len(stack) < _MAX_DEPTH:
                 stack.append(_Element(len(self._text), 0, before=token.raw))
                 tags.append(token.tag)
             elif token.kind == "end" and token.tag in tags:
@@ -604,9 +606,10 @@ def _best(ratings: np.ndarray, first: int, last: int, element: _Element) -> tupl
     Returns:
         The sum, the first unit and the last one.
     """
-    best = (-np.inf, first, last)
-    for i in range(first, last + 1) if element.begins else [first]:
-        sums = np.cumsum(ratings[i : last + 1])
-        length = int(sums.argmax()) if element.ends else last - i
-        best = max(best, (float(sums[length]), i, i + length), key=lambda found: found[0])
-    return best
+    sums = np.concatenate([[0.0], np.cumsum(ratings[first : last + 1])])
+    # The sum of the units i to j is sums[j + 1] - sums[i].
+    smallest = np.minimum.accumulate(sums[:-1]) if element.begins else np.zeros(len(sums) - 1)
+    found = sums[1:] - smallest
+    j = int(found.argmax()) if element.ends else len(found) - 1
+    i = int(sums[: j + 1].argmin()) if element.begins else 0
+    return float(found[j]), first + i, first + j

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -143,6 +144,15 @@ def test_a_request_of_mastodon(server, lines, exported):
         "translatedText": expected,
         "detectedLanguage": [{"language": "en", "confidence": 100.0}] * 2,
     }
+
+
+def test_the_key_of_the_environment(start, exported, monkeypatch):
+    monkeypatch.setenv("KERAS_TRANSFORMER_API_KEY", "secret")
+    server = start(exported, "--languages=en-de", "--page=false")
+    request = {"q": "two", "source": "en", "target": "de"}
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        server.post(request)
+    assert server.post({**request, "api_key": "secret"})["translatedText"]
 
 
 def test_a_request_of_weblate(server, lines, expected, texts):

@@ -72,6 +72,7 @@ def translate(text):
         ("</b> a dog", "</b> ein Hund"),
         ("a </i> dog", "ein </i> Hund"),
         ("<a href=1><p>a dog</p></a>", "<a href=1><p>ein Hund</p></a>"),
+        ("<b>" * 200 + "a dog" + "</b>" * 200, "<b>" * 200 + "ein Hund" + "</b>" * 200),
         ("<b>a <i>red</b> dog</i>", "<b>ein <i>roter</b> Hund</i>"),
     ],
 )
