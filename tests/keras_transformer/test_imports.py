@@ -29,10 +29,9 @@ print(type(model).__name__, float(model.predict_on_batch(inputs).sum()))
 """
 SERVER = """
 import sys
-for name in ("keras", "tensorflow", "tensorflow_text", "jax", "torch", "gradio", "matplotlib"):
-    sys.modules[name] = None  # It cannot be imported.
 import keras_transformer.serve.server, keras_transformer.serve.app
 from keras_transformer.export import OnnxTranslator
+print(sorted({"keras", "tensorflow", "jax", "torch", "gradio", "matplotlib"} & set(sys.modules)))
 """
 BY_THE_PACKAGE = """
 import sys, keras_transformer
@@ -58,7 +57,7 @@ def test_the_package_alone_imports_neither_keras_nor_a_backend(run_python):
 
 
 def test_the_server_imports_neither_keras_nor_a_backend(run_python):
-    run_python(SERVER)
+    assert run_python(SERVER).strip() == "[]"
 
 
 def test_keras_loads_a_model_in_a_fresh_process(model, path, run_python):
