@@ -230,7 +230,7 @@ class _Service:
     def _texts(self, parameters) -> list[str]:
         q = parameters.get("q")
         texts = q if isinstance(q, list) else [q]
-        if not q or not all(texts):
+        if not q:
             raise HTTPException(400, "Invalid request: missing q parameter")
         if not all(isinstance(text, str) for text in texts):
             raise HTTPException(400, "Invalid request: q parameter is not a text or a list of texts")

@@ -47,6 +47,10 @@ def test_a_list_of_one_text_is_a_list(client):
     assert as_json(client, {**GOOD, "q": ["a"]}).json() == {"translatedText": ["A"]}
 
 
+def test_an_empty_text_in_a_list_stays_empty(client):
+    assert as_json(client, {**GOOD, "q": ["a", "", " "]}).json() == {"translatedText": ["A", "", " "]}
+
+
 def test_html(client):
     answer = as_json(client, {**GOOD, "q": "<p>a &lt; <b>dog</b></p>\n", "format": "html"})
     assert answer.json() == {"translatedText": "<p>A &lt; <b>DOG</b></p>\n"}
@@ -95,7 +99,7 @@ def test_codes_in_other_forms(client, source, target):
     [
         ({"q": None}, "Invalid request: missing q parameter"),
         ({"q": []}, "Invalid request: missing q parameter"),
-        ({"q": ["a", ""]}, "Invalid request: missing q parameter"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
         ({"q": 3}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": [["a"]]}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": "a" * 101}, "Invalid request: request (101) exceeds text limit (100)"),
