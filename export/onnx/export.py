@@ -52,12 +52,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
     if quantize == "float16":
         model = of_dtype(model, "float16")
     weights = WeightsFile(path)
-    for name, make in (
-        ("model", search_program),
-        ("encoder", _encoder),
-        ("decoder", _decoder),
-        ("alignment", _alignment),
-    ):
+    for name, make in _GRAPHS.items():
         proto = convert(*make(model, strategy), model.weights)
         if quantize == "int8":
             quantize_matrices(proto.graph)
