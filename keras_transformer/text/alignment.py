@@ -1,10 +1,12 @@
 """Soft alignment of the subwords of a sentence with those of its translation."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+_WORD = re.compile(r"\w+|[^\w\s]")
 #: A part of a text: its begin and its end.
 Span = tuple[int, int]
 
@@ -53,15 +55,14 @@ def from_attention(weights: np.ndarray, source: list[Span], target: list[Span]) 
 
 
 def diagonal(sentence: str, translation: str) -> Alignment:
-    """Aligns characters by their relative position. For runtimes that do not return attention weights.
+    """Aligns words and signs by their relative position. For runtimes that do not return attention weights.
 
     Args:
         sentence: the sentence.
         translation: its translation.
     """
-    source, target = ([(i, i + 1) for i in range(len(text))] for text in (sentence, translation))
-    places = ((np.arange(len(spans)) + 0.5) / max(len(spans), 1) for spans in (source, target))
-    columns, rows = places
+    source, target = ([word.span() for word in _WORD.finditer(text)] for text in (sentence, translation))
+    columns, rows = ((np.arange(len(spans)) + 0.5) / max(len(spans), 1) for spans in (source, target))
     weights = np.exp(-10.0 * np.abs(rows[:, None] - columns[None, :]))
     return from_attention(weights, source, target)
 
@@ -71,7 +72,8 @@ def _shares(parts: Sequence[Span], units: Sequence[Span]) -> np.ndarray:
 
     A part without characters, such as the first bytes of a character, counts as the character after it.
     """
-    parts, units = (np.array(spans, dtype=int).reshape(-1, 2) for spans in (parts, units))
-    ends = np.where(parts[:, 1] > parts[:, 0], parts[:, 1], parts[:, 0] + 1)
-    overlap = np.minimum(ends[:, None], units[:, 1]) - np.maximum(parts[:, :1], units[:, 0])
-    return np.maximum(overlap, 0) / (ends - parts[:, 0])[:, None]
+    begins, ends = np.array(parts, dtype=int).reshape(-1, 2).T[..., None]
+    ends = np.maximum(ends, begins + 1)
+    unit_begins, unit_ends = np.array(units, dtype=int).reshape(-1, 2).T
+    overlap = np.minimum(ends, unit_ends) - np.maximum(begins, unit_begins)
+    return np.maximum(overlap, 0) / (ends - begins)

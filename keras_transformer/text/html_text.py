@@ -1,5 +1,6 @@
 """HTML: splits it into sentences, and carries the inline tags to the words of the translation."""
 
+import contextlib
 import dataclasses
 import html
 import itertools
@@ -22,6 +23,8 @@ _BLOCKS = frozenset(
 )
 #: Elements without content.
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+#: Elements whose end tag is often omitted.
+_UNCLOSED = frozenset("dd dt li option p td th tr".split())
 #: Elements whose content is not translated, although it is part of the sentence.
 _UNTRANSLATED = frozenset("code kbd math samp var".split())
 #: Elements whose content is not text.
@@ -124,8 +127,9 @@ class _Parser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self.found: list[tuple[int, str, str]] = []
-        self.feed(text)
-        self.close()
+        with contextlib.suppress(AssertionError):  # Of some invalid declarations. What follows them is one part then.
+            self.feed(text)
+            self.close()
 
     def _add(self, kind, tag=""):
         line, column = self.getpos()
@@ -143,8 +147,11 @@ class _Parser(HTMLParser):
             self._add("kept start" if is_marked or tag in _UNTRANSLATED | _WITHOUT_TEXT else "start", tag)
 
     def handle_startendtag(self, tag, attrs):
-        """See `HTMLParser`. In HTML the slash means nothing, except in foreign elements, which are kept whole."""
-        self.handle_starttag(tag, attrs)
+        """See `HTMLParser`. In HTML, the slash means something in foreign elements only."""
+        if tag in ("svg", "math"):
+            self._add("kept")
+        else:
+            self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag):
         """See `HTMLParser`."""
@@ -173,23 +180,45 @@ class _Parser(HTMLParser):
 
 def _tokens(text: str) -> list[_Token]:
     """The parts of an HTML text. Elements that are not translated are single parts."""
-    found = _Parser(text).found
+    length = (
+        text.rfind(">") + 1
+    )  # After the last one there is no tag. The parser would look for its end again and again.
+    found = _Parser(text[:length]).found
+    if length < len(text):
+        found.append((length, "text", ""))
+    if found and found[0][0] > 0:
+        found.insert(0, (0, "kept", ""))
     ends = [*(offset for offset, *_ in found[1:]), len(text)]
-    tokens = []
-    kept, depth = None, 0  # Tag of the element that is not translated, and the number of open elements of that name.
+    tokens: list[_Token] = []
+    kept, parts, opened = "", [], []  # The element that is not translated: its tag, its parts, and the tags open in it.
     for (begin, kind, tag), end in zip(found, ends, strict=False):
         raw = text[begin:end]
-        if kept is not None:
-            tokens[-1] = tokens[-1]._replace(raw=tokens[-1].raw + raw)
-            if tag == kept:
-                depth += {"start": 1, "kept start": 1, "end": -1}.get(kind, 0)
-                kept = kept if depth else None
+        if kept and _ends_before(kept, opened, kind, tag):
+            tokens.append(_Token("kept", "".join(parts), kept))
+            kept = ""
+        if kept:
+            parts.append(raw)
+            if kind in ("start", "kept start"):
+                opened.append(tag)
+            elif kind == "end" and tag in opened:
+                del opened[len(opened) - 1 - opened[::-1].index(tag) :]
+            elif kind == "end" and tag == kept:
+                tokens.append(_Token("kept", "".join(parts), kept))
+                kept = ""
         elif kind == "kept start":
-            kept, depth = tag, 1
-            tokens.append(_Token("kept", raw, tag))
+            kept, parts, opened = tag, [raw], []
         else:
             tokens.append(_Token(kind, raw, tag))
+    if kept:
+        tokens.append(_Token("kept", "".join(parts), kept))
     return _merge_notes(tokens)
+
+
+def _ends_before(kept: str, opened: Sequence[str], kind: str, tag: str) -> bool:
+    """Whether an element without an end tag ends before a part, as `<li>` before the next one and before `</ul>`."""
+    if kept not in _UNCLOSED or set(opened) & _BLOCKS:
+        return False
+    return (kind in ("start", "kept start") and tag == kept) or (kind == "end" and tag in _BLOCKS - {kept})
 
 
 def _merge_notes(tokens: Sequence[_Token]) -> list[_Token]:
@@ -274,7 +303,7 @@ class _Run:
                 begin = len(self._text)
                 if token.kind == "kept" and token.tag and token.tag not in _WITHOUT_TEXT | _VOID:
                     self._add_text(html.unescape(re.sub("<[^>]*>", "", token.raw)), is_kept=True)
-                stack[-1].children.append(_Element(begin, len(self._text), kept=token.raw))
+                stack[-1].children.append(self._trimmed(_Element(begin, len(self._text), kept=token.raw)))
         while len(stack) > 1:
             self._dissolve(stack, tags)
         self._elements = stack[0].children
@@ -293,6 +322,8 @@ class _Run:
     def _trimmed(self, element) -> _Element:
         """The element without white space at both ends. An element without text becomes one that is kept."""
         content = self._text[element.begin : element.end]
+        if not content.strip() and element.kept is not None:
+            return dataclasses.replace(element, end=element.begin)
         if not content.strip():
             inside = "".join(child.kept or "" for child in element.children)
             return _Element(element.begin, element.begin, kept=element.before + inside + element.after)
@@ -316,7 +347,7 @@ class _Run:
         text = self._text if is_preformatted else _LINE_ENDS.sub(" ", self._text)
         # No sentence ends inside an element that is not translated.
         masked = "".join(
-            "x" if is_kept and not character.isspace() else character
+            "x" if is_kept and not (character.isspace() or character.isalnum()) else character
             for character, is_kept in zip(text, self._is_kept, strict=True)
         )
         split = splitter.split(masked)
@@ -359,7 +390,7 @@ class _Run:
                     min(element.end, end),
                     element.before if begins else "",
                     element.after if ends else "",
-                    element.kept,
+                    element.kept if begins or element.kept is None else "",
                     [*self._within(begin, end, element.children, is_part=True)],
                     begins,
                     ends,
@@ -447,8 +478,12 @@ class _Projection:
     def __init__(self, sentence: str, begin: int, elements: list[_Element], translation: str, alignment: Alignment):
         self._sentence, self._begin, self._elements, self._translation = sentence, begin, elements, translation
         places = {place - begin for element in elements for place in _places(element)}
-        self._source, self._target = _cut(_units(sentence), places), _units(translation)
+        copies = {copy for element in _kept(elements) for copy in self._copies(element)}
+        self._source, self._target = _cut(_units(sentence), places), _cut(_units(translation), itertools.chain(*copies))
         self._is_sign = np.array([not translation[left].isalnum() for left, _ in self._target], dtype=bool)
+        for copy in copies:  # Signs in them are like words.
+            first, last = self._units_within(*copy)
+            self._is_sign[first : last + 1] = False
         weights = alignment.between(self._source, self._target)
         #: For each target unit, the share of each source unit in it.
         self._weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
@@ -498,6 +533,12 @@ class _Projection:
         for element, ratings in rated:
             free = _free(first, last, placed)
             found = [_best(ratings, *interval, element) for interval in free]
+            copies = [self._units_within(*copy) for copy in self._copies(element)] if element.kept else []
+            copies = [(i, j) for i, j in copies if any(left <= i and j <= right for left, right in free)]
+            if copies:
+                i, j = max(copies, key=lambda units: ratings[units[0] : units[1] + 1].sum())
+                placed.append(_Placed(i, j, element))
+                continue
             if found:
                 _, i, j = max(found)
             else:
@@ -515,11 +556,22 @@ class _Projection:
         is_inside = np.array([left < end and right > begin for left, right in self._source], dtype=bool)
         inside = self._weights[:, is_inside].max(axis=1, initial=0.0)
         ratings = inside - self._weights[:, ~is_inside].max(axis=1, initial=0.0) - _DOUBT
-        if any(map(str.isalnum, self._sentence[begin:end])):
+        if self._sentence[begin:end].replace(" ", "").isalnum():
             # A sign belongs to it only between words that do.
             has_words = (ratings[~self._is_sign] > 0).any()
             return np.where(self._is_sign, np.minimum(ratings, -0.01 if has_words else -1.0), ratings)
         return ratings
+
+    def _copies(self, element) -> list[Span]:
+        """Where the translation contains the text of an element that is not translated."""
+        begin, end = self._span(element)
+        text = re.escape(self._sentence[begin:end])
+        return [match.span() for match in re.finditer(text, self._translation)]
+
+    def _units_within(self, begin, end) -> tuple[int, int]:
+        """The first and the last unit in a part of the translation."""
+        units = [k for k, (left, right) in enumerate(self._target) if left >= begin and right <= end]
+        return units[0], units[-1]
 
     def _span(self, element) -> Span:
         return element.begin - self._begin, element.end - self._begin
@@ -569,11 +621,19 @@ def _cut(units: Iterable[Span], places: Iterable[int]) -> list[Span]:
     >>> _cut([(0, 5), (6, 9)], {2, 5, 8})
     [(0, 2), (2, 5), (6, 8), (8, 9)]
     """
-    result = []
+    result, places = [], sorted(set(places))
     for begin, end in units:
-        cuts = [begin, *sorted(place for place in places if begin < place < end), end]
+        cuts = [begin, *(place for place in places if begin < place < end), end]
         result += itertools.pairwise(cuts)
     return result
+
+
+def _kept(elements: Iterable[_Element]) -> Iterator[_Element]:
+    """The elements with text that is not translated, also inside others."""
+    for element in elements:
+        if element.kept and element.has_text:
+            yield element
+        yield from _kept(element.children)
 
 
 def _places(element: _Element) -> Iterator[int]:

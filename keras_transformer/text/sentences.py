@@ -4,6 +4,7 @@ Splitting needs sentencex: install the extra `serve`.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -104,8 +105,8 @@ class SentenceSplitter:
             raise ValueError("sentencex is not installed: pip install 'keras-transformer-kit[serve]'") from error
         self._segment = segment
         self._language = (language or "en").split("-")[0].lower()
-        self._count_tokens = count_tokens
-        self._max_tokens = max_tokens
+        self._count_tokens = count_tokens or (lambda sentences: [0] * len(sentences))
+        self._max_tokens = sys.maxsize if max_tokens is None else max_tokens
         self._splits_lines = splits_lines
 
     def split(self, text: str) -> SplitText:
@@ -122,7 +123,8 @@ class SentenceSplitter:
         return self._cut_long(pieces)
 
     def _split_line(self, line):
-        start = _BULLETS.match(line).end()
+        bullets = _BULLETS.match(line)
+        start = bullets.end() if bullets else 0
         if start:
             yield Piece(line[:start], False)
         for part in self._segments(line[start:]):
@@ -153,8 +155,6 @@ class SentenceSplitter:
         return segments
 
     def _cut_long(self, pieces):
-        if self._count_tokens is None or self._max_tokens is None:
-            return SplitText(tuple(pieces))
         lengths = iter(self._count_tokens([piece.text for piece in pieces if piece.is_sentence]))
         result, warnings = [], []
         for piece in pieces:

@@ -158,7 +158,7 @@ class Translator:
 
         Returns:
             One `Alignment` per line, from the cross-attention of the model. A runtime that does not return attention
-            weights aligns characters by their relative position instead.
+            weights aligns words by their relative position instead.
         """
         return [diagonal(line, translation.text) for line, translation in zip(lines, translations, strict=True)]
 
