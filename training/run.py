@@ -53,7 +53,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, devices)
             _describe(tokens, plan, devices.count)
-            state, languages = _state(tokens, plan), _languages(config, tokens)
+            state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
             if resuming:
                 _require_same(state, directory)
                 _require_more_steps(config, plan.total, directory)
@@ -85,9 +85,11 @@ def _state(tokens, plan) -> dict:
     return {"tokens_sha256": tokens.record()["sha256"], "batches": batches}
 
 
-def _languages(config, tokens) -> list[str | None]:
-    """The languages in the options, in the record of the tokens, or in that of the model to fine-tune."""
+def _languages(config, tokens, resumed) -> list[str | None]:
+    """The languages in the options, in the record of the resumed run, of the tokens, or of the model to fine-tune."""
     known = [(config.source_language, config.target_language), tokens.languages]
+    if resumed:
+        known.insert(1, resumed.languages)
     if config.init_from:
         known.append(ModelDirectory(config.init_from).languages)
     return [next(filter(None, codes), None) for codes in zip(*known, strict=True)]

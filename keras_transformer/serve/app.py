@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -15,16 +14,18 @@ from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from keras_transformer.serve.batcher import QueueFull
+from keras_transformer.serve.batcher import QueueFull, TooManySentences
 from keras_transformer.serve.config import ServeConfig
-from keras_transformer.serve.languages import Languages, name_of
+from keras_transformer.serve.guard import PageGuard
+from keras_transformer.serve.languages import Detected, Languages, name_of
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.serve.openapi import DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
 from keras_transformer.serve.pairs import LanguagePair
-from keras_transformer.serve.parameters import integer_parameter, read_parameters, text_parameter
+from keras_transformer.serve.parameters import integer_parameter, is_valid_key, read_parameters, text_parameter
 from keras_transformer.version import __version__
 
 _FORMATS = ("text", "html")
@@ -37,7 +38,7 @@ class JsonResponse(Response):
 
     def render(self, content: Any) -> bytes:
         """See `Response`."""
-        return json.dumps(content, ensure_ascii=False).encode("utf-8")
+        return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metrics) -> FastAPI:
@@ -63,10 +64,9 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     )
     # Pages of other sites may call the API, as that of LibreTranslate. It uses no cookies.
     app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
-    service = _Service(Languages(pairs), config, metrics)
+    languages = Languages(pairs)
+    service = _Service(languages, config, metrics)
     app.add_exception_handler(HTTPException, _error)
-    app.add_exception_handler(QueueFull, _queue_full)
-    app.add_exception_handler(Exception, _unexpected)
     for path, methods, endpoint, description in (
         ("/translate", ["POST", "GET"], service.translate, TRANSLATE),
         ("/detect", ["POST", "GET"], service.detect, DETECT),
@@ -87,31 +87,38 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
             )
     app.add_api_route("/metrics", service.metrics, include_in_schema=False)
     if config.page:
-        _add_page(app, pairs, config)
+        _add_page(app, languages, config)
     metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
     return app
 
 
-def _add_page(app: FastAPI, pairs: Sequence[LanguagePair], config: ServeConfig) -> None:
+def _add_page(app: FastAPI, languages: Languages, config: ServeConfig) -> None:
     """Adds the page at `/`. It is made after the start of the server, because the import of Gradio takes seconds."""
+    state = "The page is being prepared. It appears in a few seconds."
 
     async def wait(request: Request) -> Response:
-        text = "The page is being prepared. It appears in a few seconds."
-        return HTMLResponse(text, headers={"Refresh": "1"})
+        return HTMLResponse(state, headers={"Refresh": "1"})
 
     def make():
         from keras_transformer.serve.page import make_page
 
-        return make_page(pairs, config)
+        return make_page(languages, config)
 
     async def show(stack: contextlib.AsyncExitStack):
-        page = await asyncio.to_thread(make)
-        await stack.enter_async_context(page.router.lifespan_context(page))
+        nonlocal state
+        try:
+            page = await asyncio.to_thread(make)
+            await stack.enter_async_context(page.router.lifespan_context(page))
+        except Exception as error:
+            print(f"The page is not available: {error!r}", file=sys.stderr)
+            state = "The page is not available. The API is."
+            return
         app.router.routes.remove(placeholder)
-        app.mount("/", page)
+        app.mount("/", PageGuard(page, app.state.stopping))
 
     @contextlib.asynccontextmanager
     async def lifespan(_):
+        app.state.stopping = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
             task = asyncio.create_task(show(stack))
             yield
@@ -134,20 +141,14 @@ class _Service:
         """Wraps an endpoint, so that its requests are counted and timed."""
 
         async def measured(request: Request) -> Response:
-            started, status = time.perf_counter(), 500
+            started = time.perf_counter()
             try:
                 response = await endpoint(request)
-                status = response.status_code
-                return response
-            except HTTPException as error:
-                status = error.status_code
-                raise
-            except QueueFull:
-                status = 503
-                raise
-            finally:
-                self._metrics.requests.labels(path, status).inc()
-                self._metrics.seconds.labels(path).observe(time.perf_counter() - started)
+            except Exception as error:
+                response = _error_response(request, error)
+            self._metrics.requests.labels(path, response.status_code).inc()
+            self._metrics.seconds.labels(path).observe(time.perf_counter() - started)
+            return response
 
         return measured
 
@@ -159,12 +160,11 @@ class _Service:
             raise HTTPException(400, f"{format} format is not supported")
         source = text_parameter(parameters, "source")
         target = text_parameter(parameters, "target")
-        detected = self._languages.detect("\n".join(texts))[0] if source == "auto" else None
+        detected = (await self._detect(texts))[0] if source == "auto" else None
         pair = self._pair(detected.language if detected else source, target)
         alternatives = integer_parameter(parameters, "alternatives", pair.translator.max_n_best - 1)
-        translate = pair.translate_html if format == "html" else pair.translate
         self._metrics.characters.inc(sum(map(len, texts)))
-        found = await asyncio.gather(*(translate(text, 1 + alternatives) for text in texts))
+        found = await pair.translate(texts, 1 + alternatives, is_html=format == "html")
         answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
         if alternatives:
             answer["alternatives"] = [one.texts[1:] for one in found]
@@ -178,8 +178,7 @@ class _Service:
 
     async def detect(self, request: Request) -> Response:
         parameters = await self._parameters(request)
-        found = self._languages.detect("\n".join(self._texts(parameters)))
-        return JsonResponse([one._asdict() for one in found])
+        return JsonResponse([one._asdict() for one in await self._detect(self._texts(parameters))])
 
     async def languages(self, request: Request) -> Response:
         return JsonResponse(
@@ -216,16 +215,18 @@ class _Service:
     async def _parameters(self, request) -> dict[str, Any]:
         """Reads the parameters, and checks the key and the rate of the client."""
         parameters = await read_parameters(request, self._config.max_characters)
-        key = parameters.get("api_key")
-        if self._config.api_key is not None:
-            given = key if isinstance(key, str) else ""
-            if not secrets.compare_digest(given.encode("utf-8", "replace"), self._config.api_key.encode()):
-                raise HTTPException(403, "Invalid API key")
         if self._limit:
             client = request.client.host if request.client else ""
             if not await self._limiter.hit(self._limit, client):
                 raise HTTPException(429, f"Slowdown: {self._limit}")
+        if not is_valid_key(parameters.get("api_key"), self._config.api_key):
+            raise HTTPException(403, "Invalid API key")
         return parameters
+
+    async def _detect(self, texts) -> list[Detected]:
+        if len(self._languages.sources) == 1:
+            return self._languages.detect(texts[0])
+        return await asyncio.to_thread(self._languages.detect, "\n".join(texts))
 
     def _texts(self, parameters) -> list[str]:
         q = parameters.get("q")
@@ -255,10 +256,14 @@ def _error(request, error) -> Response:
     return JsonResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
 
-def _queue_full(request, error) -> Response:
-    return JsonResponse({"error": "The server is busy: its queue is full"}, 503, headers={"Retry-After": "1"})
-
-
-def _unexpected(request, error) -> Response:
+def _error_response(request, error) -> Response:
+    if isinstance(error, HTTPException):
+        return _error(request, error)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)  # Nobody reads it. It is counted in the metrics.
+    if isinstance(error, TooManySentences):
+        return JsonResponse({"error": f"Invalid request: {error}"}, 400)
+    if isinstance(error, QueueFull):
+        return JsonResponse({"error": "The server is busy: its queue is full"}, 503, headers={"Retry-After": "1"})
     print(f"{request.method} {request.url.path} failed: {error!r}", file=sys.stderr)
-    return JsonResponse({"error": f"Cannot translate text: {error}"}, 500)
+    return JsonResponse({"error": "Cannot translate text: internal error"}, 500)

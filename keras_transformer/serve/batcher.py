@@ -11,9 +11,16 @@ from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
 from keras_transformer.text.translator import Translation, Translator
 
+#: Batches of waiting sentences among which a batch of similar lengths is chosen.
+_WINDOW = 16
+
 
 class QueueFull(Exception):
     """Raised if too many sentences are waiting."""
+
+
+class TooManySentences(ValueError):
+    """Raised if one request has more sentences than may wait."""
 
 
 class _Waiting(NamedTuple):
@@ -78,14 +85,17 @@ class Batcher:
 
         Raises:
             QueueFull: if too many sentences are waiting. None of these is then translated.
+            TooManySentences: if these alone are more than may wait.
         """
         if not sentences:
             return []
+        if len(sentences) > self._max_queue:
+            raise TooManySentences(f"the text has {len(sentences)} sentences, more than {self._max_queue}")
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + self._max_wait
         waiting = [_Waiting(sentence, n_best, deadline, loop.create_future()) for sentence in sentences]
         with self._changed:
-            if len(self._queue) >= self._max_queue:
+            if len(self._queue) + len(sentences) > self._max_queue:
                 raise QueueFull
             self._queue.extend(waiting)
             self._changed.notify_all()
@@ -115,11 +125,18 @@ class Batcher:
     def _next_batch(self) -> list[_Waiting]:
         with self._changed:
             self._idle += 1
-            while not self._queue or self._seconds_to_wait():
-                self._changed.wait(self._seconds_to_wait() if self._queue else None)
-            share = -(-len(self._queue) // self._idle)  # An equal share for each thread that is free.
+            while not (batch := self._wait_for_batch()):
+                pass
             self._idle -= 1
-            return self._take(min(share, self._limits.batch_size))
+            return batch
+
+    def _wait_for_batch(self) -> list[_Waiting]:
+        """Waits until a batch should start, and takes it; empty if it is too early or all clients have gone."""
+        if not self._queue or self._seconds_to_wait():
+            self._changed.wait(self._seconds_to_wait() if self._queue else None)
+            return []
+        share = -(-len(self._queue) // self._idle)  # An equal share for each thread that is free.
+        return self._take(min(share, self._limits.batch_size))
 
     def _seconds_to_wait(self) -> float:
         """How long the queue may wait for more sentences: not if it fills a batch or no other thread is busy."""
@@ -128,16 +145,18 @@ class Batcher:
         return max(self._queue[0].deadline - time.monotonic(), 0.0)
 
     def _take(self, size) -> list[_Waiting]:
-        """Takes the first sentence of the queue and those of the most similar length."""
-        if size < len(self._queue):
-            length = len(self._queue[0].sentence)
-            nearest = sorted(self._queue, key=lambda each: abs(len(each.sentence) - length))
-            batch, rest = nearest[:size], set(map(id, nearest[size:]))
-            self._queue = collections.deque(each for each in self._queue if id(each) in rest)
-        else:
-            batch = [*self._queue]
-            self._queue.clear()
-        return batch
+        """Takes the first sentence of the queue and those of the most similar length among the next."""
+        window: list[_Waiting] = []
+        while self._queue and len(window) < _WINDOW * size:
+            each = self._queue.popleft()
+            if not each.future.cancelled():  # Its client has gone.
+                window.append(each)
+        if len(window) <= size:
+            return window
+        length = len(window[0].sentence)
+        order = sorted(range(len(window)), key=lambda i: abs(len(window[i].sentence) - length))
+        self._queue.extendleft(window[i] for i in sorted(order[size:], reverse=True))
+        return [window[i] for i in order[:size]]
 
 
 def _deliver(batch, results):

@@ -66,6 +66,8 @@ class Languages:
         """
         if self._detector is None:
             return [Detected(self.sources[0], 100.0)]
+        if not any(map(str.isalpha, text)):
+            return [Detected(code, 0.0) for code in self.sources]
         found = self._detector.compute_language_confidence_values(text)
         by_code = {_base(code): code for code in self.sources}
         return [Detected(by_code[one.language.iso_code_639_1.name.lower()], round(100 * one.value, 1)) for one in found]
@@ -105,4 +107,4 @@ def _detector(codes):
     if unknown or len(set(map(_base, codes))) < len(codes):
         raise ValueError(f"lingua must be able to tell the source languages apart. Received: {', '.join(codes)}")
     languages = [getattr(IsoCode639_1, _base(code).upper()) for code in codes]
-    return LanguageDetectorBuilder.from_iso_codes_639_1(*languages).build()
+    return LanguageDetectorBuilder.from_iso_codes_639_1(*languages).with_preloaded_language_models().build()

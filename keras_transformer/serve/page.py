@@ -2,7 +2,6 @@
 
 import asyncio
 import html
-import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -15,12 +14,15 @@ from keras_transformer.serve.batcher import QueueFull
 from keras_transformer.serve.config import ServeConfig
 from keras_transformer.serve.languages import Languages, name_of
 from keras_transformer.serve.pairs import LanguagePair
+from keras_transformer.serve.parameters import is_valid_key
 from keras_transformer.text.translator import TokenTranslator, Translation
 
 #: Sentences whose other translations are shown.
 _MAX_LISTED = 10
 #: Subwords of a sentence, above which its attention is not drawn: the labels would be too small.
 _MAX_DRAWN = 40
+#: Seconds between two states of a translation that grows.
+_SECONDS_BETWEEN = 0.2
 #: Width in pixels below which the two texts are one below the other.
 _MIN_WIDTH = 280
 _CSS = """
@@ -31,16 +33,15 @@ _CSS = """
 """
 
 
-def make_page(pairs: Sequence[LanguagePair], config: ServeConfig) -> FastAPI:
+def make_page(languages: Languages, config: ServeConfig) -> FastAPI:
     """Makes the page, as an application to mount at `/`.
 
     It uses no files of other hosts.
 
     Args:
-        pairs: the pairs of languages.
+        languages: the pairs of languages.
         config: the options.
     """
-    languages = Languages(pairs)
     choices = {f"{name_of(pair.source)} → {name_of(pair.target)}": pair for pair in languages.pairs.values()}
     page = _Page(choices, config)
     app = FastAPI()
@@ -95,17 +96,19 @@ class _Page:
             yield "", problem, None, None
             return
         pair = self._choices[name]
-        started = time.perf_counter()
+        started = shown = time.perf_counter()
         split = pair.split(text)
         count = len(split.sentences)
         found: list[Translation] = []
         try:
             async for translation in _in_order(pair, split.sentences):
                 found.append(translation)
-                so_far = [one.text for one in found] + [""] * (count - len(found))
-                yield split.join(so_far), f"{len(found)} of {count} sentences …", gradio.skip(), gradio.skip()
+                if time.perf_counter() - shown > _SECONDS_BETWEEN:
+                    shown = time.perf_counter()
+                    so_far = [one.text for one in found] + [""] * (count - len(found))
+                    yield split.join(so_far), f"{len(found)} of {count} sentences …", gradio.skip(), gradio.skip()
         except Exception as error:
-            reason = "The server is busy. Try again in a moment." if isinstance(error, QueueFull) else repr(error)
+            reason = "The server is busy. Try again in a moment." if isinstance(error, QueueFull) else str(error)
             yield "", f"**The text was not translated.** {reason}", None, None
             return
         seconds = time.perf_counter() - started
@@ -116,7 +119,7 @@ class _Page:
 
     def _problem(self, text, key) -> str | None:
         """Why a text is not translated, in words."""
-        if self._config.api_key is not None and not secrets.compare_digest(key.encode(), self._config.api_key.encode()):
+        if not is_valid_key(key, self._config.api_key):
             return "**This server needs an API key.** The one above is not valid."
         if len(text) > self._config.max_characters:
             return (

@@ -67,34 +67,34 @@ class LanguagePair:
         """
         return self._splitter.split(text)
 
-    async def translate(self, text: str, n_best: int = 1) -> TranslatedText:
-        """Translates a plain text.
+    async def translate(self, texts: Sequence[str], n_best: int = 1, is_html: bool = False) -> list[TranslatedText]:
+        """Translates texts.
 
         Args:
-            text: any text.
-            n_best: number of hypotheses.
+            texts: plain texts or HTML.
+            n_best: number of hypotheses per text.
+            is_html: whether the texts are HTML.
+
+        Raises:
+            QueueFull: see `Batcher.translate`.
+            TooManySentences: see `Batcher.translate`.
         """
-        split = await _apart(self.split, text)
-        found = await self.batcher.translate(split.sentences, n_best)
-        texts = [split.join(translation.hypotheses[rank].text for translation in found) for rank in range(n_best)]
-        return TranslatedText(texts, [*split.warnings])
+        parse, join = (self._parse_html, self._join_html) if is_html else (self.split, _join_text)
+        documents = [await _in_thread_if(len(text) > _SHORT, parse, text) for text in texts]
+        sentences = [sentence for document in documents for sentence in document.sentences]
+        found = iter(await self.batcher.translate(sentences, n_best))
+        results = []
+        for text, document in zip(texts, documents, strict=True):
+            translations = [next(found) for _ in document.sentences]
+            ranks = [[one.hypotheses[rank] for one in translations] for rank in range(n_best)]
+            joined = [await _in_thread_if(is_html or len(text) > _SHORT, join, document, rank) for rank in ranks]
+            results.append(TranslatedText(joined, [*document.warnings]))
+        return results
 
-    async def translate_html(self, text: str, n_best: int = 1) -> TranslatedText:
-        """Translates HTML.
+    def _parse_html(self, text: str) -> HtmlText:
+        return HtmlText(text, self._splitter)
 
-        Args:
-            text: a document or a part of one.
-            n_best: number of hypotheses.
-        """
-        page = await _apart(HtmlText, text, self._splitter)
-        found = await self.batcher.translate(page.sentences, n_best)
-        texts = []
-        for rank in range(n_best):
-            hypotheses = [translation.hypotheses[rank] for translation in found]
-            texts.append(await _apart(self._join, page, hypotheses))
-        return TranslatedText(texts, page.warnings)
-
-    def _join(self, page: HtmlText, translations: Sequence[Translation]) -> str:
+    def _join_html(self, page: HtmlText, translations: Sequence[Translation]) -> str:
         """The HTML with the translations. Only sentences with inline tags need alignments."""
         needed = [i for i, is_needed in enumerate(page.needs_alignment) if is_needed]
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
@@ -102,11 +102,13 @@ class LanguagePair:
         return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
 
 
-async def _apart(function, *arguments):
-    """Calls a function in another thread if its first text is long, so that short requests need not wait for it."""
-    if isinstance(arguments[0], str) and len(arguments[0]) < _SHORT:
-        return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
+def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:
+    return split.join(one.text for one in translations)
+
+
+async def _in_thread_if(takes_long, function, *arguments):
+    """Calls a function, in another thread if it takes long, so that other requests need not wait for it."""
+    return await asyncio.to_thread(function, *arguments) if takes_long else function(*arguments)
 
 
 def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:
@@ -169,6 +171,7 @@ def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
         workers = config.parallel_batches or num_cores()
         options = {"parallel_batches": workers}
     translator = load_translator(directory, runtime, num_threads=config.num_threads, **options)
+    translator.align(["a"], translator.translate(["a"]))  # Loads what would be loaded for the first client.
     limits = BatchLimits(config.batch_size, config.batch_tokens)
     batcher = Batcher(translator, limits, workers, config.max_wait / 1000, config.max_queue, metrics)
     return LanguagePair(source, target, runtime, translator, batcher, config.split_sentences)

@@ -1,6 +1,8 @@
 """The parameters of a request: from its query, its form or its JSON body."""
 
+import asyncio
 import json
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +11,10 @@ from starlette.exceptions import HTTPException
 
 #: Bytes of a request body for each character of text that is allowed: a character escaped in a form takes up to 12.
 _BYTES_PER_CHARACTER = 12
+#: Characters of a parameter that is not the text to translate.
+_LONGEST_CODE = 100
+#: Seconds in which a request must arrive.
+_SECONDS = 60
 #: Bytes of a request body for everything else.
 _OTHER_BYTES = 10_000
 
@@ -26,7 +32,11 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
     Raises:
         HTTPException: with status 400, if the body is too long, is not UTF-8, or is not a JSON object.
     """
-    body = await _read_body(request, _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES)
+    try:
+        async with asyncio.timeout(_SECONDS):
+            body = await _read_body(request, _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES)
+    except TimeoutError as error:
+        raise HTTPException(408, f"The request was not complete after {_SECONDS} seconds") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         query = _values(_parse_query(request.url.query))
@@ -55,7 +65,22 @@ def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None
         raise HTTPException(400, f"Invalid request: missing {name} parameter")
     if not isinstance(value, str):
         raise HTTPException(400, f"Invalid request: {name} parameter is not a text")
+    if len(value) > _LONGEST_CODE:
+        raise HTTPException(400, f"Invalid request: {name} parameter is too long")
     return value
+
+
+def is_valid_key(given: Any, expected: str | None) -> bool:
+    """Whether a client may use the server.
+
+    Args:
+        given: the key in the request, or anything else.
+        expected: the key of the server; `None` if it has none.
+    """
+    if expected is None:
+        return True
+    given = given if isinstance(given, str) else ""
+    return secrets.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
 def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) -> int:
@@ -72,7 +97,7 @@ def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) ->
     value = parameters.get(name) or 0
     try:
         number = int(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise HTTPException(400, f"Invalid request: {name} parameter is not a number") from error
     if not 0 <= number <= largest:
         raise HTTPException(400, f"Invalid request: {name} parameter must be from 0 to {largest}")
@@ -107,7 +132,9 @@ def _values(items) -> dict[str, Any]:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(body.decode("utf-8"))
-    except json.JSONDecodeError as error:
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:  # Not only `JSONDecodeError`: an integer may have too many digits.
         raise HTTPException(400, f"Invalid request: it is not JSON ({error})") from error
     except RecursionError as error:
         raise HTTPException(400, "Invalid request: it is nested too deeply") from error

@@ -49,6 +49,11 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
                 await super().startup(sockets)
                 print(f"Serving on {address} (the API: {address}/docs). Stop with Ctrl+C", file=sys.stderr, flush=True)
 
+            async def shutdown(self, sockets=None):
+                if config.page:
+                    app.state.stopping.set()
+                await super().shutdown(sockets)
+
         # uvicorn raises SIGTERM again after its shutdown. The default action would end the process with an error.
         signal.signal(signal.SIGTERM, lambda *_: None)
         Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])

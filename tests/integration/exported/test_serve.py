@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -175,6 +176,30 @@ def test_accepted_requests_are_answered_after_sigterm(start, exported, lines):
         assert not answer.done()
         assert len(answer.result()["translatedText"]) == len(lines) * 300
     assert server.process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_an_open_page_does_not_delay_the_end(start, exported):
+    server = start(exported, "--languages=en-de")
+    while b"being prepared" in urllib.request.urlopen(server.url).read():
+        time.sleep(0.2)
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as stream:
+        stream.sendall(b"GET /gradio_api/heartbeat/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert stream.recv(100).startswith(b"HTTP/1.1 200")
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_the_page_takes_no_files(start, exported):
+    server = start(exported, "--languages=en-de")
+    while b"being prepared" in urllib.request.urlopen(server.url).read():
+        time.sleep(0.2)
+    for path, method, status in (("gradio_api/upload", "POST", 404), ("translate", "PUT", 405)):
+        request = urllib.request.Request(f"{server.url}/{path}", b"x", method=method)
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(request)
+        assert error.value.code == status and "error" in json.load(error.value)
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "ctranslate2", "saved_model", "keras"])

@@ -112,12 +112,17 @@ def test_codes_in_other_forms(client, source, target):
         ({"source": "de", "target": "en"}, "de is not supported as a source language"),
         ({"format": "pdf"}, "pdf format is not supported"),
         ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": float("inf")}, "Invalid request: alternatives parameter is not a number"),
+        ({"target": "\ud800"}, "? is not supported as a target language of en"),
+        ({"target": "x" * 1000}, "Invalid request: target parameter is too long"),
         ({"alternatives": 3}, "Invalid request: alternatives parameter must be from 0 to 2"),
         ({"alternatives": -1}, "Invalid request: alternatives parameter must be from 0 to 2"),
     ],
 )
 def test_bad_parameters(make_client, changes, reason):
-    answer = as_json(make_client(max_characters=100), {**GOOD, **changes})
+    body = json.dumps({**GOOD, **changes})
+    client = make_client(max_characters=100)
+    answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()) == (400, {"error": reason})
 
 
@@ -127,6 +132,7 @@ def test_bad_parameters(make_client, changes, reason):
         (b"{", "application/json", "it is not JSON"),
         (b"[1]", "application/json; charset=utf-8", "it is not a JSON object"),
         (b"[" * 100_000, "application/json", "it is nested too deeply"),
+        (b'{"q": ' + b"1" * 5000 + b"}", "application/json", "it is not JSON"),
         (b'{"q": "\xff"}', "application/json", "it is not UTF-8"),
         (b"q=\xff", "application/x-www-form-urlencoded", "it is not UTF-8"),
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", "it is not UTF-8"),
@@ -184,14 +190,22 @@ def test_texts_that_are_not_split(make_client, make_pair, upper):
 
 def test_a_failure_is_that_of_one_request(client, capsys):
     answer = as_json(client, {**GOOD, "q": "fail"})
-    assert (answer.status_code, answer.json()) == (500, {"error": "Cannot translate text: no memory"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "Cannot translate text: internal error"})
     assert "RuntimeError('no memory')" in capsys.readouterr().err
     assert as_json(client, GOOD).status_code == 200
 
 
+def test_a_request_with_more_sentences_than_may_wait(make_client):
+    client = make_client(max_queue=2)
+    assert as_json(client, {**GOOD, "q": ["a", "b"]}).status_code == 200
+    answer = as_json(client, {**GOOD, "q": ["a", "bee. cat"]})
+    assert answer.json() == {"error": "Invalid request: the text has 3 sentences, more than 2"}
+    assert answer.status_code == 400
+
+
 def test_a_full_queue(make_client, make_pair, monkeypatch):
-    pair = make_pair(max_queue=1)
-    monkeypatch.setattr(pair.batcher, "_max_queue", 0)
+    pair = make_pair(max_queue=2)
+    monkeypatch.setattr(pair.batcher, "_queue", [None] * 2)
     answer = as_json(make_client([pair]), GOOD)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json() == {"error": "The server is busy: its queue is full"}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from keras_transformer.serve.batcher import Batcher, QueueFull
+from keras_transformer.serve.batcher import Batcher, QueueFull, TooManySentences
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
 
@@ -110,7 +110,7 @@ def test_free_threads_share_a_request(make_batcher, upper):
 
 def test_a_full_queue_refuses_whole_requests(make_batcher, upper):
     translator = upper()
-    gate, batcher = Gate(translator), make_batcher(translator, max_queue=2)
+    gate, batcher = Gate(translator), make_batcher(translator, max_queue=3)
 
     async def requests():
         tasks = [asyncio.create_task(batcher.translate(["first"]))]
@@ -119,6 +119,8 @@ def test_a_full_queue_refuses_whole_requests(make_batcher, upper):
         await asyncio.sleep(0.01)
         with pytest.raises(QueueFull):
             await batcher.translate(["d"])
+        with pytest.raises(TooManySentences, match="4 sentences, more than 3"):
+            await batcher.translate([*"defg"])
         gate.opened.set()
         return await asyncio.gather(*tasks)
 
@@ -147,15 +149,25 @@ def test_a_client_that_has_gone_does_not_matter(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator)
 
     async def requests():
-        gone = asyncio.create_task(batcher.translate(["gone"]))
+        tasks = [asyncio.create_task(batcher.translate(["first"]))]
         await asyncio.to_thread(gate.entered.acquire)
-        other = asyncio.create_task(batcher.translate(["other"]))
+        tasks += [asyncio.create_task(batcher.translate([name])) for name in ("gone", "other")]
         await asyncio.sleep(0.01)
-        gone.cancel()
+        tasks[0].cancel(), tasks[1].cancel()
+        await asyncio.sleep(0.01)
         gate.opened.set()
-        return await other
+        return await tasks[2]
 
     assert asyncio.run(requests())[0].text == "OTHER"
+    assert sorted(sum(translator.batches, [])) == ["first", "other"]
+
+
+def test_a_long_queue_takes_no_long_time(make_batcher, upper):
+    batcher = make_batcher(upper(), batch_size=32, max_queue=20_000)
+    started = time.monotonic()
+    found = asyncio.run(batcher.translate([f"sentence {i}" for i in range(20_000)]))
+    assert [one.text for one in found] == [f"SENTENCE {i}" for i in range(20_000)]
+    assert time.monotonic() - started < 20
 
 
 def test_no_sentences(make_batcher, upper):
