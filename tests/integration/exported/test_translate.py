@@ -60,18 +60,20 @@ def test_a_saved_model_lives_as_long_as_its_translator(exported):
     assert translator.translate(["two"])[0].text == SavedModelTranslator(exported).translate(["two"])[0].text
 
 
-@pytest.mark.parametrize(("runtime", "error"), [("onnx", 1e-4), ("onnx_int8", 0.2), ("onnx_float16", 0.05)])
+@pytest.mark.parametrize(("runtime", "error"), [("onnx", 1e-5), ("onnx_int8", 0.03), ("onnx_float16", 0.01)])
 def test_alignments_are_those_of_keras(exported, keras_translator, lines, runtime, error):
     lines = [*lines, *ODD_LINES]
     translations = keras_translator.translate(lines)
     expected = keras_translator.align(lines, translations)
     found = load_translator(exported, runtime).align(lines, translations)
+    errors = []
     for line, translation, ours, theirs in zip(lines, translations, expected, found, strict=True):
         assert (theirs.source, theirs.target) == (ours.source, ours.target)
         assert ours.weights.shape == (len(ours.target), len(ours.source))
         assert ours.source == [] or ours.source[-1][1] == len(line.rstrip())
         assert ours.target == [] or ours.target[-1][1] == len(translation.text)
-        np.testing.assert_allclose(theirs.weights, ours.weights, atol=error)
+        errors.append(np.abs(theirs.weights - ours.weights).ravel())
+    assert np.concatenate(errors).mean() < error
 
 
 def test_alignments_of_ctranslate2_are_those_of_the_last_layer(exported, keras_translator, lines):
