@@ -12,7 +12,7 @@ def model():
     sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 8}
     model = Transformer(TransformerConfig(vocab_size=12, source_vocab_size=20, share_embeddings=False, **sizes))
     draw = np.random.default_rng(1)
-    model.set_weights([draw.normal(size=weight.shape) for weight in model.get_weights()])
+    model.set_weights([draw.normal(scale=3.0, size=weight.shape) for weight in model.get_weights()])
     return model
 
 

@@ -62,7 +62,7 @@ def test_verification(export_all, tmp_path):
         entries.pop(f"onnx_{kind}{part}") for kind in ("int8", "float16") for part in ("", " encoder and decoder")
     ]
     alignments = {kind: entries.pop(f"onnx{kind} alignment")["difference"] for kind in ("", "_int8", "_float16")}
-    assert alignments[""] < 1e-3 and max(alignments.values()) < 0.05
+    assert alignments[""] < 1e-3 and max(alignments.values()) < 0.2
     assert set(entries) == {"saved_model", "saved_model text", "onnx", "onnx encoder and decoder"}
     for name, entry in entries.items():
         sentences = 226 if name == "saved_model text" else 224

@@ -60,7 +60,7 @@ def test_a_saved_model_lives_as_long_as_its_translator(exported):
     assert translator.translate(["two"])[0].text == SavedModelTranslator(exported).translate(["two"])[0].text
 
 
-@pytest.mark.parametrize(("runtime", "error"), [("onnx", 1e-5), ("onnx_int8", 0.03), ("onnx_float16", 0.01)])
+@pytest.mark.parametrize(("runtime", "error"), [("onnx", 1e-5), ("onnx_int8", 0.05), ("onnx_float16", 0.01)])
 def test_alignments_are_those_of_keras(exported, keras_translator, lines, runtime, error):
     lines = [*lines, *ODD_LINES]
     translations = keras_translator.translate(lines)
