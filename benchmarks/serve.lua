@@ -1,5 +1,5 @@
--- wrk's script: sends the requests of a file in turn, and checks each answer. A line of the file is a request and its
--- answer, separated by a tab.
+-- wrk's script: sends the requests of a file in turn, and checks that each answer is one of those in the file. A line of
+-- the file is a request and its answer, separated by a tab. wrk does not tell to which request an answer belongs.
 bodies, answers, wrong, sent = {}, {}, 0, 0
 local threads = {}
 

@@ -1,7 +1,7 @@
 """Throughput and latency of `keras-transformer serve`: `python -m benchmarks.serve --help`.
 
-The load comes from wrk (Debian's package of this name). Each answer is compared with the translations of the same
-texts by `translate`. The first row is `translate` alone. The peer is the same application around CTranslate2's own
+The load comes from wrk (Debian's package of this name). An answer is wrong if `translate` gives it for none of the
+texts. The first row is `translate` alone. The peer is the same application around CTranslate2's own
 queue: each request calls `translate_batch` by itself.
 """
 

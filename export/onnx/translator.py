@@ -62,8 +62,9 @@ class OnnxTranslator(TokenTranslator):
 
     def align(self, lines, translations):
         """See `Translator.align`. Exports without `alignment.onnx` align by position."""
-        has_graph = (self._folder / "alignment.onnx").is_file()
-        return (super() if has_graph else super(TokenTranslator, self)).align(lines, translations)
+        if (self._folder / "alignment.onnx").is_file():
+            return super().align(lines, translations)
+        return self._align_by_position(lines, translations)
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""

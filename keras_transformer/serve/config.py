@@ -30,7 +30,7 @@ class ServeConfig:
             not wait while the server has nothing else to do.
         max_queue: maximum number of waiting sentences. Requests that come later are refused with status 503.
         max_characters: maximum number of characters per request.
-        requests_per_minute: maximum number of requests per minute from one address. Default: no limit.
+        requests_per_minute: maximum number of requests per minute to the API from one address. Default: no limit.
         api_key: key that requests must contain. The environment variable `KERAS_TRANSFORMER_API_KEY` hides it from the
             list of processes. Default: no key is needed.
         split_sentences: split texts into sentences. `false`: each text is one sentence.

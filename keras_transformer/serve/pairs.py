@@ -12,7 +12,7 @@ from keras_transformer.serve.batcher import Batcher
 from keras_transformer.serve.config import PREFERRED, ServeConfig
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
-from keras_transformer.text.html_text import HtmlText
+from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.text.translator import Translation, Translator
 

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
@@ -41,6 +42,7 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
     try:
         query = _values(_parse_query(request.url.query))
         if kind == "multipart/form-data":
+            body.decode("utf-8")  # Starlette would read other bytes as Latin-1.
             return query | _values((await request.form()).multi_items())
         if kind == "application/json" or kind.endswith("+json"):
             return query | _object(body)
@@ -105,20 +107,19 @@ def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) ->
 
 
 async def _read_body(request, limit) -> bytes:
-    """Reads the body, but not more than `limit` bytes. `request.form()` finds it in the request."""
+    """Reads the body, but not more than `limit` bytes."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise HTTPException(400, f"Invalid request: it has more than {limit} bytes")
         chunks.append(chunk)
-    request._body = b"".join(chunks)
-    return request._body
+    body = b"".join(chunks)
+    request._body = body  # There is no public way to give `request.form()` a body that was read in parts.
+    return body
 
 
 def _parse_query(text):
-    from urllib.parse import parse_qsl
-
     return parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="strict")
 
 

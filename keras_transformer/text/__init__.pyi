@@ -1,6 +1,6 @@
 from .alignment import Alignment as Alignment
 from .evaluation import Scores as Scores, evaluate as evaluate, score as score
-from .html_text import HtmlText as HtmlText
+from .markup.html_text import HtmlText as HtmlText
 from .keras_translator import KerasTranslator as KerasTranslator, ModelTranslator as ModelTranslator
 from .scorer import PairScore as PairScore, Scorer as Scorer
 from .sentences import Piece as Piece, SentenceSplitter as SentenceSplitter, SplitText as SplitText

@@ -160,6 +160,10 @@ class Translator:
             One `Alignment` per line, from the cross-attention of the model. A runtime that does not return attention
             weights aligns words by their relative position instead.
         """
+        return self._align_by_position(lines, translations)
+
+    @staticmethod
+    def _align_by_position(lines, translations):
         return [diagonal(line, translation.text) for line, translation in zip(lines, translations, strict=True)]
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:

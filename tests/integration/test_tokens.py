@@ -82,15 +82,15 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
     with monkeypatch.context() as patch:
         patch.setattr("keras_transformer.training.fit.Progress", killer(4))
         with pytest.raises(RuntimeError, match="killed"):
-            main(arguments(run.path, **BRIEF))
+            main(arguments(run.path, source_language="en", **BRIEF))
     assert (run.tokens / "tokens.json").exists() and run.record()["tokens_sha256"]
     if lost:
         (run.tokens / "tokens.json").unlink()
         (run.tokens / f"{TEMPORARY}1").mkdir()
     else:
         monkeypatch.setattr("keras_transformer.training.run.load_corpus", None)
-    assert main(arguments(run.path, target_language="de", **BRIEF)) == 0  # Another run may name the languages.
-    assert run.record()["finished"] and not run.tokens.exists() and run.languages == (None, "de")
+    assert main(arguments(run.path, target_language="de", **BRIEF)) == 0  # Languages can be added, and stay.
+    assert run.record()["finished"] and not run.tokens.exists() and run.languages == ("en", "de")
 
 
 def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, monkeypatch, capsys):

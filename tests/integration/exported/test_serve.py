@@ -17,7 +17,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.export import OnnxTranslator
-from keras_transformer.text.html_text import HtmlText
+from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter
 from keras_transformer.text.splitting_translator import SplittingTranslator
 

@@ -1,10 +1,11 @@
 import gc
+import shutil
 
 import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import load_translator
+from keras_transformer.export import OnnxTranslator, load_translator
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
 from keras_transformer.text.batching import pad
 from keras_transformer.text.keras_translator import KerasTranslator
@@ -83,6 +84,16 @@ def test_alignments_of_ctranslate2_are_those_of_the_last_layer(exported, keras_t
     expected = keras_translator.model.attention_scores(source, target)[-1].mean(axis=1)
     is_text = (target != 0) & (target != 3)  # CTranslate2 returns no weights for the end token.
     np.testing.assert_allclose(found[is_text], expected[is_text], atol=1e-4)
+
+
+def test_an_export_without_the_graph_of_alignments_aligns_by_position(exported, translators, tmp_path):
+    shutil.copytree(exported / "export/onnx", tmp_path / "onnx", ignore=lambda *_: ["alignment.onnx"])
+    translations = translators["onnx"].translate(["two nine"])
+    (found,), (expected,) = (
+        translator.align(["two nine"], translations)
+        for translator in (OnnxTranslator(tmp_path / "onnx"), translators["saved_model"])
+    )
+    np.testing.assert_array_equal(found.weights, expected.weights)
 
 
 def test_a_saved_model_aligns_by_position(translators):

@@ -144,6 +144,12 @@ def test_malformed_requests(client, body, kind, reason):
     assert answer.status_code == 400 and reason in answer.json()["error"]
 
 
+def test_a_multipart_form_that_is_not_utf_8(client):
+    parts = [("q", b"\xff"), ("source", b"en"), ("target", b"de")]
+    answer = client.post("/translate", files=[(name, (None, value)) for name, value in parts])
+    assert answer.status_code == 400 and "it is not UTF-8" in answer.json()["error"]
+
+
 def test_a_query_that_is_not_utf_8(client):
     assert client.post("/translate?q=%ff&source=en&target=de").status_code == 400
 

@@ -18,6 +18,12 @@ class Gate:
         self.entered = threading.Semaphore(0)
         self._inner, translator._translate_batch = translator._translate_batch, self._wait
 
+    async def occupy(self, batcher):
+        """Lets a thread of a batcher wait with the sentence "first". Returns the task that translates it."""
+        task = asyncio.create_task(batcher.translate(["first"]))
+        await asyncio.to_thread(self.entered.acquire)
+        return task
+
     def _wait(self, sentences, n_best):
         self.entered.release()
         assert self.opened.wait(10)
@@ -55,8 +61,7 @@ def test_waiting_sentences_of_similar_length_form_a_batch(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator)
 
     async def requests():
-        first = asyncio.create_task(batcher.translate(["first"]))
-        await asyncio.to_thread(gate.entered.acquire)
+        first = await gate.occupy(batcher)
         others = [asyncio.create_task(batcher.translate(["x" * n])) for n in (3, 50, 4, 60, 5, 2, 70)]
         await asyncio.sleep(0.01)
         assert batcher.queue_length == 7
@@ -79,8 +84,7 @@ def test_a_busy_server_waits_for_other_clients(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator, batch_size=2, workers=2, max_wait=60.0)
 
     async def requests():
-        first = asyncio.create_task(batcher.translate(["first"]))
-        await asyncio.to_thread(gate.entered.acquire)
+        first = await gate.occupy(batcher)
         second = asyncio.create_task(batcher.translate(["second"]))
         await asyncio.sleep(0.05)
         assert batcher.queue_length == 1  # One thread is free, and waits for more.
@@ -113,8 +117,7 @@ def test_a_full_queue_refuses_whole_requests(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator, max_queue=3)
 
     async def requests():
-        tasks = [asyncio.create_task(batcher.translate(["first"]))]
-        await asyncio.to_thread(gate.entered.acquire)
+        tasks = [await gate.occupy(batcher)]
         tasks.append(asyncio.create_task(batcher.translate([*"abc"])))
         await asyncio.sleep(0.01)
         with pytest.raises(QueueFull):
@@ -133,8 +136,7 @@ def test_an_error_is_that_of_one_sentence(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator)
 
     async def requests():
-        tasks = [asyncio.create_task(batcher.translate(["first"]))]
-        await asyncio.to_thread(gate.entered.acquire)
+        tasks = [await gate.occupy(batcher)]
         tasks += [asyncio.create_task(batcher.translate([sentence])) for sentence in ("a", "fail", "b")]
         await asyncio.sleep(0.01)
         gate.opened.set()
@@ -149,8 +151,7 @@ def test_a_client_that_has_gone_does_not_matter(make_batcher, upper):
     gate, batcher = Gate(translator), make_batcher(translator)
 
     async def requests():
-        tasks = [asyncio.create_task(batcher.translate(["first"]))]
-        await asyncio.to_thread(gate.entered.acquire)
+        tasks = [await gate.occupy(batcher)]
         tasks += [asyncio.create_task(batcher.translate([name])) for name in ("gone", "other")]
         await asyncio.sleep(0.01)
         tasks[0].cancel(), tasks[1].cancel()

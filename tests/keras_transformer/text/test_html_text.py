@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.text.alignment import Alignment
-from keras_transformer.text.html_text import HtmlText
+from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter
 
 SPLITTER = SentenceSplitter("en")

@@ -1,0 +1,1 @@
+"""HTML: its sentences, and the tags in their translations."""
