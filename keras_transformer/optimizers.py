@@ -1,5 +1,7 @@
 """Optimizers."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -11,7 +13,13 @@ class Adam(keras.optimizers.Adam):
     """Adam that records the gradient norm and leaves the averaged weights separate from the model.
 
     `gradient_norm` is the global norm √Σ g² of the gradient of the last update: after gradient accumulation, after the
-    sum over replicas, and after loss scaling is undone.
+    sum over replicas, and after loss scaling is undone, but before clipping.
+
+    Gradients are clipped after their sum over replicas. `keras.optimizers.Adam` clips the gradient of each replica,
+    which gives another update on several replicas.
+
+    Weight decay (`weight_decay`, decoupled as in AdamW) applies to matrices. Biases and the parameters of layer
+    normalization are not decayed.
 
     With `use_ema`, the optimizer keeps a moving average of the weights after each update, a ← m · a + (1 - m) · w,
     starting with the weights after the first update. `keras.optimizers.Adam` overwrites the weights with the average
@@ -33,7 +41,8 @@ class Adam(keras.optimizers.Adam):
     >>> model.optimizer.copy_average(model.trainable_variables)
 
     Reference:
-        Kingma and Ba 2015; Polyak and Juditsky 1992, in the exponential form of `keras.optimizers.Optimizer`.
+        Kingma and Ba 2015; Loshchilov and Hutter 2019 (weight decay); Polyak and Juditsky 1992 (average), in the
+        exponential form of `keras.optimizers.Optimizer`.
     """
 
     @property
@@ -54,10 +63,34 @@ class Adam(keras.optimizers.Adam):
         self._correction = ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))
         super().apply(grads, trainable_variables)
 
+    def _clip_gradients(self, grads):
+        # With TensorFlow this runs before the sum over replicas; `_all_reduce_sum_gradients` clips there.
+        return grads if keras.backend.backend() == "tensorflow" else self._clipped(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+        return list(zip(self._clipped(grads), variables, strict=True))
+
+    def _clipped(self, grads):
+        if not self._clips:
+            return grads
+        grads = [ops.convert_to_tensor(gradient) for gradient in grads]  # Densify; see `update_step`.
+        norms = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in grads]
+        self.assign(self._squared_norm, functools.reduce(ops.add, norms))
+        return super()._clip_gradients(grads)
+
+    @property
+    def _clips(self):
+        return bool(self.clipnorm or self.clipvalue or self.global_clipnorm)
+
+    def _use_weight_decay(self, variable):
+        return len(variable.shape) > 1 and super()._use_weight_decay(variable)
+
     def update_step(self, gradient, variable, learning_rate):
         # Densify: TensorFlow's sparse embedding gradients may repeat a row, and Keras would square each repetition.
         gradient = ops.reshape(gradient, variable.shape)
-        self.assign_add(self._squared_norm, ops.sum(ops.square(ops.cast(gradient, "float32"))))
+        if not self._clips:
+            self.assign_add(self._squared_norm, ops.sum(ops.square(ops.cast(gradient, "float32"))))
         if self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return

@@ -16,6 +16,7 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
+from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
 
@@ -152,7 +153,7 @@ class Checkpoints(keras.callbacks.Callback):
         state: the training state. No other callback changes it.
         recipe: the `RecipeConfig`.
         validate_every: steps between validations.
-        total: steps of the training.
+        plan: the `TrainingPlan`.
         divergence: checks the weights before they are saved.
         request: whether a signal has requested a stop.
         devices: the devices of the training. Of several workers, only the chief writes.
@@ -165,7 +166,7 @@ class Checkpoints(keras.callbacks.Callback):
         state: TrainingState,
         recipe,
         validate_every: int,
-        total: int,
+        plan: TrainingPlan,
         divergence: Divergence,
         request: StopRequest,
         devices: Devices,
@@ -176,7 +177,8 @@ class Checkpoints(keras.callbacks.Callback):
         self.state = state
         self.recipe = recipe
         self.validate_every = validate_every
-        self.total = total
+        self.total = plan.total
+        self.batches = plan.batches
         self.divergence = divergence
         self.request = request
         self.devices = devices
@@ -228,6 +230,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.devices.sync_variables(self.model)
         self.divergence.require_finite_weights()
         self.state.seconds = time.monotonic() - self.started
+        self.state.position = self.batches.position(self.state.step)
         if self.devices.is_chief:
             self.files.write(self.model, self.state)
         if self.devices.any_worker(self._stop_requested()):

@@ -40,6 +40,7 @@ class TrainingState:
         validations: one record per validation: `step`, `loss`, `training_loss` (mean since the previous validation or
             the resumption), `bleu` (if computed) and `time`.
         random: states of the model's seed generators, which Keras does not save.
+        position: what `Batches.resume` needs to continue at this step.
         run: identifier of the run; `None` in checkpoints written by versions without identifiers.
     """
 
@@ -47,6 +48,7 @@ class TrainingState:
     seconds: float = 0.0
     validations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     random: list[list[int]] = dataclasses.field(default_factory=list)
+    position: list[int] = dataclasses.field(default_factory=list)
     run: str | None = None
 
     def best_steps(self, by: str = "loss") -> list[int]:

@@ -8,7 +8,14 @@ from typing import Any, Literal
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
-from keras_transformer.training.data_config import LANGUAGES, BatchConfig, DataConfig, at_least, recorded
+from keras_transformer.training.data_config import (
+    LANGUAGES,
+    AugmentationConfig,
+    BatchConfig,
+    DataConfig,
+    at_least,
+    recorded,
+)
 
 #: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
 _CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
@@ -96,6 +103,12 @@ class RecipeConfig:
         peak_learning_rate: learning rate at the end of the warm-up. Default: d_model^-0.5 · w^-0.5, as in the paper,
             where w is `warmup_steps` but at least 2,000; half of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
+        r_drop: α of R-Drop: each pair is trained on twice with different dropout, and the difference of the two
+            predictions is part of the loss. The paper uses 5 for translation. A step takes about twice the time. 0: no
+            R-Drop.
+        weight_decay: decoupled weight decay of matrices, as in AdamW: each update subtracts
+            `weight_decay * learning rate * weight`. 0: none.
+        clip_norm: maximum global norm of the gradient. Larger gradients are scaled down. Default: no clipping.
         precision: Keras dtype policy of the training.
         validate_every: updates between validations. Default: one epoch.
         checkpoint_every: updates between checkpoints. Every validation writes one too.
@@ -126,6 +139,9 @@ class RecipeConfig:
     warmup_steps: int | None = None
     peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
+    r_drop: float = 0.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     validate_every: int | None = None
     checkpoint_every: int = 1000
@@ -168,7 +184,8 @@ class RecipeConfig:
         at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
-        for name in ("max_time", "peak_learning_rate"):
+        at_least(self, r_drop=0, weight_decay=0)
+        for name in ("max_time", "peak_learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
@@ -202,6 +219,7 @@ class TrainConfig(BatchConfig, DataConfig):
             Default: no accumulation.
         tokenizer: tokenizer options
         model: model options (defaults: see --model.preset)
+        augmentation: random changes of the training text
         recipe: training options
 
     Raises:
@@ -216,6 +234,7 @@ class TrainConfig(BatchConfig, DataConfig):
     tokens_per_device: int | None = None
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    augmentation: AugmentationConfig = dataclasses.field(default_factory=AugmentationConfig)
     recipe: RecipeConfig = dataclasses.field(default_factory=RecipeConfig)
 
     def __post_init__(self):
@@ -225,6 +244,11 @@ class TrainConfig(BatchConfig, DataConfig):
             self._require_no_data()
         else:
             self.require_room(self.max_length)
+        if self.augmentation.is_used and self.num_buckets is not None:
+            raise ValueError(
+                "`num_buckets` must not be given with `augmentation`, which requires packing. "
+                f"Received: num_buckets={self.num_buckets}"
+            )
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError(
                 "`model` and `tokenizer` must not be given with `init_from`, which contains both. "

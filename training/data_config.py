@@ -118,6 +118,54 @@ class BatchConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AugmentationConfig:
+    """Random changes of the training text, drawn anew in each epoch.
+
+    The changed text is tokenized during the training, by other processes. A changed pair that is longer than a packed
+    row is replaced by the unchanged one.
+
+    Args:
+        source_sampling: subword sampling of the source: the probability that a merge of BPE is omitted (BPE-dropout).
+            0.1 is common.
+        target_sampling: subword sampling of the target.
+        upper_case: probability that both sides of a pair are in upper case.
+        title_case: probability that each word of both sides starts with a capital letter.
+        no_end_punctuation: probability that the punctuation at the end is removed from both sides.
+        typos: probability that a source word with at least four letters has a typing error.
+        merge: probability that a pair is joined with another one.
+
+    Raises:
+        ValueError: if a probability is not in [0, 1).
+
+    Reference:
+        Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization".
+    """
+
+    source_sampling: float = 0.0
+    target_sampling: float = 0.0
+    upper_case: float = 0.0
+    title_case: float = 0.0
+    no_end_punctuation: float = 0.0
+    typos: float = 0.0
+    merge: float = 0.0
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if not 0 <= value < 1:
+                raise ValueError(f"`augmentation.{name}` must be in [0, 1). Received: {name}={value}")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything changes."""
+        return any(dataclasses.astuple(self))
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether the text changes, and not only its subwords."""
+        return dataclasses.replace(self, source_sampling=0.0, target_sampling=0.0).is_used
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig(DataConfig):
     """Options of `keras-transformer prepare`.
 

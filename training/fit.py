@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
@@ -65,11 +65,13 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         )
     if state.step and devices.is_chief:
         _print_resuming(model, plan, files.path(state.step), state.step)
+    plan.batches.resume(state.position)
     every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
     divergence = Divergence(files, state, plan.batches.steps, _RUNAWAY * math.log(plan.model_config.vocab_size))
     with files.noting_last(), contextlib.ExitStack() as stack:
+        stack.callback(plan.batches.close)
         request = stack.enter_context(StopRequest())
-        checkpoints = Checkpoints(directory, files, state, recipe, every, plan.total, divergence, request, devices)
+        checkpoints = Checkpoints(directory, files, state, recipe, every, plan, divergence, request, devices)
         # In this order: BLEU must see the moving average, and `checkpoints` records BLEU.
         validating = [plan.bleu] if plan.bleu else []
         validating += [AverageInValidations()] if recipe.moving_average else []
@@ -119,11 +121,13 @@ def _compiled(config, plan):
     model = Transformer(plan.model_config, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
-    average = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
+    options = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
+    options |= {"weight_decay": recipe.weight_decay or None, "global_clipnorm": recipe.clip_norm}
+    smoothing = recipe.label_smoothing
     model.compile(
-        Adam(plan.learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **average),
-        loss=LabelSmoothedCrossEntropy(recipe.label_smoothing),
-        weighted_metrics=[TokenLoss(recipe.label_smoothing, name="loss"), TokenAccuracy(), Perplexity()],
+        Adam(plan.learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **options),
+        loss=RDropCrossEntropy(recipe.r_drop, smoothing) if recipe.r_drop else LabelSmoothedCrossEntropy(smoothing),
+        weighted_metrics=[TokenLoss(smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,
     )
     # Without this, the first step creates the optimizer's variables and TensorFlow traces it twice.

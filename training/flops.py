@@ -82,21 +82,21 @@ class StepCost(NamedTuple):
         return rates | ({"mfu": steps * self.flops / seconds / self.peak} if self.peak else {})
 
 
-def step_cost(batches, config, precision: str, devices) -> StepCost:
+def step_cost(batches, config, recipe, devices) -> StepCost:
     """The average cost of a training step.
 
     Args:
         batches: `Batches`.
         config: a `TransformerConfig`.
-        precision: Keras dtype policy of the training.
+        recipe: the `RecipeConfig`. R-Drop doubles the FLOPs.
         devices: `Devices`.
     """
     each = zip(batches.steps_each, batches.shapes, strict=True)
     flops = sum(steps * flops_of_batch(config, shape) for steps, shape in each)
-    peak = peak_of(devices.kind, precision)
+    peak = peak_of(devices.kind, recipe.precision)
     return StepCost(
         batches.tokens / batches.steps,
         batches.padding,
-        flops / batches.steps,
+        (2 if recipe.r_drop else 1) * flops / batches.steps,
         peak and peak * devices.count,
     )

@@ -18,6 +18,7 @@ from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.batches import make_batches
 from keras_transformer.training.data.prepare import data_options, finished_tokenizers, write_tokens
+from keras_transformer.training.data.stream import make_stream
 from keras_transformer.training.data.token_directory import SPLITS, TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.datasets import load_corpus
@@ -51,7 +52,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
     resuming = config.check_resumable(directory, config.overwrite)  # Again: another process may have written since.
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
-            plan = _make_plan(config, tokens, devices)
+            plan = _make_plan(config, tokens, directory, devices)
             _describe(tokens, plan, devices.count)
             state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
             if resuming:
@@ -74,7 +75,7 @@ def _join_run(config, directory, devices) -> TrainingPlan:
     if not config.check_resumable(directory, overwrite=False):
         raise ValueError(f"`output` must be on a disk that all workers share. Received: output={config.output}")
     with _tokens(config, directory, resuming=True) as tokens:
-        plan = _make_plan(config, tokens, devices)
+        plan = _make_plan(config, tokens, directory, devices)
         _require_same(_state(tokens, plan), directory)
     return plan
 
@@ -163,11 +164,15 @@ def _are_valid(tokens, config):
         return False
 
 
-def _make_plan(config, tokens, devices) -> TrainingPlan:
+def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     model_config = _model_config(config, tokenizers, tokens.record()["data"]["max_length"])
     accumulation_steps = config.accumulation_steps(devices.count)
-    batches = make_batches(*tokens.sides("train"), config, multiple=devices.count * accumulation_steps)
+    multiple = devices.count * accumulation_steps
+    if config.augmentation.is_used:
+        batches = make_stream(tokens, config, multiple, path=config.prepared or directory.tokens)
+    else:
+        batches = make_batches(*tokens.sides("train"), config, multiple)
     sentences = config.recipe.bleu_sentences
     total = config.recipe.total_steps(batches.steps, is_fine_tuning=bool(config.init_from))
     return TrainingPlan(
@@ -175,7 +180,7 @@ def _make_plan(config, tokens, devices) -> TrainingPlan:
         tokenizers,
         batches,
         make_batches(*tokens.sides("validation"), config, multiple=devices.count),
-        step_cost(batches, model_config, config.recipe.precision, devices),
+        step_cost(batches, model_config, config.recipe, devices),
         total,
         learning_rate(config.recipe, model_config.d_model, total, is_fine_tuning=bool(config.init_from)),
         ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,

@@ -5,10 +5,12 @@ import functools
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling
 from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
+from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
 
@@ -30,6 +32,24 @@ class ConfiguredModel(keras.Model):
         self.dtype_policy = policy
         # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
         self._compiled = functools.cache(functools.partial(Compiled, self))
+
+    def call(self, inputs, training=None, mask=None):
+        if not (training and self._uses_r_drop):
+            return self._forward(inputs, training=training, mask=mask)
+        logits = self._forward(keras.tree.map_structure(_twice, inputs), training=training)
+        return ops.reshape(logits, (-1, 2, *ops.shape(logits)[1:]))
+
+    def _forward(self, inputs, training=None, mask=None):
+        return super().call(inputs, training=training, mask=mask)
+
+    @property
+    def _uses_r_drop(self):
+        return isinstance(getattr(self, "loss", None), RDropCrossEntropy)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if self._uses_r_drop and len(y_pred.shape) == len(y.shape) + 2:
+            y_pred = y_pred[:, 0]
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
@@ -117,6 +137,12 @@ class ConfiguredModel(keras.Model):
 
     def _rounded(self, ids):
         return rounded(ids, self.config.pad_id, self.config.max_length)
+
+
+def _twice(x):
+    """Repeats each row, next to itself: on several devices, both copies are then on the same one."""
+    # Not `reshape` of `stack([x, x])`: TensorFlow's graph optimizer mixes up two of them in one graph.
+    return ops.repeat(x, 2, axis=0)
 
 
 def checked_policy(config, dtype):

@@ -67,11 +67,11 @@ class Transformer(ConfiguredModel):
         logits = self.decode(target, self.encode(source))
         super().__init__({"source": source, "target": target}, logits, policy, name=name, **kwargs)
 
-    def call(self, inputs, training=None, mask=None):
+    def _forward(self, inputs, training=None, mask=None):
         given = inputs if isinstance(inputs, dict) else {}  # Keras also accepts a list of source and target.
         segments = {name: given[name] for name in ("source_segments", "target_segments") if name in given}
         if not segments:
-            return super().call(inputs, training=training, mask=mask)
+            return super()._forward(inputs, training=training, mask=mask)
         if len(segments) == 1:
             raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[*segments]}")
         memory = self.encode(given["source"], source_segments=segments["source_segments"])

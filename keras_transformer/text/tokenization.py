@@ -152,6 +152,23 @@ class Tokenizer:
         """List of subwords in the order of their ids."""
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
+    @functools.cached_property
+    def is_bpe(self) -> bool:
+        """Whether the model is a BPE model, and not a unigram model."""
+        spec = self._proto.trainer_spec
+        return spec.model_type == spec.BPE
+
+    @functools.cached_property
+    def text_ids(self) -> list[int]:
+        """The ids of subwords of text: all but special symbols, bytes and user-defined symbols."""
+        return [i for i, piece in enumerate(self._proto.pieces) if piece.type == piece.NORMAL]
+
+    @property
+    def _proto(self):
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+        return ModelProto.FromString(self.model)
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.
 

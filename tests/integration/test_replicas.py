@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
@@ -41,7 +41,7 @@ for parts in numbers_of_parts:
         model = Transformer(config)
         model.set_weights(initial)
         model.compile(
-            Adam(0.02, epsilon=1e-3), loss=LabelSmoothedCrossEntropy(0.1),
+            Adam(0.02, epsilon=1e-3, global_clipnorm=0.5, weight_decay=0.1), loss=RDropCrossEntropy(1.0),
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
     devices.set_steps(model, parts)

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.losses import LabelSmoothedCrossEntropy, token_cross_entropy
+from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy, token_cross_entropy
 
 to_numpy = keras.ops.convert_to_numpy
 LABELS = np.array([[3, 1, 0, 4, 2], [6, 0, 5, 0, 0], [1, 2, 3, 4, 5]])
@@ -89,3 +89,27 @@ def test_configuration_round_trip(pad_id):
     assert type(copy) is LabelSmoothedCrossEntropy
     assert copy.get_config() == loss.get_config()
     assert (copy.smoothing, copy.pad_id, copy.reduction, copy.name) == (0.2, pad_id, loss.reduction, "mine")
+
+
+def test_r_drop_is_the_formula(logits, reference):
+    other = np.random.default_rng(1).normal(scale=3, size=logits.shape).astype("float32")
+    log_p, log_q = reference.log_softmax(logits), reference.log_softmax(other)
+    divergences = [(np.exp(a) * (a - b)).sum(-1) for a, b in ((log_p, log_q), (log_q, log_p))]
+    losses = [reference.smoothed_cross_entropy(LABELS, one, 0.1) for one in (logits, other)]
+    expected = sum(losses) / 2 + 3.0 * sum(divergences) / 4
+    loss = RDropCrossEntropy(3.0, smoothing=0.1, reduction="none")
+    np.testing.assert_allclose(to_numpy(loss(LABELS, np.stack([logits, other], axis=1))), expected, rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(loss(LABELS, logits)), losses[0], rtol=1e-5)
+
+
+def test_r_drop_ignores_padding(logits, reference):
+    both = np.stack([logits, np.where((LABELS == 0)[..., None], 50.0 * logits, logits)], axis=1)
+    tokens = reference.smoothed_cross_entropy(LABELS, logits, 0.1)
+    assert float(RDropCrossEntropy(3.0, 0.1, pad_id=0)(LABELS, both)) == pytest.approx(
+        tokens[LABELS != 0].mean(), rel=1e-5
+    )
+
+
+def test_r_drop_requires_an_alpha_that_is_not_negative():
+    with pytest.raises(ValueError, match=r"alpha=-1"):
+        RDropCrossEntropy(-1)

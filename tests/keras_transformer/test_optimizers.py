@@ -56,7 +56,13 @@ def test_an_embedding_learns_as_from_its_dense_gradient(few_steps):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.01}, {"amsgrad": True}, {"weight_decay": 0.1}, {"clipnorm": 0.1}],
+    [
+        {},
+        {"beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.01},
+        {"amsgrad": True},
+        {"clipnorm": 0.1},
+        {"global_clipnorm": 0.1},
+    ],
 )
 def test_it_learns_as_the_adam_of_keras(make, options):
     (ours, _), (theirs, first) = make(Adam(0.1, **options)), make(keras.optimizers.Adam(0.1, **options))
@@ -65,6 +71,26 @@ def test_it_learns_as_the_adam_of_keras(make, options):
         model.fit(*DATA, batch_size=2, epochs=2, shuffle=False, verbose=0)
     for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_weight_decay_applies_to_matrices_also_after_loading(make, tmp_path):
+    model, (matrix, bias) = make(Adam(0.1, weight_decay=0.5))
+    model.build_from_config({"input_shape": (None, 3)})
+    model.set_weights([matrix, bias + 1])
+    x, y = DATA[0], DATA[0] @ matrix + bias + 1  # The gradient is 0.
+    for decayed in (0.95, 0.95**2):
+        model.fit(x, y, batch_size=4, verbose=0)
+        for ours, expected in zip(model.get_weights(), (matrix * decayed, bias + 1), strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-3)
+        model.save(tmp_path / "model.keras")
+        model = load_model(tmp_path / "model.keras")
+        y = x @ model.get_weights()[0] + bias + 1
+
+
+def test_the_norm_is_that_before_clipping(make):
+    model, weights = make(Adam(0.1, global_clipnorm=0.01))
+    model.fit(*DATA, batch_size=4, verbose=0)
+    assert model.optimizer.gradient_norm == pytest.approx(gradient_norm_by_hand(weights), rel=1e-4)
 
 
 def test_the_average_is_kept_beside_the_weights_and_is_saved(make, tmp_path):

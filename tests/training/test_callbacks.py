@@ -2,6 +2,7 @@ import json
 import math
 import re
 import sys
+import types
 
 import keras
 import numpy as np
@@ -40,7 +41,9 @@ def make(directory, model):
         state = state or TrainingState()
         divergence = Divergence(files, state, steps_per_epoch=7, limit=50.0)
         others = request or StopRequest(), devices or make_devices(None)
-        callback = Checkpoints(directory, files, state, RecipeConfig(**recipe), 10, 100, divergence, *others)
+        batches = types.SimpleNamespace(position=lambda step: [7, step])
+        plan = types.SimpleNamespace(total=100, batches=batches)
+        callback = Checkpoints(directory, files, state, RecipeConfig(**recipe), 10, plan, divergence, *others)
         for one in (divergence, callback):
             one.set_model(model)
             one.on_epoch_begin(0)
@@ -98,6 +101,7 @@ def test_the_record_of_validations(make):
     assert found == [(10, 3.0, 5.0), (20, 2.0, 5.0)]
     assert callback.files.read(20).validations == entries
     assert [entry["step"] for entry in callback.files.read(18).validations] == [10]
+    assert callback.files.read(18).position == [7, 18]
 
 
 @pytest.mark.parametrize(

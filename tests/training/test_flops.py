@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.training.config import RecipeConfig
 from keras_transformer.training.data.batches import Shape
 from keras_transformer.training.flops import StepCost, flops_of_batch, peak_of, step_cost
 
@@ -51,6 +52,7 @@ def test_work_of_padded_batches():
     class Devices:
         kind, count = "NVIDIA A100-SXM4-80GB", 2
 
-    work = step_cost(Batches, CONFIG, "float32", Devices)
+    work = step_cost(Batches, CONFIG, RecipeConfig(), Devices)
     one, other = (flops_of_batch(CONFIG, shape) for shape in Batches.shapes)
     assert work == (150.0, 0.25, (one + 3 * other) / 4, 312e12)
+    assert step_cost(Batches, CONFIG, RecipeConfig(r_drop=1.0), Devices).flops == 2 * work.flops

@@ -28,12 +28,9 @@ class Shape(NamedTuple):
 
 
 class Batches(abc.ABC):
-    """The batches of all epochs, with random access.
+    """The batches of all epochs.
 
     Args:
-        source: the source sentences.
-        target: the target sentences.
-        config: a `BatchConfig`.
         multiple: rows with zero weight pad each batch to a multiple of this: the number of replicas, times the number
             of micro-batches. A batch has the same pairs on any number of devices.
 
@@ -43,24 +40,15 @@ class Batches(abc.ABC):
         steps_each: number of batches of each shape in an epoch.
         steps: number of batches in an epoch.
         tokens: number of target tokens in an epoch, without padding.
-
-    Raises:
-        ValueError: if the longest sentence does not fit into a batch.
     """
 
-    inputs: tuple[str, ...] = ("source", "target")
+    inputs: tuple[str, ...]
     shapes: list[Shape]
     steps_each: list[int]
+    tokens: int
 
-    def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
-        self.source, self.target, self.multiple = source, target, multiple
-        self.tokens = int(target.lengths.sum(dtype="int64"))
-        longest = max(source.lengths.max(), target.lengths.max())
-        if longest > config.tokens_per_batch:
-            raise ValueError(
-                f"`tokens_per_batch` must be at least {longest}, the length of the longest sentence. "
-                f"Received: tokens_per_batch={config.tokens_per_batch}"
-            )
+    def __init__(self, multiple: int):
+        self.multiple = multiple
 
     @property
     def steps(self) -> int:
@@ -72,13 +60,16 @@ class Batches(abc.ABC):
         batches = zip(self.steps_each, self.shapes, strict=True)
         return 1 - self.tokens / sum(steps * shape.rows * shape.target for steps, shape in batches)
 
-    @abc.abstractmethod
-    def _order(self, generator: np.random.Generator | None) -> Any:
-        """The random order of an epoch; a fixed order without a generator."""
+    def filled(self, shape: Shape) -> Shape:
+        """The shape of the padded batch.
 
-    @abc.abstractmethod
-    def _laid_out(self, order: Any, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Inputs and labels of batch `number` of an epoch in this order."""
+        Args:
+            shape: one of `shapes`.
+
+        Returns:
+            The `Shape` with the rows that `multiple` adds.
+        """
+        return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
 
     def training_batch(self, seed: int, step: int) -> Batch:
         """The batch of a training step. The seed and the epoch determine the order of the batches.
@@ -91,10 +82,63 @@ class Batches(abc.ABC):
             seed: seed of the order.
             step: index of the step, from 0.
         """
-        epoch, number = divmod(step, self.steps)
-        inputs, labels = self._laid_out(self._order_of_epoch(seed, epoch), number)
+        inputs, labels = self._training_rows(seed, step)
         mask = labels != PAD_ID
         return inputs, labels, mask * np.float32(mask.size / np.count_nonzero(mask))
+
+    @abc.abstractmethod
+    def _training_rows(self, seed: int, step: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Inputs and labels of a training step."""
+
+    def position(self, step: int) -> list[int]:
+        """What a checkpoint after `step` steps must contain so that `resume` can continue there."""
+        return []
+
+    def resume(self, position: list[int]) -> None:  # noqa: B027
+        """Continues from a checkpoint.
+
+        Args:
+            position: the result of `position` in the earlier process.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Stops processes that make batches."""
+
+
+class CorpusBatches(Batches):
+    """The batches of a corpus whose pairs are the same in each epoch, with random access.
+
+    Attributes and methods are those of `Batches`.
+
+    Args:
+        source: the source sentences.
+        target: the target sentences.
+        config: a `BatchConfig`.
+        multiple: see `Batches`.
+
+    Raises:
+        ValueError: if the longest sentence does not fit into a batch.
+    """
+
+    inputs = ("source", "target")
+
+    def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
+        super().__init__(multiple)
+        self.source, self.target = source, target
+        self.tokens = int(target.lengths.sum(dtype="int64"))
+        require_room(max(source.lengths.max(), target.lengths.max()), config)
+
+    @abc.abstractmethod
+    def _order(self, generator: np.random.Generator | None) -> Any:
+        """The random order of an epoch; a fixed order without a generator."""
+
+    @abc.abstractmethod
+    def _laid_out(self, order: Any, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Inputs and labels of batch `number` of an epoch in this order."""
+
+    def _training_rows(self, seed, step):
+        epoch, number = divmod(step, self.steps)
+        return self._laid_out(self._order_of_epoch(seed, epoch), number)
 
     def validation_batch(self, number: int) -> Batch:
         """A validation batch. The sample weights are 1 for tokens and 0 for padding.
@@ -109,13 +153,6 @@ class Batches(abc.ABC):
     def _fixed_order(self):
         return self._order(None)
 
-    def _in_rows(self, pairs, segments, shape):
-        rows, *lengths = self.filled(shape)
-        return (
-            laid_out(side, pairs, segments, (rows, length))
-            for side, length in zip((self.source, self.target), lengths, strict=True)
-        )
-
     def _order_of_epoch(self, seed, epoch):
         """The order of an epoch. The last one is cached: with millions of pairs it is slow to compute."""
         known, order = getattr(self, "_last_order", (None, None))
@@ -124,22 +161,11 @@ class Batches(abc.ABC):
             self._last_order = (seed, epoch), order
         return order
 
-    def filled(self, shape: Shape) -> Shape:
-        """The shape of the padded batch.
 
-        Args:
-            shape: one of `shapes`.
-
-        Returns:
-            The `Shape` with the rows that `multiple` adds.
-        """
-        return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
-
-
-class BucketedBatches(Batches):
+class BucketedBatches(CorpusBatches):
     """Batches with one pair per row. The rows of a batch have similar lengths.
 
-    Arguments, attributes and methods are those of `Batches`.
+    Arguments, attributes and methods are those of `CorpusBatches`.
     """
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
@@ -173,43 +199,110 @@ class BucketedBatches(Batches):
     def _laid_out(self, order, number):
         pairs, batches = order
         bucket, first, last = self._batches[batches[number]]
-        source, target = self._in_rows(pairs[first:last], np.ones(last - first, "int32"), self.shapes[bucket])
+        rows, *lengths = self.filled(self.shapes[bucket])
+        source, target = (
+            laid_out(side, pairs[first:last], np.ones(last - first, "int32"), (rows, length))
+            for side, length in zip((self.source, self.target), lengths, strict=True)
+        )
         return {"source": source.ids, "target": target.shifted()}, target.ids
 
 
-class PackedBatches(Batches):
+#: Inputs of packed batches: those of `Transformer`, with segments.
+PACKED_INPUTS = ("source", "target", "source_segments", "target_segments")
+
+
+class PackedBatches(CorpusBatches):
     """Batches with several pairs per row and one shape. Their inputs include the segments that `Transformer` takes.
 
-    Arguments, attributes and methods are those of `Batches`.
+    Arguments, attributes and methods are those of `CorpusBatches`.
     """
 
-    inputs = ("source", "target", "source_segments", "target_segments")
+    inputs = PACKED_INPUTS
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         super().__init__(source, target, config, multiple)
-        sides = source.lengths, target.lengths
-        longest = [int(lengths.max()) for lengths in sides]
-        tokens = [int(lengths.sum(dtype="int64")) for lengths in sides]
-        rows = config.tokens_per_batch // min(max(*longest, _MIN_ROW_LENGTH), config.tokens_per_batch)
-        # The side with fewer tokens has proportionally shorter rows, but at least the length of its longest sentence.
-        length = config.tokens_per_batch // rows
-        lengths = tuple(max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
-        self.shapes = [Shape(rows, *lengths)]
-        self._packing = Packing(*sides, lengths)
-        self.steps_each = [-(-self._packing.num_rows // rows)]
+        shape = packed_shape(source.lengths, target.lengths, config.tokens_per_batch)
+        self.shapes = [shape]
+        self._packing = Packing(source.lengths, target.lengths, (shape.source, shape.target))
+        self.steps_each = [-(-self._packing.num_rows // shape.rows)]
 
     def _order(self, generator):
         return self._packing.order(generator)
 
     def _laid_out(self, order, number):
         (shape,) = self.shapes
-        pairs, segments = self._packing.pairs_of(order, number * shape.rows, (number + 1) * shape.rows)
-        source, target = self._in_rows(pairs, segments, shape)
-        inputs = {"source": source.ids, "target": target.shifted()}
-        return inputs | {"source_segments": source.segments, "target_segments": target.segments}, target.ids
+        pairs = self._packing.pairs_of(order, number * shape.rows, (number + 1) * shape.rows)
+        return packed_rows(self.source, self.target, *pairs, self.filled(shape))
 
 
-def make_batches(source: TokenSide, target: TokenSide, config, multiple: int = 1) -> Batches:
-    """`PackedBatches`, or `BucketedBatches` if `config.num_buckets` is set; see `Batches`."""
+def packed_shape(source: np.ndarray, target: np.ndarray, tokens_per_batch: int) -> Shape:
+    """The shape of packed batches. The side with fewer tokens has proportionally shorter rows.
+
+    Args:
+        source: int `(pairs,)`: source lengths.
+        target: int `(pairs,)`: target lengths.
+        tokens_per_batch: maximum size of a batch on the longer side.
+
+    Returns:
+        A `Shape` whose rows have room for the longest sentences.
+    """
+    longest = [int(lengths.max()) for lengths in (source, target)]
+    tokens = [int(lengths.sum(dtype="int64")) for lengths in (source, target)]
+    length = longest_row(max(longest), tokens_per_batch)
+    lengths = (max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
+    return Shape(tokens_per_batch // length, *lengths)
+
+
+def longest_row(longest: int, tokens_per_batch: int) -> int:
+    """The length of packed rows on the longer side.
+
+    Args:
+        longest: length of the longest sentence.
+        tokens_per_batch: maximum size of a batch.
+    """
+    rows = tokens_per_batch // min(max(longest, _MIN_ROW_LENGTH), tokens_per_batch)
+    return tokens_per_batch // rows
+
+
+def packed_rows(
+    source: TokenSide, target: TokenSide, pairs: np.ndarray, segments: np.ndarray, shape: Shape
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Lays out packed pairs.
+
+    Args:
+        source: the source sentences.
+        target: the target sentences.
+        pairs: int `(pairs,)`: indices of the pairs, row by row.
+        segments: int `(pairs,)`: index of each pair in its row, from 1.
+        shape: shape of the batch.
+
+    Returns:
+        The inputs `PACKED_INPUTS`, and the labels.
+    """
+    ours = laid_out(source, pairs, segments, (shape.rows, shape.source))
+    theirs = laid_out(target, pairs, segments, (shape.rows, shape.target))
+    arrays = ours.ids, theirs.shifted(), ours.segments, theirs.segments
+    return dict(zip(PACKED_INPUTS, arrays, strict=True)), theirs.ids
+
+
+def require_room(longest: int, config) -> None:
+    """Checks that the longest sentence fits into a batch.
+
+    Args:
+        longest: its number of tokens.
+        config: a `BatchConfig`.
+
+    Raises:
+        ValueError: if it does not fit.
+    """
+    if longest > config.tokens_per_batch:
+        raise ValueError(
+            f"`tokens_per_batch` must be at least {longest}, the length of the longest sentence. "
+            f"Received: tokens_per_batch={config.tokens_per_batch}"
+        )
+
+
+def make_batches(source: TokenSide, target: TokenSide, config, multiple: int = 1) -> CorpusBatches:
+    """`PackedBatches`, or `BucketedBatches` if `config.num_buckets` is set; see `CorpusBatches`."""
     kind = PackedBatches if config.num_buckets is None else BucketedBatches
     return kind(source, target, config, multiple)

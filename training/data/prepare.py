@@ -146,7 +146,4 @@ def _id_type(tokenizer):
 
 
 def _encoded(tokenizer, lines) -> TokenSide:
-    sentences = tokenizer.encode(lines)
-    lengths = np.fromiter(map(len, sentences), "int32", len(sentences))
-    ids = np.fromiter(itertools.chain.from_iterable(sentences), "int32", lengths.sum())
-    return TokenSide(ids, lengths)
+    return TokenSide.of_lists(tokenizer.encode(lines))

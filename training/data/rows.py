@@ -1,5 +1,7 @@
 """Token ids of a corpus, and their layout in the rows of a batch."""
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +21,28 @@ class TokenSide:
         self.ids = ids
         self.lengths = lengths
         self.starts = np.cumsum(lengths) - lengths
+
+    @classmethod
+    def of_lists(cls, rows: Sequence[Sequence[int]]) -> "TokenSide":
+        """Makes a side from lists of token ids."""
+        lengths = np.fromiter(map(len, rows), "int32", len(rows))
+        return cls(np.fromiter(itertools.chain.from_iterable(rows), "int32", lengths.sum()), lengths)
+
+    @classmethod
+    def concatenated(cls, sides: Sequence["TokenSide"]) -> "TokenSide":
+        """Concatenates the sentences of several sides."""
+        return cls(*(np.concatenate([getattr(side, name) for side in sides]) for name in ("ids", "lengths")))
+
+    def take(self, sentences: np.ndarray) -> "TokenSide":
+        """Selects sentences by index, in this order."""
+        lengths = np.asarray(self.lengths[sentences])
+        return TokenSide(np.asarray(self.ids[ranges(self.starts[sentences], lengths)]), lengths)
+
+    def lists(self) -> list[list[int]]:
+        """The token ids of each sentence."""
+        ids = self.ids.tolist()
+        starts = self.starts.tolist()
+        return [ids[start:end] for start, end in itertools.pairwise([*starts, len(ids)])]
 
 
 class Rows(NamedTuple):

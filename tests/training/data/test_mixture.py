@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from keras_transformer.training.data.mixture import Mixture, Part, Stage
+
+
+def pairs_of(mixture, corpus, blocks, seed=1):
+    return np.concatenate([mixture.pairs(seed, block)[corpus] for block in range(blocks)])
+
+
+def test_each_epoch_of_one_corpus_has_each_pair_once_in_another_order():
+    mixture = Mixture([10], [Stage((1.0,))], block_size=4)
+    assert [mixture.parts(block) for block in range(3)] == [[Part(0, 4)], [Part(4, 4)], [Part(8, 4)]]
+    epochs = pairs_of(mixture, 0, 5).reshape(2, 10)
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(10))
+    assert epochs[0].tolist() != epochs[1].tolist()
+
+
+def test_the_seed_and_the_corpus_decide_the_order():
+    mixture = Mixture([50, 50], [Stage((0.5, 0.5))], block_size=100)
+    one, other = mixture.pairs(1, 0)
+    assert sorted(one) == sorted(other) == list(range(50)) and one.tolist() != other.tolist()
+    assert one.tolist() == mixture.pairs(1, 0)[0].tolist() != mixture.pairs(2, 0)[0].tolist()
+
+
+@pytest.mark.parametrize("weights", [(0.6, 0.4), (1 / 3, 2 / 3), (0.05, 0.95)])
+def test_shares_follow_the_weights(weights):
+    mixture = Mixture([7, 1000], [Stage(weights)], block_size=11)
+    for block in range(40):
+        taken = mixture.taken(block)
+        assert np.allclose(taken, np.multiply(weights, 11 * block), atol=0.5)
+        assert taken == tuple(part.first for part in mixture.parts(block))
+        assert [len(pairs) for pairs in mixture.pairs(1, block)] == [part.count for part in mixture.parts(block)]
+
+
+def test_stages_follow_each_other():
+    stages = [Stage((0.5, 0.5, 0.0), 30), Stage((0.0, 0.0, 1.0), 8), Stage((0.25, 0.0, 0.75))]
+    mixture = Mixture([10, 20, 30], stages, block_size=20)
+    assert [mixture.stage(block) for block in range(6)] == [0, 0, 1, 2, 2, 2]
+    sizes = [[part.count for part in mixture.parts(block)] for block in range(5)]
+    assert sizes == [[10, 10, 0], [5, 5, 0], [0, 0, 8], [5, 0, 15], [5, 0, 15]]
+    epochs = pairs_of(mixture, 0, 4)
+    assert sorted(epochs[:10]) == list(range(10)) and sorted(epochs[10:20]) == list(range(10))
+    assert sorted(pairs_of(mixture, 2, 5)[:30]) == list(range(30))

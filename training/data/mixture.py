@@ -1,0 +1,104 @@
+"""Mixtures: which pairs of which corpora come in which order. Uses NumPy only."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Stage(NamedTuple):
+    """A part of the training with one mixture.
+
+    Attributes:
+        weights: share of the pairs from each corpus. The shares sum to 1.
+        pairs: number of pairs in the stage; `None` for the last stage, which does not end.
+    """
+
+    weights: tuple[float, ...]
+    pairs: int | None = None
+
+
+class Part(NamedTuple):
+    """Consecutive pairs of a corpus.
+
+    Attributes:
+        first: index of the first pair in the endless sequence of the corpus, whose n-th epoch starts at n times the
+            number of pairs.
+        count: number of pairs.
+    """
+
+    first: int
+    count: int
+
+
+class Mixture:
+    """An endless sequence of blocks of pairs from several corpora.
+
+    Each corpus is an endless sequence of epochs. An epoch contains each pair once, in an order that the seed, the
+    corpus and the number of the epoch determine. A block takes the next pairs of each corpus, in the shares of its
+    stage. A block is computed without the blocks before it.
+
+    Args:
+        sizes: number of pairs of each corpus.
+        stages: the stages. Only the last one has no number of pairs.
+        block_size: approximate number of pairs in a block. The last block of a stage may be smaller.
+    """
+
+    def __init__(self, sizes: Sequence[int], stages: Sequence[Stage], block_size: int):
+        self.sizes = tuple(sizes)
+        self.stages = tuple(stages)
+        self.block_size = block_size
+        ends = [-(-stage.pairs // block_size) for stage in self.stages if stage.pairs is not None]
+        #: The first block of each stage.
+        self.first_blocks = (0, *itertools.accumulate(ends))
+
+    def stage(self, block: int) -> int:
+        """The index of the stage of a block."""
+        return int(np.searchsorted(self.first_blocks, block, side="right")) - 1
+
+    def taken(self, block: int) -> tuple[int, ...]:
+        """The number of pairs of each corpus in all blocks before a block."""
+        counts = np.zeros(len(self.sizes), "int64")
+        for stage, first, end in zip(self.stages, self.first_blocks, (*self.first_blocks[1:], block), strict=True):
+            pairs = self.block_size * (min(block, end) - first)
+            if pairs <= 0:
+                break
+            counts += _shares(stage.weights, pairs if stage.pairs is None else min(pairs, stage.pairs))
+        return tuple(counts.tolist())
+
+    def parts(self, block: int) -> list[Part]:
+        """The pairs of each corpus in a block."""
+        return [Part(first, end - first) for first, end in zip(self.taken(block), self.taken(block + 1), strict=True)]
+
+    def pairs(self, seed: int, block: int) -> list[np.ndarray]:
+        """The indices of the pairs of each corpus in a block, in the order of their epochs.
+
+        Args:
+            seed: seed of the order.
+            block: index of the block.
+        """
+        return [self._pairs(seed, corpus, part) for corpus, part in enumerate(self.parts(block))]
+
+    def _pairs(self, seed, corpus, part):
+        size, pieces = self.sizes[corpus], []
+        first, end = part.first, part.first + part.count
+        while first < end:
+            epoch, start = divmod(first, size)
+            stop = min(size, start + end - first)
+            pieces.append(_permutation(size, seed, corpus, epoch)[start:stop])
+            first += stop - start
+        return np.concatenate(pieces) if pieces else np.zeros(0, "int32")
+
+
+@functools.lru_cache(maxsize=8)
+def _permutation(size, seed, corpus, epoch) -> np.ndarray:
+    order = np.arange(size, dtype="int32")
+    np.random.default_rng((seed, corpus, epoch)).shuffle(order)
+    return order
+
+
+def _shares(weights, pairs) -> np.ndarray:
+    """The number of pairs of each corpus among a number of pairs. No entry decreases when `pairs` increases."""
+    return np.round(np.multiply(weights, pairs)).astype("int64")

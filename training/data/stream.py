@@ -1,0 +1,157 @@
+"""Batches from a stream of blocks. Worker processes make the blocks ahead of the training."""
+
+import bisect
+import concurrent.futures
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+
+from keras_transformer.training.data.batches import (
+    PACKED_INPUTS,
+    Batches,
+    longest_row,
+    packed_rows,
+    packed_shape,
+    require_room,
+)
+from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
+from keras_transformer.training.data.mixture import Mixture, Stage
+from keras_transformer.training.data.token_directory import TokenDirectory
+
+#: Approximate number of batches in a block. The last batch of a block is not full.
+_BATCHES_PER_BLOCK = 100
+#: Number of blocks that are made ahead of the training.
+_AHEAD = 2
+
+
+class StreamedBatches(Batches):
+    """Packed batches of a stream, whose pairs change in each epoch or come from several corpora.
+
+    An epoch has as many pairs as all corpora together. `steps` and `tokens` are estimates, because the changed pairs
+    have other lengths in each epoch.
+
+    Attributes and methods are those of `Batches`.
+
+    Args:
+        maker: makes the blocks.
+        config: a `BatchConfig`.
+        multiple: see `Batches`.
+        path: folder of the tokens during the training. Default: the folder in `maker`.
+    """
+
+    inputs = PACKED_INPUTS
+
+    def __init__(self, maker: BlockMaker, config, multiple: int = 1, path: str | Path | None = None):
+        super().__init__(multiple)
+        require_room(maker.longest, config)
+        # A copy: `maker` caches arrays, which would be sent to the worker processes.
+        self._maker = dataclasses.replace(maker, path=str(path or maker.path))
+        length = longest_row(maker.longest, config.tokens_per_batch)
+        sides = maker.sentences(0, 0, (length, length))
+        self.shapes = [packed_shape(*(side.lengths for side in sides), config.tokens_per_batch)]
+        # A block differs little from the first one in its numbers of steps and tokens per pair.
+        first = maker.block(0, 0, self._lengths)
+        epochs = sum(maker.mixture.sizes) / sum(part.count for part in maker.mixture.parts(0))
+        self.steps_each = [max(1, round(epochs * self._steps_of(first)))]
+        self.tokens = round(epochs * int(first.target.lengths.sum(dtype="int64")))
+        self._block_steps: list[int] = []  # Numbers of steps of the first blocks.
+        self._blocks: dict[int, concurrent.futures.Future] = {}
+        self._workers = None
+        self._lock = threading.Lock()  # A new call of `fit` may start while the previous one still makes a batch.
+
+    def _training_rows(self, seed, step):
+        with self._lock:
+            number, first_step = self._find(seed, step)
+            block = self._block(seed, number)
+            (shape,) = self.shapes
+            first_row = (step - first_step) * shape.rows
+            pairs = block.packing.pairs_of(block.order, first_row, first_row + shape.rows)
+            return packed_rows(block.source, block.target, *pairs, self.filled(shape))
+
+    def _find(self, seed, step):
+        """The block of a step, and the first step of that block."""
+        while sum(self._block_steps) <= step:
+            self._block_steps.append(self._steps_of(self._block(seed, len(self._block_steps))))
+        ends = list(itertools.accumulate(self._block_steps))
+        number = bisect.bisect_right(ends, step)
+        return number, ends[number] - self._block_steps[number]
+
+    def _block(self, seed, number) -> Block:
+        if self._workers is None:
+            self._workers = concurrent.futures.ProcessPoolExecutor(
+                min(_AHEAD, os.cpu_count() or 1),
+                multiprocessing.get_context("spawn"),
+                _start_worker,
+                (self._maker, self._lengths),
+            )
+        for i in range(number, number + 1 + _AHEAD):
+            if i not in self._blocks:
+                self._blocks[i] = self._workers.submit(_make_block, seed, i)
+        for i in [i for i in self._blocks if i < number - 1]:
+            del self._blocks[i]
+        try:
+            return self._blocks[number].result()
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise RuntimeError(
+                "A process that prepares training batches has stopped: it was killed, for example for lack of memory, "
+                "or `train` was called in a script without `if __name__ == '__main__'`"
+            ) from error
+
+    @property
+    def _lengths(self):
+        return self.shapes[0].source, self.shapes[0].target
+
+    def _steps_of(self, block):
+        return -(-block.packing.num_rows // self.shapes[0].rows)
+
+    def position(self, step: int) -> list[int]:
+        """The numbers of steps of the first blocks, up to the one that contains the step before `step`."""
+        starts = itertools.accumulate(self._block_steps, initial=0)
+        return [steps for steps, start in zip(self._block_steps, starts, strict=False) if start < step]
+
+    def resume(self, position: list[int]) -> None:
+        self._block_steps = list(position)
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | Path | None = None) -> StreamedBatches:
+    """The stream of a training.
+
+    Args:
+        tokens: the tokenized corpora.
+        config: a `TrainConfig`.
+        multiple: see `Batches`.
+        path: see `StreamedBatches`.
+    """
+    sides = [tokens.sides("train")]
+    sizes = [len(source.lengths) for source, _ in sides]
+    longer = sum(max(int(side.lengths.sum(dtype="int64")) for side in corpus) for corpus in sides)
+    per_batch = max(1, config.tokens_per_batch * sum(sizes) // longer)
+    mixture = Mixture(sizes, [Stage((1.0,))], min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
+    maker = BlockMaker(str(tokens.path), (Tagged("train"),), mixture, config.augmentation)
+    return StreamedBatches(maker, config, multiple, path)
+
+
+def _start_worker(maker, lengths):
+    """Prepares a worker process. It ignores Ctrl-C, which the main process handles, and ends with the main process."""
+    global _make_block_with
+    _make_block_with = maker, lengths
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent():
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _make_block(seed, number):
+    maker, lengths = _make_block_with
+    return maker.block(seed, number, lengths)
