@@ -19,11 +19,11 @@ $(VENV)/.installed: setup.py pyproject.toml
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(INSTALL) ".[dev,demo,serve]"
+	$(INSTALL) ".[dev,demo,serve,clean]"
 	touch $@
 
 $(VENV)/.installed-extended: $(VENV)/.installed-test
-	$(INSTALL) ".[dev,demo,serve,jax,parity]"
+	$(INSTALL) ".[dev,demo,serve,clean,jax,parity]"
 	touch $@
 
 quickstart: $(VENV)/.installed
@@ -54,7 +54,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.decode runs/quickstart
 
 $(VENV)/.installed-docs: $(VENV)/.installed-test
-	$(INSTALL) ".[dev,demo,serve,docs]"
+	$(INSTALL) ".[dev,demo,serve,clean,docs]"
 	touch $@
 
 # The documentation, into site/.
@@ -63,7 +63,7 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(VENV)/.installed-lint: $(VENV)/.installed-test
-	$(INSTALL) ".[dev,demo,serve,lint]"
+	$(INSTALL) ".[dev,demo,serve,clean,lint]"
 	touch $@
 
 # Pyright reads the package as it installs: with `training/` and `export/` inside.

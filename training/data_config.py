@@ -6,6 +6,7 @@ from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
 from keras_transformer.text.languages import check_language
 from keras_transformer.text.tokenization import TokenizerConfig
+from keras_transformer.training.cleaning.config import CleaningConfig
 
 #: Options that name the languages. They do not change what a run computes.
 LANGUAGES = ("source_language", "target_language")
@@ -176,6 +177,8 @@ class PrepareConfig(DataConfig):
         overwrite: replace existing tokens in `output`.
         init_from: model directory to fine-tune later. Its tokenizer is used; options of `tokenizer` are then not
             allowed.
+        clean: clean the training text with the filters of `cleaning`. The validation text is not cleaned.
+        cleaning: filters for crawled text
         tokenizer: tokenizer options
 
     Raises:
@@ -185,10 +188,14 @@ class PrepareConfig(DataConfig):
     output: str
     overwrite: bool = False
     init_from: str | None = None
+    clean: bool = False
+    cleaning: CleaningConfig = dataclasses.field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
 
     def __post_init__(self):
         super().__post_init__()
+        if self.cleaning != CleaningConfig() and not self.clean:
+            raise ValueError("Options of `cleaning` require `clean`. Received: clean=False")
         if self.init_from and self.tokenizer != TokenizerConfig():
             raise ValueError(
                 "`tokenizer` must not be given with `init_from`, which contains it. "

@@ -19,6 +19,10 @@ OPTIONS = {
     "recipe.weights": "average",
     "recipe.warmup_steps": 100,
     "recipe.peak_learning_rate": 0.01,
+    "recipe.r_drop": 1.0,
+    "augmentation.source_sampling": 0.1,
+    "augmentation.typos": 0.1,
+    "augmentation.merge": 0.2,
 }
 
 MOMENTS = ["start", "steps", "steps", "checkpoint", "checkpoint"]

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -37,13 +38,33 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
     corpus = load_corpus(config)
-    with ModelDirectory(directory.path).locked(), directory.atomic_write() as temporary:
+    if config.clean and config.cleaning.rejected:
+        _require_free(config.cleaning.rejected, config.overwrite)
+    corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ModelDirectory(directory.path).locked())
+        temporary = stack.enter_context(directory.atomic_write())
+        if config.clean:
+            # Its imports are slow, and optional.
+            from keras_transformer.training.cleaning.clean import cleaned
+
+            corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
+            print(f"cleaning: {counts}", file=sys.stderr)
         models = finished_tokenizers(config.init_from) if config.init_from else None
         models = models or train_tokenizers(corpus.train, config.tokenizer)
         write_tokens(temporary, corpus, models, config)
         for split in SPLITS:
             print(f"{split}: {temporary.statistics(split)}", file=sys.stderr)
     return directory
+
+
+def _require_free(path, overwrite):
+    if Path(path).exists() and not (overwrite and Path(path).is_file()):
+        raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
+
+
+def _languages(corpus, config):
+    return config.source_language or corpus.languages[0], config.target_language or corpus.languages[1]
 
 
 def finished_tokenizers(path: str) -> tuple[bytes, ...]:
@@ -85,7 +106,7 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     directory.write_record(
         {
             "data": data_options(config),
-            "languages": [config.source_language or corpus.languages[0], config.target_language or corpus.languages[1]],
+            "languages": list(_languages(corpus, config)),
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},

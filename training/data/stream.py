@@ -3,10 +3,8 @@
 import bisect
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
-import multiprocessing
-import os
-import signal
 import threading
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from keras_transformer.training.data.batches import (
 )
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, Stage
+from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.data.token_directory import TokenDirectory
 
 #: Approximate number of batches in a block. The last batch of a block is not full.
@@ -60,7 +59,7 @@ class StreamedBatches(Batches):
         self.tokens = round(epochs * int(first.target.lengths.sum(dtype="int64")))
         self._block_steps: list[int] = []  # Numbers of steps of the first blocks.
         self._blocks: dict[int, concurrent.futures.Future] = {}
-        self._workers = None
+        self._workers: WorkerProcesses | None = None
         self._lock = threading.Lock()  # A new call of `fit` may start while the previous one still makes a batch.
 
     def _training_rows(self, seed, step):
@@ -82,24 +81,13 @@ class StreamedBatches(Batches):
 
     def _block(self, seed, number) -> Block:
         if self._workers is None:
-            self._workers = concurrent.futures.ProcessPoolExecutor(
-                min(_AHEAD, os.cpu_count() or 1),
-                multiprocessing.get_context("spawn"),
-                _start_worker,
-                (self._maker, self._lengths),
-            )
+            self._workers = WorkerProcesses(functools.partial(self._maker.block, lengths=self._lengths), count=_AHEAD)
         for i in range(number, number + 1 + _AHEAD):
             if i not in self._blocks:
-                self._blocks[i] = self._workers.submit(_make_block, seed, i)
+                self._blocks[i] = self._workers.submit(seed, i)
         for i in [i for i in self._blocks if i < number - 1]:
             del self._blocks[i]
-        try:
-            return self._blocks[number].result()
-        except concurrent.futures.process.BrokenProcessPool as error:
-            raise RuntimeError(
-                "A process that prepares training batches has stopped: it was killed, for example for lack of memory, "
-                "or `train` was called in a script without `if __name__ == '__main__'`"
-            ) from error
+        return self._workers.result(self._blocks[number])
 
     @property
     def _lengths(self):
@@ -118,7 +106,7 @@ class StreamedBatches(Batches):
 
     def close(self) -> None:
         if self._workers is not None:
-            self._workers.shutdown(wait=False, cancel_futures=True)
+            self._workers.close()
 
 
 def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | Path | None = None) -> StreamedBatches:
@@ -137,21 +125,3 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
     mixture = Mixture(sizes, [Stage((1.0,))], min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
     maker = BlockMaker(str(tokens.path), (Tagged("train"),), mixture, config.augmentation)
     return StreamedBatches(maker, config, multiple, path)
-
-
-def _start_worker(maker, lengths):
-    """Prepares a worker process. It ignores Ctrl-C, which the main process handles, and ends with the main process."""
-    global _make_block_with
-    _make_block_with = maker, lengths
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent():
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _make_block(seed, number):
-    maker, lengths = _make_block_with
-    return maker.block(seed, number, lengths)

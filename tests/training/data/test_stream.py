@@ -9,6 +9,7 @@ from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConf
 from keras_transformer.training.data.blocks import BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, Stage
 from keras_transformer.training.data.prepare import write_tokens
+from keras_transformer.training.data.processes import WorkerStopped
 from keras_transformer.training.data.stream import StreamedBatches, make_stream
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
@@ -177,8 +178,8 @@ def test_the_longest_sentence_must_fit(tokens, maker):
 def test_a_killed_worker_is_named(stream):
     batches = stream()
     batches.training_batch(1, 0)
-    for process in list(batches._workers._processes.values()):
+    for process in list(batches._workers._pool._processes.values()):
         process.kill()
-    with pytest.raises(RuntimeError, match="has stopped"):
+    with pytest.raises(WorkerStopped, match="has stopped"):
         for step in itertools.count(1):
             batches.training_batch(1, step)

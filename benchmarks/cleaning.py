@@ -1,0 +1,122 @@
+"""What the filters of `prepare --clean` find in a spoiled corpus: `python -m benchmarks.cleaning --help`.
+
+The corpus is clean text, and as many spoiled copies of its pairs. The first table has the share of each kind of pairs
+that is removed. Which of several duplicates is removed depends on their order, so a clean pair is lost only if none of
+its duplicates is kept. The second table has the precision of each filter (the share of its removed pairs that are
+spoiled) and its recall (the share of the spoiled pairs that it removes before the later filters see them).
+"""
+
+import argparse
+import collections
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+Pair = tuple[str, str]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cleaning", description=__doc__)
+    parser.add_argument("--source", required=True, help="clean source text, one sentence per line, plain or .gz")
+    parser.add_argument("--target", required=True, help="clean target text")
+    parser.add_argument("--languages", default="en-de", help="source and target language")
+    parser.add_argument("--lingua", action="store_true", help="also use the filter by language")
+    parser.add_argument("--write", help="folder for the spoiled text: source.txt, target.txt and kinds.txt")
+    options = parser.parse_args()
+
+    from keras_transformer.training.datasets import read_pairs
+
+    pairs, kinds, origins = spoiled(list(read_pairs(options.source, options.target)))
+    if options.write:
+        write(Path(options.write), pairs, kinds)
+    reasons, seconds = clean(pairs, tuple(options.languages.split("-")), options.lingua)
+    print(f"{len(pairs):,} pairs in {seconds:.1f} s: {len(pairs) / seconds:,.0f} pairs/s")
+    show(kinds, origins, reasons)
+
+
+def spoiled(pairs: Sequence[Pair], seed: int = 1) -> tuple[list[Pair], list[str], list[int]]:
+    """Adds as many spoiled pairs to a corpus, in random order.
+
+    Returns:
+        The pairs; the kind of each: `clean`, or how it is spoiled; and the index of the clean pair it comes from.
+    """
+    draw = random.Random(seed)
+    spoilers = {
+        "shuffled": lambda pair: (pair[0], draw.choice(pairs)[1]),
+        "copy": lambda pair: (pair[0], pair[0]),
+        "duplicate": lambda pair: pair,
+        "cut": lambda pair: (pair[0], cut(pair[1], draw)),
+        "language": lambda pair: (pair[1], pair[0]),
+        "markup": lambda pair: markup(pair, draw),
+        "mojibake": lambda pair: (pair[0], mojibake(pair[1])),
+    }
+    result = [(pair, "clean", i) for i, pair in enumerate(pairs)]
+    for i, pair in enumerate(pairs):
+        kind = [*spoilers][i % len(spoilers)]
+        result.append((spoilers[kind](pair), kind, i))
+    draw.shuffle(result)
+    return tuple(map(list, zip(*result, strict=True)))
+
+
+def cut(line: str, draw: random.Random) -> str:
+    """The first words of a line, at most half of them."""
+    words = line.split()
+    return " ".join(words[: draw.randint(1, max(len(words) // 2, 1))])
+
+
+def markup(pair: Pair, draw: random.Random) -> Pair:
+    """Tags and attributes around the text of one or both sides."""
+    open_tag = draw.choice(['<div class="text">', "<p>", "<li><a href='/index.php?id=7'>", "<br/>"])
+    both = draw.random() < 0.5
+    return f"{open_tag}{pair[0]}</div>", f"{open_tag}{pair[1]}</div>" if both else pair[1]
+
+
+def mojibake(line: str) -> str:
+    """UTF-8 that was read as cp1252, and back, twice for some characters. A line in ASCII is unchanged."""
+    return line.encode("utf-8").decode("cp1252", errors="replace")
+
+
+def clean(pairs, languages, lingua):
+    """The filter that removes each pair, and the duration."""
+    from keras_transformer.training.cleaning.clean import Cleaner
+    from keras_transformer.training.cleaning.config import CleaningConfig
+    from keras_transformer.training.datasets import Pairs
+
+    cleaner = Cleaner(CleaningConfig(languages=lingua), languages)
+    started = time.perf_counter()
+    reasons = [reason for chunk in cleaner.examine(Pairs(lambda: iter(pairs), len(pairs))) for reason in chunk.reasons]
+    return reasons, time.perf_counter() - started
+
+
+def show(kinds, origins, reasons):
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = list(zip(kinds, origins, reasons, strict=True))
+    kept = {origin for kind, origin, reason in rows if not reason and kind in ("clean", "duplicate", "mojibake")}
+    table = Table("kind", "pairs", "removed", "by")
+    for kind in dict.fromkeys(["clean", *kinds]):
+        removed = collections.Counter(reason for k, _, reason in rows if k == kind and reason)
+        by = ", ".join(f"{name} {number:,}" for name, number in removed.most_common(4))
+        table.add_row(kind, f"{kinds.count(kind):,}", f"{removed.total() / kinds.count(kind):.2%}", by)
+    Console().print(table)
+    clean_count = kinds.count("clean")
+    print(f"clean pairs lost: {1 - len(kept) / clean_count:.2%}")
+    table = Table("filter", "removed", "precision", "recall")
+    for name, number in collections.Counter(filter(None, reasons)).most_common():
+        right = sum(reason == name and (kind != "clean" or origin in kept) for kind, origin, reason in rows)
+        spoiled_count = sum(reason == name and kind != "clean" for kind, _, reason in rows)
+        recall = spoiled_count / (len(kinds) - clean_count)
+        table.add_row(name, f"{number:,}", f"{right / number:.1%}", f"{recall:.1%}")
+    Console().print(table)
+
+
+def write(folder, pairs, kinds):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in (("source", [s for s, _ in pairs]), ("target", [t for _, t in pairs]), ("kinds", kinds)):
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+from keras_transformer.training.cleaning import clean as module
+from keras_transformer.training.cleaning.clean import Cleaner, cleaned
+from keras_transformer.training.cleaning.config import CleaningConfig
+from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
+from keras_transformer.training.cleaning.identification import LanguageRule
+from keras_transformer.training.datasets import Corpus, Pairs
+
+PAIRS = [
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("a man sleeps", "ein mann schläft"),
+    ("A man sleeps.", "Ein Mann ruht."),
+    ("", "Leer."),
+    ("Two cats.", "Zwei KÃ¤tzchen &amp; mehr."),
+    ("The\tsame", "the same"),
+    ("A man is here.", "Ein Mann ruht."),
+]
+KEPT = [PAIRS[0], PAIRS[3], ("Two cats.", "Zwei Kätzchen & mehr."), PAIRS[7]]
+
+
+def corpus_of(pairs):
+    return Corpus(Pairs(lambda: iter(pairs), len(pairs)), Pairs(lambda: iter(pairs), len(pairs)), ("en", "de"))
+
+
+def run(folder, pairs=PAIRS, **options):
+    with cleaned(corpus_of(pairs), CleaningConfig(**options), folder) as (corpus, counts):
+        found = list(corpus.train), list(corpus.train)
+        assert found[0] == found[1] and corpus.train.count == len(found[0])
+        assert list(corpus.validation) == pairs
+    return found[0], dict(counts)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 5_000])
+def test_pairs_are_kept_repaired_and_counted(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    found, counts = run(tmp_path, rejected=str(tmp_path / "rejected.tsv"))
+    assert found == KEPT
+    assert counts == {"kept": 4, "duplicate": 2, "empty": 1, "copy": 1, "repaired": 1}
+    assert (tmp_path / "rejected.tsv").read_text() == (
+        "duplicate\tA man sleeps.\tEin Mann schläft.\nduplicate\ta man sleeps\tein mann schläft\n"
+        "empty\t\tLeer.\ncopy\tThe same\tthe same\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["rejected.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        ({"duplicates": "exact"}, [0, 2, 3, 7]),
+        ({"duplicates": "off"}, [0, 1, 2, 3, 7]),
+        ({"duplicate_sources": "exact"}, [0, 7]),
+        ({"duplicate_targets": "near"}, [0, 3]),
+    ],
+)
+def test_kinds_of_duplicates(tmp_path, options, places):
+    found, _ = run(tmp_path, [pair for i, pair in enumerate(PAIRS) if i != 5], **options)
+    assert found == [PAIRS[i] for i in places]
+
+
+def test_without_repair_the_text_is_unchanged(tmp_path):
+    found, counts = run(tmp_path, PAIRS[5:6], repair=False)
+    assert found == PAIRS[5:6] and counts == {"kept": 1, "repaired": 0}
+
+
+def test_repair_keeps_quotation_marks_and_other_characters(tmp_path):
+    pair = ("“Quoted” ﬁsh – Ｗide…", "„Zitat“ ‚so‘ – ﬁ")
+    assert run(tmp_path, [pair])[0] == [pair]
+
+
+def test_filters_that_remove_everything_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"at least one pair.*0 of 1 pairs kept.*copy 1"):
+        run(tmp_path, PAIRS[6:7], rejected=str(tmp_path / "rejected.tsv"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_pairs_in_other_languages_are_removed(tmp_path):
+    rule = LanguageRule("en", "de")
+    assert rule("The weather is nice today.", "Das Wetter ist heute schön.")
+    assert not rule("Das Wetter ist heute schön.", "The weather is nice today.")
+    assert not rule("The weather is nice today.", "Le temps est vraiment magnifique aujourd'hui.")
+    assert rule("12 %", "12 %")
+    pairs = [
+        ("The weather is nice today.", "Das Wetter ist heute schön."),
+        ("Hier ist es schön warm.", "It is warm here."),
+    ]
+    found, counts = run(tmp_path, pairs, languages=True)
+    assert found == pairs[:1] and counts["language"] == 1
+
+
+@pytest.mark.parametrize("languages", [("en", None), ("en", "en-US"), ("en", "xx")])
+def test_languages_must_be_known(languages):
+    with pytest.raises(ValueError, match="source_language"):
+        Cleaner(CleaningConfig(languages=True), languages)
+
+
+@pytest.mark.parametrize("similarity", ["exact", "near"])
+def test_hashes(similarity):
+    assert hash_of(similarity, "a b", "c") != hash_of(similarity, "a", "b c")
+    assert hash_of(similarity, "...") != hash_of(similarity, "!")
+    assert (hash_of(similarity, "A b") == hash_of(similarity, "a B.")) is (similarity == "near")
+
+
+def test_seen_hashes_are_a_set():
+    rng = np.random.default_rng(1)
+    seen, expected = SeenHashes(), set()
+    for size in (5, 0, 300, 10, 10, 2000, 1):
+        hashes = rng.integers(0, 1500, size).astype("uint64")
+        found = seen.add(hashes)
+        for value, is_seen in zip(hashes.tolist(), found.tolist(), strict=True):
+            assert is_seen is (value in expected)
+            expected.add(value)
+    assert len(seen._arrays) < 5

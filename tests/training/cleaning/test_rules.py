@@ -1,0 +1,94 @@
+import pytest
+
+from keras_transformer.training.cleaning.config import CleaningConfig
+from keras_transformer.training.cleaning.rules import common_script, has_equal_numbers, is_in_script, near, rules
+
+GOOD = ("He paid 1,250.50 dollars at www.shop.com in 2019.", "Er zahlte 2019 bei www.shop.com 1.250,50 Dollar.")
+
+
+def reason_for(source, target, **options):
+    found = rules(CleaningConfig(**options), ("LATIN", "LATIN"))
+    return next((name for name, rule in found if not rule(source, target)), None)
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (GOOD, None),
+        (("Hello!", "Guten Tag!"), None),
+        (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), "length_ratio"),
+        (("| 12 | 13 | 14 |", "| 12 | 13 | 14 |"), "letters"),
+        (("Click <b>here</b>.", "Hier klicken."), "markup"),
+        (("function open() {", "öffnen"), "markup"),
+        (("Hello, World", "hello world"), "copy"),
+        (("It is 12 o'clock.", "Es ist 21 Uhr."), "numbers"),
+        (("We have the rooms 101, 102 and 103.", "Wir haben einige Zimmer."), "numbers"),
+        (("Two men and 2 dogs.", "Zwei Männer und zwei Hunde."), None),
+        (("Visit www.here.com today.", "Besuchen Sie www.there.com heute."), "urls"),
+        (("A red house.", "Красный дом."), "script"),
+    ],
+)
+def test_the_reason(pair, reason):
+    assert reason_for(*pair) == reason
+
+
+@pytest.mark.parametrize(
+    ("pair", "option"),
+    [
+        (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), {"max_length_ratio": 0}),
+        (("| one | 13 | 14 | 15 |", "| eins | 13 | 14 | 15 |"), {"min_letters": 0}),
+        (("Click <b>here</b>.", "Hier klicken."), {"markup": False}),
+        (("Hello", "hello"), {"copies": False}),
+        (("It is 12 o'clock.", "Es ist 21 Uhr."), {"numbers": False}),
+        (("See www.here.com today.", "Siehe www.there.com heute."), {"urls": False}),
+        (("A red house.", "Красный дом."), {"scripts": False}),
+    ],
+)
+def test_each_rule_can_be_off(pair, option):
+    assert reason_for(*pair) and reason_for(*pair, **option) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "equal"),
+    [
+        ("10:30", "10.30 Uhr", True),
+        ("1 000 000", "1.000.000", True),
+        ("1 and 2", "2 und 1", True),
+        ("7, 8 and 9", "7", True),
+        ("6, 7, 8 and 9", "6", False),
+        ("7 and 8", "7 und 9", False),
+        ("none", "keine", True),
+    ],
+)
+def test_numbers(source, target, equal):
+    assert has_equal_numbers(source, target) is has_equal_numbers(target, source) is equal
+
+
+def test_scripts():
+    assert common_script(["Hello", "Да", "World", "12"]) == "LATIN"
+    assert common_script(["12", ""]) is None
+    assert (
+        is_in_script("これは本です", "CJK") and is_in_script("這是書", "HIRAGANA") and not is_in_script("book", "CJK")
+    )
+    assert is_in_script("12 + 13", "LATIN")
+
+
+def test_near_ignores_case_punctuation_and_width():
+    assert near("Ｈello,  WORLD!") == near("hello world") != near("hello word")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length_ratio": 0.5}, "max_length_ratio.*0.5"),
+        ({"max_length_ratio": float("nan")}, "max_length_ratio.*nan"),
+        ({"min_letters": 1.5}, "min_letters.*1.5"),
+        ({"model": "runs/x"}, "model.*min_score"),
+        ({"min_score": 0.5}, "model.*min_score"),
+        ({"min_score": 2.0, "model": "runs/x"}, "min_score.*2.0"),
+        ({"reverse_model": "runs/x", "min_letters": -1}, "min_letters.*-1.*reverse_model"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        CleaningConfig(**options)

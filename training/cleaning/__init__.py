@@ -1,0 +1,1 @@
+"""Cleaning of corpora: filters for pairs of a crawled corpus."""

@@ -1,0 +1,258 @@
+"""The cleaning of a corpus. Worker processes apply the rules to chunks; the main process finds duplicates."""
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from keras_transformer.atomic_files import TEMPORARY, atomic_write
+from keras_transformer.progress import progress_bar
+from keras_transformer.text.scorer import Scorer
+from keras_transformer.training.cleaning.config import CleaningConfig
+from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
+from keras_transformer.training.cleaning.identification import LanguageRule
+from keras_transformer.training.cleaning.rules import Rule, common_script, rules
+from keras_transformer.training.data.processes import WorkerProcesses
+from keras_transformer.training.datasets.pairs import Corpus, Pairs
+
+#: Pairs in a chunk.
+_CHUNK = 5_000
+#: Pairs from which the scripts of the two sides are determined.
+_SAMPLE = 10_000
+
+Pair = tuple[str, str]
+
+
+class Counts(collections.Counter):
+    """Numbers of pairs by the filter that removed them; `kept` and `repaired` pairs too."""
+
+    def __str__(self):
+        removed = {name: count for name, count in self.items() if name not in ("kept", "repaired")}
+        total = self["kept"] + sum(removed.values())
+        words = ", ".join(f"{name} {count:,}" for name, count in removed.items()) or "none"
+        return f"{self['kept']:,} of {total:,} pairs kept; removed: {words}; repaired: {self['repaired']:,}"
+
+
+class Examined(NamedTuple):
+    """A chunk of pairs.
+
+    Attributes:
+        pairs: the pairs, repaired.
+        reasons: name of the filter that removes each pair; `None` if it is kept.
+        hashes: uint64 `(pairs,)` for each filter of duplicates.
+        repaired: number of pairs that were repaired.
+    """
+
+    pairs: list[Pair]
+    reasons: list[str | None]
+    hashes: list[np.ndarray]
+    repaired: int
+
+
+class _Examiner:
+    """Applies the rules in a worker process.
+
+    Args:
+        config: a `CleaningConfig`.
+        scripts: see `rules`.
+        languages: codes of the source language and of the target language.
+    """
+
+    def __init__(self, config: CleaningConfig, scripts, languages):
+        self.config, self.scripts, self.languages = config, scripts, languages
+        self._rules: list[tuple[str, Rule]] | None = None
+
+    def __call__(self, pairs: list[Pair]) -> Examined:
+        if self._rules is None:  # In the worker, because rules cannot be sent there.
+            self._rules = [("empty", _has_text), *rules(self.config, self.scripts)]
+            if self.config.languages:
+                self._rules.append(("language", LanguageRule(*self.languages)))
+        repaired = [_repaired(pair) for pair in pairs] if self.config.repair else pairs
+        changes = sum(new != old for new, old in zip(repaired, pairs, strict=True))
+        reasons = [next((name for name, rule in self._rules if not rule(*pair)), None) for pair in repaired]
+        hashes = [
+            np.fromiter((hash_of(similarity, *select(pair)) for pair in repaired), "uint64", len(pairs))
+            for _, similarity, select in duplicate_filters(self.config)
+        ]
+        return Examined(repaired, reasons, hashes, changes)
+
+
+def duplicate_filters(config: CleaningConfig):
+    """The filters for duplicates: name, similarity, and a function from a pair to the compared texts."""
+    every = [
+        ("duplicate", config.duplicates, lambda pair: pair),
+        ("duplicate_source", config.duplicate_sources, lambda pair: pair[:1]),
+        ("duplicate_target", config.duplicate_targets, lambda pair: pair[1:]),
+    ]
+    return [each for each in every if each[1] != "off"]
+
+
+def _has_text(source, target):
+    return bool(source.strip() and target.strip())
+
+
+def _repaired(pair):
+    import ftfy
+
+    # The text keeps its quotation marks, ligatures and full-width letters; the tokenizer normalizes them.
+    options = {"uncurl_quotes": False, "fix_latin_ligatures": False, "fix_character_width": False}
+    return tuple(" ".join(ftfy.fix_text(line, **options, normalization=None).splitlines()) for line in pair)
+
+
+class Cleaner:
+    """Cleans corpora. Duplicates are found across all of them.
+
+    Args:
+        config: a `CleaningConfig`.
+        languages: codes of the source language and of the target language; `None` if unknown.
+
+    Raises:
+        ValueError: if a filter requires a package that is not installed, languages that are unknown, or a model that
+            cannot be loaded.
+    """
+
+    def __init__(self, config: CleaningConfig, languages: tuple[str | None, str | None]):
+        self.config, self.languages = config, languages
+        if config.repair and not importlib.util.find_spec("ftfy"):
+            raise ValueError("`cleaning.repair` requires ftfy: pip install 'keras-transformer-kit[clean]'")
+        if config.languages:
+            LanguageRule(*languages)
+        self._seen = [SeenHashes() for _ in duplicate_filters(config)]
+        self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
+
+    def clean(self, pairs: Pairs, folder: Path, name: str, rejected: IO | None = None) -> tuple[Pairs, Counts]:
+        """Cleans a corpus.
+
+        Args:
+            pairs: the pairs.
+            folder: folder for the cleaned text.
+            name: beginning of the names of its files.
+            rejected: text file for the removed pairs, with tab-separated columns: filter, source, target.
+
+        Returns:
+            The kept pairs, which are read from the files, and the counts.
+
+        Raises:
+            ValueError: if no pair is kept.
+        """
+        files, counts = [folder / f"{name}.{side}.clean" for side in ("source", "target")], Counts()
+        with contextlib.ExitStack() as stack:
+            outputs = [stack.enter_context(_text_file(file, "w")) for file in files]
+            bar = stack.enter_context(progress_bar(total=pairs.count, desc="cleaning", unit=" pairs"))
+            for chunk in self.examine(pairs):
+                counts["repaired"] += chunk.repaired
+                for pair, reason in zip(chunk.pairs, chunk.reasons, strict=True):
+                    counts[reason or "kept"] += 1
+                    if reason is None:
+                        for output, line in zip(outputs, pair, strict=True):
+                            output.write(line.replace("\n", " ") + "\n")
+                    elif rejected:
+                        columns = [reason, *(line.replace("\t", " ").replace("\n", " ") for line in pair)]
+                        rejected.write("\t".join(columns) + "\n")
+                bar.update(len(chunk.pairs))
+        if not counts["kept"]:
+            raise ValueError(f"The filters must keep at least one pair of the {name} text. Received: {counts}")
+        return Pairs(functools.partial(_read, files), counts["kept"]), counts
+
+    def examine(self, pairs: Pairs) -> Iterator[Examined]:
+        """Finds which pairs are removed.
+
+        Args:
+            pairs: the pairs.
+
+        Yields:
+            Consecutive chunks of the pairs, with the filter that removes each pair.
+        """
+        for chunk in self._examined(pairs):
+            self._find_duplicates(chunk)
+            yield chunk
+
+    def _examined(self, pairs) -> Iterator[Examined]:
+        sample = list(itertools.islice(pairs, _SAMPLE))
+        scripts = tuple(common_script(pair[side] for pair in sample) for side in (0, 1))
+        workers = WorkerProcesses(_Examiner(self.config, scripts, self.languages))
+        with contextlib.closing(workers):
+            waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+            for chunk in _chunks(pairs):
+                waiting.append(workers.submit(chunk))
+                if len(waiting) > 2 * workers.count:
+                    yield workers.result(waiting.popleft())
+            while waiting:
+                yield workers.result(waiting.popleft())
+
+    def _find_duplicates(self, chunk: Examined) -> None:
+        """Adds the pairs of a chunk that are removed as duplicates, or for their scores."""
+        reasons = chunk.reasons
+        for (name, _, _), seen, hashes in zip(duplicate_filters(self.config), self._seen, chunk.hashes, strict=True):
+            kept = _kept(reasons)
+            _remove(reasons, kept, seen.add(hashes[kept]), name)
+        if self._scorers:
+            kept = _kept(reasons)
+            _remove(reasons, kept, self._scores([chunk.pairs[i] for i in kept]) < self.config.min_score, "score")
+
+    def _scores(self, pairs) -> np.ndarray:
+        entropies = []
+        for scorer, order in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
+            scores = scorer.score(*([pair[side] for pair in pairs] for side in order))
+            entropies.append(np.array([-score.mean_log_prob for score in scores]))
+        return np.exp(-abs(entropies[0] - entropies[-1]) - np.mean(entropies, axis=0))
+
+
+def _kept(reasons) -> list[int]:
+    return [i for i, reason in enumerate(reasons) if reason is None]
+
+
+def _remove(reasons, places, is_removed, name):
+    for i in itertools.compress(places, is_removed):
+        reasons[i] = name
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    iterator = iter(pairs)
+    while chunk := list(itertools.islice(iterator, _CHUNK)):
+        yield chunk
+
+
+def _text_file(path, mode) -> IO:
+    return open(path, mode, encoding="utf-8", newline="\n")
+
+
+def _read(files) -> Iterator[Pair]:
+    with _text_file(files[0], "r") as source, _text_file(files[1], "r") as target:
+        yield from ((one[:-1], other[:-1]) for one, other in zip(source, target, strict=True))
+
+
+@contextlib.contextmanager
+def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tuple[Corpus, Counts]]:
+    """Cleans the training text of a corpus. The validation text is unchanged.
+
+    Args:
+        corpus: the corpus. The filter by language uses its languages.
+        config: a `CleaningConfig`.
+        folder: folder for temporary files.
+
+    Yields:
+        The cleaned corpus, which can be read in the block, and the counts. The file of rejected pairs appears after the
+        block.
+
+    Raises:
+        ValueError: see `Cleaner`.
+    """
+    cleaner = Cleaner(config, corpus.languages)
+    with contextlib.ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)))
+        rejected = None
+        if config.rejected:
+            path = stack.enter_context(atomic_write(Path(config.rejected)))
+            rejected = stack.enter_context(_text_file(path, "w"))
+        pairs, counts = cleaner.clean(corpus.train, temporary, "train", rejected)
+        yield dataclasses.replace(corpus, train=pairs), counts

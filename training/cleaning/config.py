@@ -1,0 +1,76 @@
+"""Options of the cleaning. Their defaults are defined here only."""
+
+import dataclasses
+import math
+from typing import Literal
+
+#: How similar two texts must be to count as duplicates: equal, or equal in their letters, ignoring case.
+Similarity = Literal["off", "exact", "near"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CleaningConfig:
+    """Filters for the training pairs of `prepare`, in the order in which they run.
+
+    Args:
+        repair: repair wrong encodings, such as `schÃ¶n` for `schön`, and HTML entities, with ftfy. Nothing is removed.
+        max_length_ratio: remove pairs if one side has more than this many times the characters of the other, and the
+            lengths differ by more than 20. 0: off.
+        min_letters: remove pairs with a side that has a smaller fraction of letters among its characters, without
+            spaces. 0: off.
+        markup: remove pairs with HTML tags or braces of code.
+        copies: remove pairs whose sides are near duplicates of each other.
+        numbers: remove pairs whose numbers differ. Up to 2 numbers may be missing on one side, which may spell them in
+            words.
+        urls: remove pairs whose web addresses or mail addresses differ.
+        scripts: remove pairs with a side whose letters are mostly of another script, such as Cyrillic, than those of
+            most sentences.
+        languages: remove pairs with a side that is in another language, found with lingua. Requires the languages
+            of the corpus. Lingua knows 75 languages and compares with the ten commonest; it takes about 1 GiB.
+        duplicates: remove pairs that equal an earlier pair.
+        duplicate_sources: remove pairs whose source equals an earlier source.
+        duplicate_targets: remove pairs whose target equals an earlier target.
+        model: model directory for a filter by score. The score of a pair is exp(-|f - r| - (f + r) / 2), where f and r
+            are the cross-entropies per token of `model` and `reverse_model` (dual conditional cross-entropy).
+        reverse_model: model directory of the opposite direction. Default: the score of a pair is exp(-f).
+        min_score: remove pairs with a lower score, in (0, 1). Required by `model`.
+        rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
+
+    Raises:
+        ValueError: if an option is invalid. The message lists all problems.
+
+    Reference:
+        Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
+    """
+
+    repair: bool = True
+    max_length_ratio: float = 3.0
+    min_letters: float = 0.5
+    markup: bool = True
+    copies: bool = True
+    numbers: bool = True
+    urls: bool = True
+    scripts: bool = True
+    languages: bool = False
+    duplicates: Similarity = "near"
+    duplicate_sources: Similarity = "off"
+    duplicate_targets: Similarity = "off"
+    model: str | None = None
+    reverse_model: str | None = None
+    min_score: float | None = None
+    rejected: str | None = None
+
+    def __post_init__(self):
+        problems = []
+        if not (self.max_length_ratio == 0 or 1 <= self.max_length_ratio < math.inf):
+            problems.append(f"`max_length_ratio` must be 0 or at least 1, not {self.max_length_ratio}")
+        if not 0 <= self.min_letters <= 1:
+            problems.append(f"`min_letters` must be in [0, 1], not {self.min_letters}")
+        if self.min_score is not None and not 0 < self.min_score < 1:
+            problems.append(f"`min_score` must be in (0, 1), not {self.min_score}")
+        if (self.model is None) != (self.min_score is None):
+            problems.append("`model` and `min_score` must be given together")
+        if self.reverse_model and not self.model:
+            problems.append("`reverse_model` requires `model`")
+        if problems:
+            raise ValueError(f"Options of `cleaning`: {'; '.join(problems)}")

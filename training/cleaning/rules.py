@@ -1,0 +1,179 @@
+"""Rules for one pair of sentences. Each is a function of source and target that returns whether the pair is kept."""
+
+import collections
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+
+Rule = Callable[[str, str], bool]
+
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>|[{}]")
+_NUMBER = re.compile(r"\d+(?:[.,:\s'’]\d+)*")
+_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+\.[\w.]+", re.IGNORECASE)
+#: Lengths that differ by fewer characters are kept.
+_SLACK = 20
+#: Number of numbers that may be missing on one side, which may spell them in words.
+_MAX_SPELLED = 2
+#: Minimum fraction of the letters that must be of the expected script.
+_MIN_SCRIPT = 0.7
+
+
+def within_ratio(source: str, target: str, ratio: float) -> bool:
+    """Whether the lengths in characters are similar.
+
+    Example:
+
+    >>> within_ratio("Hi!", "Guten Tag!", 2.0), within_ratio("Hi!", 20 * "Hallo ", 2.0)
+    (True, False)
+    """
+    shorter, longer = sorted(map(len, (source, target)))
+    return longer <= ratio * shorter or longer - shorter <= _SLACK
+
+
+def has_letters(source: str, target: str, fraction: float) -> bool:
+    """Whether both sides consist of letters to a fraction of their characters, without spaces.
+
+    Example:
+
+    >>> has_letters("Two men.", "Zwei Männer.", 0.5), has_letters("+++ 12 +++", "Zwölf", 0.5)
+    (True, False)
+    """
+
+    def share(text):
+        characters = "".join(text.split())
+        return sum(map(_is_letter, characters)) / max(len(characters), 1)
+
+    return min(share(source), share(target)) >= fraction
+
+
+def _is_letter(character):
+    return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")
+
+
+def has_no_markup(source: str, target: str) -> bool:
+    """Whether no side has HTML tags or braces.
+
+    Example:
+
+    >>> has_no_markup("a < b", "1 > 0"), has_no_markup("a <b>", "a")
+    (True, False)
+    """
+    return not (_TAG.search(source) or _TAG.search(target))
+
+
+def is_no_copy(source: str, target: str) -> bool:
+    """Whether the sides differ in their letters or digits.
+
+    Example:
+
+    >>> is_no_copy("Hello, World", "hello world!"), is_no_copy("Hello", "Hallo")
+    (False, True)
+    """
+    return near(source) != near(target)
+
+
+def near(text: str) -> str:
+    """The letters and digits of a text, without case, accents of compatibility and spaces.
+
+    Example:
+
+    >>> near("  The ﬁrst, 1st ...")
+    'thefirst1st'
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(filter(str.isalnum, text))
+
+
+def has_equal_numbers(source: str, target: str) -> bool:
+    """Whether the numbers of both sides are the same, without regard to their order and separators.
+
+    Example:
+
+    >>> has_equal_numbers("2,000 cars in 1999", "1999: 2.000 Autos"), has_equal_numbers("12 cars", "21 Autos")
+    (True, False)
+    >>> has_equal_numbers("2 cars", "zwei Autos")
+    True
+    """
+    ours, theirs = map(_numbers, (source, target))
+    missing, added = ours - theirs, theirs - ours
+    return not (missing and added) and max(missing.total(), added.total()) <= _MAX_SPELLED
+
+
+def _numbers(text):
+    return collections.Counter(re.sub(r"\D", "", found) for found in _NUMBER.findall(text))
+
+
+def has_equal_addresses(source: str, target: str) -> bool:
+    """Whether the web and mail addresses of both sides are the same.
+
+    Example:
+
+    >>> has_equal_addresses("see www.a.org.", "siehe www.a.org"), has_equal_addresses("see www.a.org", "siehe dort")
+    (True, False)
+    """
+    ours, theirs = ({found.rstrip(".,;:!?)").lower() for found in _ADDRESS.findall(text)} for text in (source, target))
+    return ours == theirs
+
+
+def script(text: str) -> str | None:
+    """The script of most letters, by the first word of their Unicode names; `None` without letters.
+
+    Example:
+
+    >>> script("Straße"), script("Улица"), script("道 1"), script("12")
+    ('LATIN', 'CYRILLIC', 'CJK', None)
+    """
+    scripts = collections.Counter(filter(None, map(_script_of, text)))
+    return scripts.most_common(1)[0][0] if scripts else None
+
+
+def is_in_script(text: str, expected: str) -> bool:
+    """Whether most letters are of a script. Chinese characters also count as Japanese and Korean ones.
+
+    Args:
+        text: the text.
+        expected: the script, as `script` returns it.
+
+    Example:
+
+    >>> is_in_script("the word да", "LATIN"), is_in_script("слово word", "LATIN")
+    (True, False)
+    """
+    scripts = [found for found in map(_script_of, text) if found]
+    wanted = {expected, "CJK", "HIRAGANA", "KATAKANA", "HANGUL"} if expected in _EAST_ASIAN else {expected}
+    return sum(found in wanted for found in scripts) >= _MIN_SCRIPT * len(scripts)
+
+
+_EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"}
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _script_of(character):
+    return unicodedata.name(character, "UNKNOWN").split()[0] if character.isalpha() else None
+
+
+def common_script(lines: Iterable[str]) -> str | None:
+    """The script of most lines; `None` if no line has letters."""
+    found = collections.Counter(filter(None, map(script, lines)))
+    return found.most_common(1)[0][0] if found else None
+
+
+def rules(config, scripts: tuple[str | None, str | None]) -> list[tuple[str, Rule]]:
+    """The rules of a configuration, with their names.
+
+    Args:
+        config: a `CleaningConfig`.
+        scripts: the script of the source and of the target; `None` if unknown.
+    """
+    every = [
+        ("length_ratio", config.max_length_ratio, lambda s, t: within_ratio(s, t, config.max_length_ratio)),
+        ("letters", config.min_letters, lambda s, t: has_letters(s, t, config.min_letters)),
+        ("markup", config.markup, has_no_markup),
+        ("copy", config.copies, is_no_copy),
+        ("numbers", config.numbers, has_equal_numbers),
+        ("urls", config.urls, has_equal_addresses),
+        ("script", config.scripts and scripts[0], lambda s, t: is_in_script(s, scripts[0])),
+        ("script", config.scripts and scripts[1], lambda s, t: is_in_script(t, scripts[1])),
+    ]
+    return [(name, rule) for name, is_on, rule in every if is_on]
