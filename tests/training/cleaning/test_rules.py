@@ -24,7 +24,7 @@ def reason_for(source, target, **options):
         (("It is 12 o'clock.", "Es ist 21 Uhr."), "numbers"),
         (("We have the rooms 101, 102 and 103.", "Wir haben einige Zimmer."), "numbers"),
         (("Two men and 2 dogs.", "Zwei Männer und zwei Hunde."), None),
-        (("Visit www.here.com today.", "Besuchen Sie www.there.com heute."), "urls"),
+        (("Visit www.here.com today.", "Heute www.there.com besuchen."), "urls"),
         (("A red house.", "Красный дом."), "script"),
     ],
 )

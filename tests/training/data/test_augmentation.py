@@ -69,8 +69,8 @@ def test_short_words_and_numbers_have_no_typos():
     [
         (("Wirklich?!", "Really ?"), ("Wirklich", "Really")),
         (("你好。", "Hello."), ("你好", "Hello")),
-        (("no end", "Ende."), ("no end", "Ende.")),
-        (("...", "Ende."), ("...", "Ende.")),
+        (("no stop", "Punkt."), ("no stop", "Punkt.")),
+        (("...", "Punkt."), ("...", "Punkt.")),
     ],
 )
 def test_end_punctuation(pair, expected):
