@@ -165,9 +165,9 @@ class Tokenizer:
 
     @property
     def _proto(self):
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+        from sentencepiece import sentencepiece_model_pb2 as messages
 
-        return ModelProto.FromString(self.model)
+        return messages.ModelProto.FromString(self.model)  # pyright: ignore[reportAttributeAccessIssue]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.
