@@ -1,16 +1,19 @@
 """Loading a translator for any runtime."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from keras_transformer.export.registry import LOADERS, RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 
-def load_translator(directory: str | Path, runtime: str = "keras", num_threads: int = 0, **options):
+def load_translator(
+    directory: str | Path | Sequence[str | Path], runtime: str = "keras", num_threads: int = 0, **options
+):
     """Loads a translator from a model directory.
 
     Args:
-        directory: the model directory.
+        directory: the model directory. With `"keras"` also a list of directories; see `KerasTranslator`.
         runtime: one of `RUNTIMES`. All except `"keras"` require their export.
         num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
             threads, which are set for the whole process and only before TensorFlow has run an operation.
@@ -30,7 +33,8 @@ def load_translator(directory: str | Path, runtime: str = "keras", num_threads: 
         from keras_transformer.text.keras_translator import KerasTranslator
 
         threads_of_a_batch(num_threads, 1)
-        ModelDirectory(directory).require_finished()  # Before the import of Keras, which takes many seconds.
+        for path in [directory] if isinstance(directory, (str, Path)) else directory:
+            ModelDirectory(path).require_finished()  # Before the import of Keras, which takes many seconds.
         set_keras_threads(num_threads)
         return KerasTranslator(directory, **options)
     return LOADERS[runtime](directory, num_threads=num_threads, **options)

@@ -12,6 +12,11 @@ from . import (
     training as training,
 )
 from .config import PRESETS as PRESETS, TransformerConfig as TransformerConfig
-from .models import LanguageModel as LanguageModel, SentenceClassifier as SentenceClassifier, Transformer as Transformer
+from .models import (
+    Ensemble as Ensemble,
+    LanguageModel as LanguageModel,
+    SentenceClassifier as SentenceClassifier,
+    Transformer as Transformer,
+)
 from .saving import load_model as load_model
 from .version import __version__ as __version__

@@ -4,7 +4,13 @@ import sys
 from collections.abc import Callable
 
 from keras_transformer.cli.options import make_config, make_parser
-from keras_transformer.cli.runtime_options import add_batching, add_encoding, add_optional_file, add_runtime
+from keras_transformer.cli.runtime_options import (
+    add_batching,
+    add_encoding,
+    add_optional_file,
+    add_runtime,
+    add_sampling,
+)
 
 #: The options that `train --help` shows.
 _ESSENTIALS = (
@@ -13,6 +19,8 @@ _ESSENTIALS = (
     *("prepared", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
     *("recipe.epochs", "recipe.max_steps", "recipe.max_time", "recipe.precision"),
 )
+
+_DIRECTORIES = "model directory of a finished training, or several separated by commas, whose models translate together"
 
 
 def train(arguments: list[str]) -> int:
@@ -72,7 +80,7 @@ def average(arguments: list[str]) -> int:
 def translate(arguments: list[str]) -> int:
     """Translate standard input or a file, one sentence per line."""
     parser = make_parser(translate)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help=_DIRECTORIES)
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
     parser.add_argument(
@@ -89,6 +97,7 @@ def translate(arguments: list[str]) -> int:
     language = "code of the source language, such as en, for its rules of splitting; default: that of the model"
     parser.add_argument("--source_language", help=language)
     add_runtime(parser)
+    add_sampling(parser)
     parser.epilog = (
         "With `--n_best` above 1, each hypothesis is written on one line with tab-separated columns: "
         "number of the source line from 1, score, text."
@@ -104,7 +113,7 @@ def translate(arguments: list[str]) -> int:
 def evaluate(arguments: list[str]) -> int:
     """Translate a test set and print BLEU, chrF and exact match."""
     parser = make_parser(evaluate)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help=_DIRECTORIES)
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)

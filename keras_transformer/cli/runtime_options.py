@@ -3,9 +3,12 @@
 import argparse
 import dataclasses
 from collections.abc import Collection
+from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import NonNegativeInt, PositiveInt
+
+_SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 1}
 
 
 def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
@@ -35,6 +38,52 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
         if action.dest in defaults:
             action.help = f"{action.help} (default: {defaults[action.dest]}, or the value of the export)"
             action.default = argparse.SUPPRESS
+
+
+def add_sampling(parser: ArgumentParser) -> None:
+    """Adds the options for sampling.
+
+    Args:
+        parser: the parser.
+    """
+    help = "sample translations instead of searching for the best, such as for back-translation; keras runtime only"
+    parser.add_argument("--sampling", action="store_true", help=help)
+    parser.add_argument("--temperature", type=float, help="with sampling: below 1, likely tokens gain")
+    parser.add_argument("--top_k", type=NonNegativeInt, help="with sampling: likeliest tokens used; 0: all")
+    parser.add_argument("--top_p", type=float, help="with sampling: probability mass of the tokens used")
+    seed = "with sampling: seed; the samples of a line depend on the seed and the line only"
+    parser.add_argument("--seed", type=NonNegativeInt, help=seed)
+    parser.set_defaults(_SAMPLING_DEFAULTS)
+
+
+def directories(options: Namespace) -> list[str]:
+    """The model directories of a command: one, or several separated by commas.
+
+    Args:
+        options: parsed options with an argument `directory`.
+    """
+    return [options.directory] if Path(options.directory).exists() else options.directory.split(",")
+
+
+def sampling_options(options: Namespace) -> dict:
+    """Returns the options of `add_sampling`; empty without `--sampling`.
+
+    Args:
+        options: parsed options.
+
+    Raises:
+        ValueError: if an option of beam search or of sampling is given without effect.
+    """
+    names = ("temperature", "top_k", "top_p", "seed")
+    given = [name for name in names if name in options and options[name] != _SAMPLING_DEFAULTS[name]]
+    if not options.get("sampling"):
+        if given:
+            raise ValueError(f"{', '.join(f'`--{name}`' for name in given)} must be given with `--sampling`")
+        return {}
+    useless = search_options(options).keys() & {"beam_size", "length_penalty", "length_penalty_kind"}
+    if useless:
+        raise ValueError(f"{', '.join(f'`--{name}`' for name in sorted(useless))} must not be given with `--sampling`")
+    return {name: options[name] for name in names}
 
 
 def search_options(options: Namespace) -> dict:
@@ -108,11 +157,20 @@ def make_translator(options: Namespace):
     from keras_transformer.text.batching import BatchLimits
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
+    sampling_options(options)
     search, parallel_batches = search_options(options), options.parallel_batches
     if options.runtime == "keras":
         if parallel_batches not in (None, 1):
             raise ValueError(f"`--parallel_batches` must be 1 with the keras runtime. Received: {parallel_batches}")
-        return load_translator(options.directory, num_threads=options.num_threads, strategy=BeamSearch(**search))
+        strategy = _sampling(options) if options.get("sampling") else BeamSearch(**search)
+        paths = directories(options)
+        directory = paths[0] if len(paths) == 1 else paths
+        return load_translator(directory, num_threads=options.num_threads, strategy=strategy)
+    if options.get("sampling") or len(directories(options)) > 1:
+        raise ValueError(
+            "`--sampling` and several model directories require `--runtime keras`. "
+            f"Received: --runtime {options.runtime}"
+        )
     translator = load_translator(
         options.directory,
         options.runtime,
@@ -124,6 +182,13 @@ def make_translator(options: Namespace):
     else:
         translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
     return translator
+
+
+def _sampling(options):
+    from keras_transformer.decoding import Sampling
+
+    search = {name: value for name, value in search_options(options).items() if name != "n_best"}
+    return Sampling(**search, **sampling_options(options), n_samples=search_options(options).get("n_best", 1))
 
 
 def _require_exported(exported, options, search):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from keras_transformer.atomic_files import atomic_write
 from keras_transformer.cli.resumable_file import ResumableFile
-from keras_transformer.cli.runtime_options import make_translator, search_options
+from keras_transformer.cli.runtime_options import directories, make_translator, sampling_options, search_options
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.files import TextLines, read_lines
@@ -100,7 +100,7 @@ def score(options) -> None:
 def _splitting(translator, options) -> Translator:
     from keras_transformer.text.splitting_translator import SplittingTranslator
 
-    language = options.source_language or ModelDirectory(options.directory).languages[0]
+    language = options.source_language or ModelDirectory(directories(options)[0]).languages[0]
     return SplittingTranslator(translator, language)
 
 
@@ -175,11 +175,13 @@ def _record(options) -> dict:
             digest.update(line.encode() + b"\n")
     record = {
         "source": digest.hexdigest(),
-        "model": _sha256_of_model(ModelDirectory(options.directory), options.runtime),
+        "model": ",".join(_sha256_of_model(ModelDirectory(path), options.runtime) for path in directories(options)),
         "runtime": options.runtime,
         "search": search_options(options),
         "json": options.json,
     }
+    if options.sampling:
+        record["sampling"] = sampling_options(options)
     return record | ({"split_sentences": options.source_language} if options.split_sentences else {})
 
 

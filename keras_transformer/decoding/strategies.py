@@ -1,6 +1,7 @@
 """Decoding strategies and their options. This module does not import Keras, so clients start fast."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 #: Kinds of length penalty; see `length_penalty`.
@@ -129,7 +130,8 @@ class Sampling(_Strategy):
         top_k: maximum number of tokens to sample from; 0 for all.
         top_p: probability mass of the tokens to sample from, in (0, 1].
         temperature: at least 0.001. Values below 1 make likely tokens more likely.
-        seed: int. The same seed and batch give the same samples. Default: a new random seed for each call.
+        seed: int. The same seed and batch give the same samples. A sequence has one seed for each sentence of the
+            batch, whose samples then do not depend on the other sentences. Default: a new random seed for each call.
         n_samples: number of independent samples to return per sentence.
         extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
             At the limit only the end token is allowed.
@@ -154,7 +156,7 @@ class Sampling(_Strategy):
     top_k: int = 0
     top_p: float = 1.0
     temperature: float = 1.0
-    seed: int | None = None
+    seed: int | Sequence[int] | None = None
     n_samples: int = 1
 
     length_penalty = 0.0
@@ -165,8 +167,10 @@ class Sampling(_Strategy):
         _check_at_least("top_k", self.top_k, 0)
         _check_at_least("temperature", self.temperature, 1e-3)
         _check_at_least("n_samples", self.n_samples, 1)
-        if self.seed is not None:
-            _check_at_least("seed", self.seed, 0)
+        if isinstance(self.seed, Sequence):
+            object.__setattr__(self, "seed", tuple(self.seed))  # Hashable, as the other fields.
+        for seed in self.seed if isinstance(self.seed, tuple) else (self.seed or 0,):
+            _check_at_least("seed", seed, 0)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
 
@@ -198,6 +202,14 @@ class Sampling(_Strategy):
         """
         import numpy as np
 
+        if isinstance(self.seed, tuple):
+            if len(self.seed) != batch_size:
+                raise ValueError(
+                    f"`seed` must be an int or have one seed per sentence. "
+                    f"Received: {len(self.seed)} seeds for {batch_size} sentences"
+                )
+            each = dataclasses.replace(self, seed=None)
+            return np.concatenate([dataclasses.replace(each, seed=seed).noise(1, max_length) for seed in self.seed])
         shape = (max_length, batch_size, self.n_samples)
         return np.moveaxis(np.random.default_rng(self.seed).random(shape, "float32"), 0, 2)
 

@@ -14,7 +14,32 @@ from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
 
-class ConfiguredModel(keras.Model):
+class CompiledSearch:
+    """Runs the method `search` of a model, and other functions, compiled."""
+
+    @functools.cached_property
+    def _compiled(self):
+        # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
+        return functools.cache(functools.partial(Compiled, self))
+
+    def _hypotheses(self, strategy, **arrays):
+        """Runs the compiled `search` on arrays of ids."""
+        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
+        if isinstance(strategy, Sampling):
+            rows = len(next(iter(arrays.values())))
+            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
+            arrays["noise"] = strategy.noise(rows, max_length)
+            strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
+        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
+        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
+        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
+        return Hypotheses(tokens[:, :, :used], scores, token_scores)
+
+    def _rounded(self, ids):
+        return rounded(ids, self.config.pad_id, self.config.max_length)
+
+
+class ConfiguredModel(CompiledSearch, keras.Model):
     """Base class of functional models that are built from a `TransformerConfig`.
 
     Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
@@ -30,8 +55,6 @@ class ConfiguredModel(keras.Model):
     def __init__(self, inputs, outputs, policy, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = policy
-        # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
-        self._compiled = functools.cache(functools.partial(Compiled, self))
 
     def call(self, inputs, training=None, mask=None):
         if not (training and self._uses_r_drop):
@@ -121,22 +144,6 @@ class ConfiguredModel(keras.Model):
             if layer.name in frozen:
                 layer.trainable = False
         return model
-
-    def _hypotheses(self, strategy, **arrays):
-        """Runs the compiled `search` on arrays of ids."""
-        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
-        if isinstance(strategy, Sampling):
-            rows = len(next(iter(arrays.values())))
-            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
-            arrays["noise"] = strategy.noise(rows, max_length)
-            strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
-        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
-        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
-        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
-        return Hypotheses(tokens[:, :, :used], scores, token_scores)
-
-    def _rounded(self, ids):
-        return rounded(ids, self.config.pad_id, self.config.max_length)
 
 
 def _twice(x):

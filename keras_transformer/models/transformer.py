@@ -2,28 +2,19 @@
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import (
-    BeamSearch,
-    GreedySearch,
-    Hypotheses,
-    Sampling,
-    SearchInputs,
-    SpecialIds,
-    run_search,
-)
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
-from keras_transformer.models.checks import checked_ids, checked_pairs, checked_prefix, checked_strategy
+from keras_transformer.models.base import ConfiguredModel, checked_policy
+from keras_transformer.models.checks import checked_pairs
+from keras_transformer.models.generation import Seq2SeqGeneration
 from keras_transformer.models.parts import make_layers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(ConfiguredModel):
+class Transformer(Seq2SeqGeneration, ConfiguredModel):
     """logits = E · decoder(target, encoder(source)).
 
     This is a functional model. Its input is a dict of int ids, `{"source": (batch, source_length), "target":
@@ -137,73 +128,6 @@ class Transformer(ConfiguredModel):
         x, *others = result if isinstance(result, tuple) else (result,)
         logits = self.logits(x, matrix=output_matrix)
         return (logits, *others) if others else logits
-
-    def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
-        """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
-
-        Args:
-            source: int tensor `(batch, source_length)`.
-            strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
-            prefix: int tensor `(batch, prefix_length)`, or `None`.
-            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
-                `(batch, n_samples, max_length)` with
-                `max_length = source_length + prefix_length + max(extra_length, 1)`.
-
-        Returns:
-            `Hypotheses` of tensors.
-        """
-        mask = masks.padding_mask(source, self.config.pad_id)
-        memory = self.decoder.project_memory(self.encode(source, mask))
-        batch_size, source_length = ops.shape(source)
-        max_length = source_length + max(strategy.extra_length, 1)
-        limits = ops.sum(ops.cast(mask, "int32"), axis=-1) + strategy.extra_length
-        if prefix is not None:
-            max_length = max_length + ops.shape(prefix)[1]
-        limits = ops.clip(limits, 1, self.config.max_length or max_length)
-        cache = self.decoder.empty_cache(source, batch_size * strategy.beam_size, max_length)
-        sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
-        matrix = self.logits.embedding.output_matrix()
-
-        def next_logits(tokens, cache, memory, offset):
-            projected, mask = memory
-            return self.decode(tokens, projected, mask, cache=cache, offset=offset, output_matrix=matrix)
-
-        ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        return run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
-
-    def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
-        """Generates targets by a compiled search or by sampling.
-
-        Args:
-            source: int ids `(batch, source_length)`, an array or nested lists, padded with `pad_id`.
-            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()` with the settings of the
-                paper.
-            prefix: int ids `(batch, prefix_length)`, padded with `pad_id`: the first tokens of every hypothesis of a
-                sentence. The score includes the prefix. After a prefix that reaches the maximum length, only the end
-                token follows.
-
-        Returns:
-            `Hypotheses` of NumPy arrays. `tokens` are int32 `(batch, n_best, length)` and end with the end token and
-            padding. `scores` are float32 `(batch, n_best)`. `token_scores` are returned if the strategy requests them.
-
-        Raises:
-            ValueError: if `source` is not an int matrix of ids of the source vocabulary, if `strategy` has another
-                type, or if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
-                contains `bos_id`, `eos_id` or padding before other ids.
-
-        Example:
-
-        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
-        >>> model.generate([[5, 6, 7, 3]], Sampling(seed=1), prefix=[[8, 9]]).tokens[0, 0, :2]
-        array([8, 9], dtype=int32)
-        """
-        source = checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
-        strategy = BeamSearch() if strategy is None else checked_strategy(strategy)
-        arrays = {"source": source}
-        if prefix is not None:
-            prefix = checked_prefix(prefix, len(source), self.config)
-            arrays |= {"prefix": prefix} if prefix.size else {}
-        return self._hypotheses(strategy, **arrays) if source.size else empty_hypotheses(len(source), strategy)
 
     def token_log_probs(self, source, target) -> np.ndarray:
         """Computes the log probability of each target token, given those before it. The function is compiled.

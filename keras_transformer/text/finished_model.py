@@ -1,8 +1,11 @@
 """Loading a finished model with its tokenizers."""
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.models import Ensemble
 from keras_transformer.saving import load_model
 from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
 
@@ -31,3 +34,25 @@ def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokeniz
             f"(source, target), the model has {wanted}"
         )
     return model, tokenizers
+
+
+def load_ensemble(directories: Sequence[ModelDirectory]) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
+    """Loads the model of one directory, or the models of several as an `Ensemble`.
+
+    Args:
+        directories: model directories with the same tokenizers.
+
+    Returns:
+        See `load_finished`.
+
+    Raises:
+        ValueError: see `load_finished`; also if the tokenizers differ.
+    """
+    for directory in directories[1:]:
+        if directory.tokenizer_models() != directories[0].tokenizer_models():
+            raise ModelDirectoryError(
+                f"The models of an ensemble must have the same tokenizers. Received: {directories[0].path} and "
+                f"{directory.path}, whose tokenizers differ"
+            )
+    models, tokenizers = zip(*map(load_finished, directories), strict=True)
+    return models[0] if len(models) == 1 else Ensemble(models), tokenizers[0]

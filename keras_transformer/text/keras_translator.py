@@ -1,12 +1,15 @@
 """Translation with a Keras model."""
 
+import dataclasses
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translator import TokenTranslator, with_n_best
 
 
@@ -16,8 +19,8 @@ class ModelTranslator(TokenTranslator):
     Args:
         model: a `Transformer`.
         tokenizers: source tokenizer and target tokenizer.
-        strategy: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`. The number of hypotheses per line is an
-            argument of `translate`.
+        strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`. The number of hypotheses per line
+            is an argument of `translate`. With a seed, the samples of a line depend on the seed and the line only.
 
     Example:
 
@@ -36,30 +39,40 @@ class ModelTranslator(TokenTranslator):
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
-        return tuple(self.model.generate(source, with_n_best(self.strategy, n_best))[:2])
+        strategy = with_n_best(self.strategy, n_best)
+        if isinstance(strategy, Sampling) and strategy.seed is not None:
+            strategy = dataclasses.replace(strategy, seed=[_seed_of(strategy.seed, row) for row in source])
+        return tuple(self.model.generate(source, strategy)[:2])
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
         return np.mean([weights.mean(axis=1) for weights in self.model.attention_scores(source, target)], axis=0)
 
 
+def _seed_of(seed: int, row: np.ndarray) -> int:
+    """A seed for one sentence."""
+    return seed << 32 | zlib.crc32(row[row != PAD_ID].tobytes())
+
+
 class KerasTranslator(ModelTranslator):
-    """Translates with the Keras model of a model directory.
+    """Translates with the Keras model of a model directory, or with the models of several directories together.
 
     Args:
-        directory: model directory of a finished training.
+        directory: model directory of a finished training, or a list of directories whose models have the same
+            tokenizers; see `keras_transformer.Ensemble`.
         strategy: see `ModelTranslator`.
 
     Raises:
-        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
-            to another model.
+        ValueError: if a directory contains no finished model, a model file cannot be read, a tokenizer belongs to
+            another model, or the tokenizers of several models differ.
 
     Example:
 
         KerasTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path, strategy=None):
-        from keras_transformer.text.finished_model import load_finished
+    def __init__(self, directory: str | Path | Sequence[str | Path], strategy=None):
+        from keras_transformer.text.finished_model import load_ensemble
 
-        super().__init__(*load_finished(ModelDirectory(directory)), strategy)
+        directories = [directory] if isinstance(directory, (str, Path)) else directory
+        super().__init__(*load_ensemble([ModelDirectory(path) for path in directories]), strategy)

@@ -1,0 +1,114 @@
+"""Generation of targets by one model, or by several models together."""
+
+import itertools
+
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    Hypotheses,
+    Sampling,
+    SearchInputs,
+    SpecialIds,
+    run_search,
+)
+from keras_transformer.models.base import CompiledSearch, empty_hypotheses
+from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
+
+
+class Seq2SeqGeneration(CompiledSearch):
+    """The methods `search` and `generate` of models with an encoder and a decoder.
+
+    Attributes:
+        config: the `TransformerConfig`.
+    """
+
+    def _members(self) -> list:
+        """The models that predict together. Each token has the mean of their probabilities."""
+        return [self]  # A method, because Keras saves the layers in properties.
+
+    def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
+        """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
+
+        Args:
+            source: int tensor `(batch, source_length)`.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
+            prefix: int tensor `(batch, prefix_length)`, or `None`.
+            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
+                `(batch, n_samples, max_length)` with
+                `max_length = source_length + prefix_length + max(extra_length, 1)`.
+
+        Returns:
+            `Hypotheses` of tensors.
+        """
+        mask = masks.padding_mask(source, self.config.pad_id)
+        models = self._members()
+        memory = [model.decoder.project_memory(model.encode(source, mask)) for model in models]
+        batch_size, source_length = ops.shape(source)
+        max_length = source_length + max(strategy.extra_length, 1)
+        limits = ops.sum(ops.cast(mask, "int32"), axis=-1) + strategy.extra_length
+        if prefix is not None:
+            max_length = max_length + ops.shape(prefix)[1]
+        limits = ops.clip(limits, 1, self.config.max_length or max_length)
+        rows = batch_size * strategy.beam_size
+        caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
+        bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
+        sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
+        matrices = [model.logits.embedding.output_matrix() for model in models]
+
+        def next_logits(tokens, cache, memory, offset):
+            projected, mask = memory
+            layers = itertools.starmap(slice, itertools.pairwise(bounds))
+            found = [
+                model.decode(tokens, memory, mask, cache=cache[own], offset=offset, output_matrix=matrix)
+                for model, memory, own, matrix in zip(models, projected, layers, matrices, strict=True)
+            ]
+            return _mean([logits for logits, _ in found]), sum((cache for _, cache in found), ())
+
+        ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
+        return run_search(strategy.searching, next_logits, sum(caches, ()), (memory, mask), sentences, max_length, ids)
+
+    def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
+        """Generates targets by a compiled search or by sampling.
+
+        Args:
+            source: int ids `(batch, source_length)`, an array or nested lists, padded with `pad_id`.
+            strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()` with the settings of the
+                paper.
+            prefix: int ids `(batch, prefix_length)`, padded with `pad_id`: the first tokens of every hypothesis of a
+                sentence. The score includes the prefix. After a prefix that reaches the maximum length, only the end
+                token follows.
+
+        Returns:
+            `Hypotheses` of NumPy arrays. `tokens` are int32 `(batch, n_best, length)` and end with the end token and
+            padding. `scores` are float32 `(batch, n_best)`. `token_scores` are returned if the strategy requests them.
+
+        Raises:
+            ValueError: if `source` is not an int matrix of ids of the source vocabulary, if `strategy` has another
+                type, or if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
+                contains `bos_id`, `eos_id` or padding before other ids.
+
+        Example:
+
+        >>> from keras_transformer import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.generate([[5, 6, 7, 3]], Sampling(seed=1), prefix=[[8, 9]]).tokens[0, 0, :2]
+        array([8, 9], dtype=int32)
+        """
+        source = checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
+        strategy = BeamSearch() if strategy is None else checked_strategy(strategy)
+        arrays = {"source": source}
+        if prefix is not None:
+            prefix = checked_prefix(prefix, len(source), self.config)
+            arrays |= {"prefix": prefix} if prefix.size else {}
+        return self._hypotheses(strategy, **arrays) if source.size else empty_hypotheses(len(source), strategy)
+
+
+def _mean(logits):
+    """The logits of the mean of the probabilities."""
+    if len(logits) == 1:
+        return logits[0]
+    log_probs = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
+    return ops.logsumexp(ops.stack(log_probs), axis=0)
