@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -15,7 +16,15 @@ from keras_transformer.models.compiled import Compiled, rounded
 
 
 class CompiledSearch:
-    """Runs the method `search` of a model, and other functions, compiled."""
+    """Runs the method `search` of a model, and other functions, compiled.
+
+    Attributes:
+        config: the `TransformerConfig`.
+        search: the search on tensors.
+    """
+
+    config: TransformerConfig
+    search: Callable[..., Hypotheses]
 
     @functools.cached_property
     def _compiled(self):
@@ -39,7 +48,7 @@ class CompiledSearch:
         return rounded(ids, self.config.pad_id, self.config.max_length)
 
 
-class ConfiguredModel(CompiledSearch, keras.Model):
+class ConfiguredModel(keras.Model, CompiledSearch):
     """Base class of functional models that are built from a `TransformerConfig`.
 
     Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain

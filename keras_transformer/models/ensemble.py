@@ -10,7 +10,7 @@ from keras_transformer.models.generation import Seq2SeqGeneration
 from keras_transformer.models.transformer import Transformer
 
 
-class Ensemble(Seq2SeqGeneration, keras.Model):
+class Ensemble(keras.Model, Seq2SeqGeneration):
     """Models with one vocabulary that translate together. Each token has the mean of their probabilities.
 
     An ensemble translates better than each of its models, and takes as long as all of them. It cannot be saved or

@@ -19,11 +19,7 @@ from keras_transformer.models.checks import checked_ids, checked_prefix, checked
 
 
 class Seq2SeqGeneration(CompiledSearch):
-    """The methods `search` and `generate` of models with an encoder and a decoder.
-
-    Attributes:
-        config: the `TransformerConfig`.
-    """
+    """The methods `search` and `generate` of models with an encoder and a decoder."""
 
     def _members(self) -> list:
         """The models that predict together. Each token has the mean of their probabilities."""

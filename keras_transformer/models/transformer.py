@@ -14,7 +14,7 @@ from keras_transformer.models.parts import make_layers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(Seq2SeqGeneration, ConfiguredModel):
+class Transformer(ConfiguredModel, Seq2SeqGeneration):
     """logits = E · decoder(target, encoder(source)).
 
     This is a functional model. Its input is a dict of int ids, `{"source": (batch, source_length), "target":

@@ -40,7 +40,7 @@ class ModelTranslator(TokenTranslator):
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         strategy = with_n_best(self.strategy, n_best)
-        if isinstance(strategy, Sampling) and strategy.seed is not None:
+        if isinstance(strategy, Sampling) and isinstance(strategy.seed, int):
             strategy = dataclasses.replace(strategy, seed=[_seed_of(strategy.seed, row) for row in source])
         return tuple(self.model.generate(source, strategy)[:2])
 
