@@ -127,6 +127,27 @@ def evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def compare(arguments: list[str]) -> int:
+    """Compare two models on a test set: BLEU, chrF and TER with significance, and the lines that differ most."""
+    parser = make_parser(compare)
+    help = "model directory, several separated by commas, or a file of translations"
+    parser.add_argument("first", help=help)
+    parser.add_argument("second", help=help)
+    parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
+    parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
+    add_encoding(parser)
+    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
+    parser.add_argument("--differences", type=int, default=5, help="number of lines to list in each direction")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    add_runtime(parser, skip={"n_best"})
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.cli.translate_files import compare as run
+
+    run(options)
+    return 0
+
+
 def score(arguments: list[str]) -> int:
     """Print the log probability of given translations."""
     parser = make_parser(score)
@@ -250,6 +271,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "average": average,
     "translate": translate,
     "evaluate": evaluate,
+    "compare": compare,
     "score": score,
     "plot-attention": plot_attention,
     "export": export,

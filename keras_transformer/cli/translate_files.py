@@ -1,13 +1,16 @@
-"""Implementation of the commands `translate`, `evaluate` and `score`."""
+"""Implementation of the commands `translate`, `evaluate`, `compare` and `score`."""
 
 import collections
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from jsonargparse import Namespace
 
 from keras_transformer.atomic_files import atomic_write
 from keras_transformer.cli.resumable_file import ResumableFile
@@ -72,6 +75,47 @@ def evaluate(options) -> None:
         batching = options.batch_size, options.batch_tokens
         scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update)
     print(scores)
+
+
+def compare(options) -> None:
+    """Translates a test set with two models and prints their comparison.
+
+    Args:
+        options: parsed options of the command `compare`.
+
+    Raises:
+        ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
+    """
+    from keras_transformer.text.comparison import compare as run
+    from keras_transformer.text.evaluation import check_test_set
+
+    source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
+    check_test_set(source, reference, options.bleu_tokenize)
+    names = options.first, options.second
+    given = {name: _given_translations(name, source, options) for name in names}  # Checked before a model is loaded.
+    translations = tuple(given[name] or _translated(name, source, options) for name in names)
+    found = run(names, translations, source, reference, options.bleu_tokenize, options.differences)
+    print(json.dumps(dataclasses.asdict(found), ensure_ascii=False) if options.json else found)
+
+
+def _given_translations(name, source, options) -> list[str] | None:
+    """The translations in a file; `None` for model directories."""
+    if not Path(name).is_file():
+        for path in directories(Namespace(directory=name)):
+            ModelDirectory(path).require_finished()
+        return None
+    lines = read_lines(name, options.encoding)
+    if len(lines) != len(source):
+        raise ValueError(f"{name} must have one line per line of `--source`, {len(source)}. Received: {len(lines)}")
+    return lines
+
+
+def _translated(name, source, options) -> list[str]:
+    options.directory = name
+    translator = make_translator(options)
+    with _bar(total=len(source), desc=name) as bar:
+        batching = options.batch_size, options.batch_tokens
+        return [translation.text for translation in translator.translate(source, *batching, progress=bar.update)]
 
 
 def score(options) -> None:

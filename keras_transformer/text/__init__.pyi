@@ -1,4 +1,5 @@
 from .alignment import Alignment as Alignment
+from .comparison import Comparison as Comparison, compare as compare
 from .evaluation import Scores as Scores, evaluate as evaluate, score as score
 from .markup.html_text import HtmlText as HtmlText
 from .keras_translator import KerasTranslator as KerasTranslator, ModelTranslator as ModelTranslator
