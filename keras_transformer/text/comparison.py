@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import cast
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from keras_transformer.text.evaluation import check_test_set
 
@@ -183,11 +184,13 @@ def _bleu(tokenize):
 
 def _metrics(translations, reference, bleu_tokenize):
     metrics: dict[str, Metric] = {"BLEU": _bleu(bleu_tokenize), "chrF": CHRF(), "TER": TER()}
-    systems = [(str(i), list(lines)) for i, lines in enumerate(translations)]
+    systems: list[tuple[str, Sequence[str]]] = [(str(i), list(lines)) for i, lines in enumerate(translations)]
     signatures, scores = PairedTest(systems, metrics, [list(reference)], test_type="bs")()
     for name, signature in signatures.items():
-        one, other = scores[name]
-        yield MetricComparison(name, str(signature), (one.score, other.score), (one.ci, other.ci), other.p_value)
+        one, other = (cast(Result, result) for result in scores[name])
+        intervals = (float(one.ci or 0.0), float(other.ci or 0.0))
+        p_value = 1.0 if other.p_value is None else float(other.p_value)
+        yield MetricComparison(name, str(signature), (float(one.score), float(other.score)), intervals, p_value)
 
 
 def _by_length(translations, reference, bleu_tokenize):
