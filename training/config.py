@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from keras_transformer.config import PRESETS, TransformerConfig
@@ -16,6 +17,7 @@ from keras_transformer.training.data_config import (
     at_least,
     recorded,
 )
+from keras_transformer.training.mixture_config import problems_of_stages
 
 #: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
 _CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
@@ -244,11 +246,13 @@ class TrainConfig(BatchConfig, DataConfig):
             self._require_no_data()
         else:
             self.require_room(self.max_length)
-        if self.augmentation.is_used and self.num_buckets is not None:
+        if (self.augmentation.is_used or self.corpora) and self.num_buckets is not None:
             raise ValueError(
-                "`num_buckets` must not be given with `augmentation`, which requires packing. "
+                "`num_buckets` must not be given with `augmentation` or `corpora`, which require packing. "
                 f"Received: num_buckets={self.num_buckets}"
             )
+        if not self.prepared:
+            self.check_stages(list(self.corpora or {}))
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError(
                 "`model` and `tokenizer` must not be given with `init_from`, which contains both. "
@@ -278,6 +282,19 @@ class TrainConfig(BatchConfig, DataConfig):
             ValueError: if it does not fit.
         """
         at_least(self, tokens_per_batch=longest, tokens_per_device=longest)
+
+    def check_stages(self, names: Sequence[str]) -> None:
+        """Checks the stages.
+
+        Args:
+            names: names of the corpora.
+
+        Raises:
+            ValueError: if a stage is invalid. The message lists all problems.
+        """
+        problems = problems_of_stages(self.stages or [], names)
+        if problems:
+            raise ValueError(f"Options of `stages`: {'; '.join(problems)}")
 
     def record(self) -> dict:
         """The options that identify the run. Output paths and devices are not part of it."""

@@ -7,6 +7,7 @@ from keras_transformer.text.files import UTF_8
 from keras_transformer.text.languages import check_language
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
+from keras_transformer.training.mixture_config import CorpusConfig, StageConfig, problems_of_corpora
 
 #: Options that name the languages. They do not change what a run computes.
 LANGUAGES = ("source_language", "target_language")
@@ -31,6 +32,8 @@ class DataConfig:
         source_language: code of the source language, such as `en`, which servers report. Default: the language of
             `dataset`.
         target_language: code of the target language, likewise.
+        corpora: several training corpora instead of `dataset` or `source`: name -> options, see `CorpusConfig`. Without
+            `validation_source`, the first corpus is validated on.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair. Pairs with a larger ratio are removed if the
             lengths also differ by more than 10 tokens.
@@ -51,6 +54,7 @@ class DataConfig:
     encoding: str = UTF_8
     source_language: str | None = None
     target_language: str | None = None
+    corpora: dict[str, CorpusConfig] | None = None
     max_length: int = 256
     max_length_ratio: float = 4.0
 
@@ -63,13 +67,18 @@ class DataConfig:
                 raise ValueError(
                     f"`{one}` and `{other}` must have the same number of files. Received: {sizes[0]} and {sizes[1]}"
                 )
-        if self.validation_source and not self.source:
+        problems = problems_of_corpora(self.corpora or {})
+        if problems:
+            raise ValueError(f"Options of `corpora`: {'; '.join(problems)}")
+        if self.corpora and (self.source or self.dataset != DataConfig.dataset):
+            raise ValueError("`source` and `dataset` must not be given with `corpora`, which contain them")
+        if self.validation_source and not (self.source or self.corpora):
             raise ValueError(
                 "`validation_source` requires `source`; with a dataset, use `validation_split`. "
                 f"Received: validation_source={self.validation_source}"
             )
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
-        if self.encoding != UTF_8 and not self.source:
+        if self.encoding != UTF_8 and not self.files:
             raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
         for name in LANGUAGES:
             check_language(name, getattr(self, name))
@@ -78,8 +87,27 @@ class DataConfig:
     @property
     def files(self) -> list[str]:
         """All text files."""
-        sides = (self.source, self.target, self.validation_source, self.validation_target)
+        sides = [self.source, self.target, self.validation_source, self.validation_target]
+        for corpus in (self.corpora or {}).values():
+            sides += [corpus.source, corpus.target]
         return [path for paths in sides for path in _as_list(paths)]
+
+    @property
+    def parts(self) -> dict[str, "DataConfig"]:
+        """The options of each of `corpora`: name -> `DataConfig`."""
+        return {
+            name: DataConfig(
+                source=corpus.source,
+                target=corpus.target,
+                dataset=corpus.dataset or DataConfig.dataset,
+                data_dir=self.data_dir,
+                reverse=corpus.reverse,
+                train_split=corpus.train_split,
+                validation_split=self.validation_split,
+                encoding=self.encoding if corpus.source else UTF_8,
+            )
+            for name, corpus in (self.corpora or {}).items()
+        }
 
 
 def recorded(options: dict) -> dict:
@@ -93,9 +121,8 @@ def recorded(options: dict) -> dict:
     >>> recorded({"max_length": 40, "encoding": "utf-8"})
     {'max_length': 40}
     """
-    return {
-        name: value for name, value in options.items() if (name, value) != ("encoding", UTF_8) and name not in LANGUAGES
-    }
+    added = (("encoding", UTF_8), ("corpora", None), ("stages", None))
+    return {name: value for name, value in options.items() if (name, value) not in added and name not in LANGUAGES}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +133,8 @@ class BatchConfig:
         tokens_per_batch: global batch size over all devices, in tokens of the longer side, including padding.
         num_buckets: number of padded lengths for batches with one pair per row. Each is one shape to compile.
             Default: packing, with several pairs per row, one shape and little padding.
+        stages: parts of the training with different mixtures of `corpora`, in their order; see `StageConfig`. Default:
+            one mixture, by the weights of the corpora.
 
     Raises:
         ValueError: if an option is out of range.
@@ -113,6 +142,7 @@ class BatchConfig:
 
     tokens_per_batch: int = 4096
     num_buckets: int | None = None
+    stages: list[StageConfig] | None = None
 
     def __post_init__(self):
         at_least(self, num_buckets=1, tokens_per_batch=2)

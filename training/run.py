@@ -17,9 +17,9 @@ from keras_transformer.training.backends import make_devices
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.batches import make_batches
-from keras_transformer.training.data.prepare import data_options, finished_tokenizers, write_tokens
+from keras_transformer.training.data.prepare import data_options, finished_tokenizers, tags_of, write_tokens
 from keras_transformer.training.data.stream import make_stream
-from keras_transformer.training.data.token_directory import SPLITS, TokenDirectory
+from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import fit
@@ -150,14 +150,15 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
     if tokens.path.is_symlink():
         delete(tokens.path)
     with tokens.atomic_write() as temporary:
-        write_tokens(temporary, corpus, models or train_tokenizers(corpus.train, config.tokenizer), config)
+        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
+        write_tokens(temporary, corpus, models, config)
         yield temporary
 
 
 def _are_valid(tokens, config):
     """Whether a resumed run can reuse its tokens. Damaged tokens are written again."""
     try:
-        for split in SPLITS:
+        for split in tokens.splits:
             tokens.sides(split)
         return tokens.record()["data"] == data_options(config)
     except ValueError:
@@ -169,7 +170,7 @@ def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
     model_config = _model_config(config, tokenizers, tokens.record()["data"]["max_length"])
     accumulation_steps = config.accumulation_steps(devices.count)
     multiple = devices.count * accumulation_steps
-    if config.augmentation.is_used:
+    if config.augmentation.is_used or tokens.train_splits != ["train"]:
         batches = make_stream(tokens, config, multiple, path=config.prepared or directory.tokens)
     else:
         batches = make_batches(*tokens.sides("train"), config, multiple)
@@ -203,8 +204,10 @@ def _describe(tokens, plan, replicas):
         if plan.accumulation_steps > 1
         else ""
     )
+    for split in tokens.train_splits:
+        name = split.partition(".")[2]
+        print(f"training pairs{name and f' of {name}'}: {tokens.statistics(split)}", file=sys.stderr)
     print(
-        f"training pairs: {tokens.statistics('train')}",
         f"validation pairs: {tokens.statistics('validation')}",
         f"training batches: {sizes(plan.batches)}; {plan.batches.padding:.0%} padding{accumulation}",
         f"validation batches: {sizes(plan.validation)}",

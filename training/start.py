@@ -25,12 +25,13 @@ def check_run(config: TrainConfig) -> None:
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.prepared:
-        TokenDirectory(config.prepared).record()
+        config.check_stages([split.partition(".")[2] for split in TokenDirectory(config.prepared).train_splits])
     for path in config.files:
         with readable(path):
             pass
-    if config.source and not resuming:
-        load_text(config)
+    for part in [config, *config.parts.values()]:
+        if part.source and not resuming:
+            load_text(part)
 
 
 def train(config: TrainConfig) -> ModelDirectory:

@@ -59,12 +59,13 @@ class TokenizerConfig:
             )
 
 
-def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig) -> bytes:
+def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:
     """Trains a SentencePiece tokenizer.
 
     Args:
         sentences: the sentences.
         config: a `TokenizerConfig`.
+        tags: symbols, such as `<bt>`, that are one subword each.
 
     Returns:
         The serialized SentencePiece model.
@@ -74,15 +75,15 @@ def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig) -> by
     """
     sentences = list(sentences)
     try:
-        return _sentencepiece(sentences, config, config.vocab_size or DEFAULT_VOCAB_SIZE)
+        return _sentencepiece(sentences, config, config.vocab_size or DEFAULT_VOCAB_SIZE, tags)
     except RuntimeError as error:
         limit = re.search(r"value <= (\d+)", str(error))
         if config.vocab_size is None and limit:
-            return _sentencepiece(sentences, config, int(limit[1]))
+            return _sentencepiece(sentences, config, int(limit[1]), tags)
         raise ValueError(_explain(str(error), limit, config.vocab_size)) from error
 
 
-def _sentencepiece(sentences, config, vocab_size) -> bytes:
+def _sentencepiece(sentences, config, vocab_size, tags) -> bytes:
     import io
 
     import sentencepiece
@@ -100,6 +101,7 @@ def _sentencepiece(sentences, config, vocab_size) -> bytes:
         unk_id=UNK_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
+        user_defined_symbols=list(tags),
         max_sentence_length=1 << 20,  # In bytes; longer lines would be skipped silently.
         minloglevel=2,
     )

@@ -34,20 +34,21 @@ class Statistics:
         )
 
 
-def filter_pairs(source: TokenSide, target: TokenSide, config) -> tuple[np.ndarray, Statistics]:
+def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) -> tuple[np.ndarray, Statistics]:
     """Finds the pairs to train on, and counts the others.
 
     Args:
         source: source sentences, each with the end id.
         target: target sentences, each with the end id.
         config: a `DataConfig`.
+        prefix: number of tokens before each source sentence.
 
     Returns:
         Bool `(pairs,)`: whether a pair is used, and the `Statistics`. Pairs are removed if a side is empty or too long,
         or if their length ratio is too large.
     """
     shorter, longer = np.minimum(source.lengths, target.lengths), np.maximum(source.lengths, target.lengths)
-    empty = shorter < 2
+    empty = (source.lengths < 2 + prefix) | (target.lengths < 2)
     too_long = (longer > config.max_length) & ~empty
     ratio = (longer > config.max_length_ratio * shorter) & (longer - shorter > 10) & ~empty & ~too_long
     is_used = ~(empty | too_long | ratio)

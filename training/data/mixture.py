@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,3 +102,34 @@ def _permutation(size, seed, corpus, epoch) -> np.ndarray:
 def _shares(weights, pairs) -> np.ndarray:
     """The number of pairs of each corpus among a number of pairs. No entry decreases when `pairs` increases."""
     return np.round(np.multiply(weights, pairs)).astype("int64")
+
+
+def make_stages(
+    stages: Sequence | None, weights: Mapping[str, float | None], sizes: Mapping[str, int]
+) -> tuple[Stage, ...]:
+    """The stages of a training.
+
+    Args:
+        stages: `StageConfig`s. Default: one stage with `weights`.
+        weights: weight of each split in `sizes`. Default: its number of pairs.
+        sizes: number of pairs of each split, `train` or `train.NAME`.
+    """
+    if not stages:
+        return (Stage(_normalized([weights.get(split) or size for split, size in sizes.items()])),)
+    result = []
+    for stage in stages:
+        shares = dict(zip(sizes, _normalized([stage.weights.get(_name(split), 0.0) for split in sizes]), strict=True))
+        pairs = None
+        if stage.epochs is not None:
+            counted = next(split for split in sizes if _name(split) == stage.counted)
+            pairs = round(stage.epochs * sizes[counted] / shares[counted])
+        result.append(Stage(tuple(shares.values()), pairs))
+    return tuple(result)
+
+
+def _name(split):
+    return split.partition(".")[2]
+
+
+def _normalized(weights) -> tuple[float, ...]:
+    return tuple(weight / sum(weights) for weight in weights)

@@ -14,7 +14,7 @@ from keras_transformer.progress import progress_bar
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.filtering import Statistics, filter_pairs
 from keras_transformer.training.data.rows import TokenSide
-from keras_transformer.training.data.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines
+from keras_transformer.training.data.token_directory import SIDES, ArrayFile, TokenDirectory, write_lines
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
@@ -51,9 +51,9 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
             corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
             print(f"cleaning: {counts}", file=sys.stderr)
         models = finished_tokenizers(config.init_from) if config.init_from else None
-        models = models or train_tokenizers(corpus.train, config.tokenizer)
+        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
         write_tokens(temporary, corpus, models, config)
-        for split in SPLITS:
+        for split in temporary.splits:
             print(f"{split}: {temporary.statistics(split)}", file=sys.stderr)
     return directory
 
@@ -95,14 +95,16 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
         ValueError: if the filter removes all pairs, or a model is not a SentencePiece model.
     """
     tokenizers = [Tokenizer(model) for model in models]
+    tags = _tag_ids(config, tokenizers[0])
     directory.write_tokenizers(models)
     with contextlib.ExitStack() as stack:
         texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES]
         validation = _write_while_reading(_chunks(corpus.validation), texts)
         statistics = {
-            "train": _write_split(directory, "train", _chunks(corpus.train), tokenizers, config),
-            "validation": _write_split(directory, "validation", validation, tokenizers, config),
+            split: _write_split(directory, split, _chunks(pairs), tokenizers, config, tags.get(split))
+            for split, pairs in corpus.splits.items()
         }
+        statistics["validation"] = _write_split(directory, "validation", validation, tokenizers, config)
     directory.write_record(
         {
             "data": data_options(config),
@@ -110,8 +112,28 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},
+            **({"tags": tags} if tags else {}),
         }
     )
+
+
+def tags_of(config: DataConfig) -> list[str]:
+    """The tags of the corpora, which the source tokenizer must contain."""
+    return sorted({corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag})
+
+
+def _tag_ids(config, tokenizer) -> dict[str, int]:
+    """The id of the tag of each split that has one."""
+    ids = {}
+    for name, corpus in (config.corpora or {}).items():
+        if corpus.tag:
+            if corpus.tag not in tokenizer.pieces:
+                raise ValueError(
+                    f"The tokenizer must contain the tag {corpus.tag} of the corpus {name}. A tokenizer trained "
+                    "with the corpora contains their tags"
+                )
+            ids[f"train.{name}"] = tokenizer.pieces.index(corpus.tag)
+    return ids
 
 
 def data_options(config: DataConfig) -> dict:
@@ -120,7 +142,10 @@ def data_options(config: DataConfig) -> dict:
     Args:
         config: a `DataConfig`, or an object with its fields.
     """
-    return recorded({field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)})
+    options = {field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)}
+    if config.corpora:
+        options["corpora"] = {name: dataclasses.asdict(corpus) for name, corpus in config.corpora.items()}
+    return recorded(options)
 
 
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
@@ -139,7 +164,7 @@ def _write_while_reading(chunks, files):
         yield chunk
 
 
-def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Statistics:
+def _write_split(directory, split, chunks: Iterable, tokenizers, config, tag=None) -> Statistics:
     found = Statistics()
     with contextlib.ExitStack() as stack:
         files = [
@@ -151,8 +176,11 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
         ]
         for chunk in chunks:
             lines = zip(*chunk, strict=True)
-            sides = [_encoded(t, side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
-            is_used, statistics = filter_pairs(sides[0], sides[1], config)
+            sides = [t.encode(side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
+            if tag is not None:
+                sides[0] = [[tag, *row] for row in sides[0]]
+            sides = [TokenSide.of_lists(side) for side in sides]
+            is_used, statistics = filter_pairs(sides[0], sides[1], config, prefix=0 if tag is None else 1)
             found += statistics
             for side, (ids, lengths) in zip(sides, files, strict=True):
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])
@@ -164,7 +192,3 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config) -> Stat
 
 def _id_type(tokenizer):
     return "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
-
-
-def _encoded(tokenizer, lines) -> TokenSide:
-    return TokenSide.of_lists(tokenizer.encode(lines))

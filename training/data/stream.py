@@ -17,7 +17,7 @@ from keras_transformer.training.data.batches import (
     require_room,
 )
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
-from keras_transformer.training.data.mixture import Mixture, Stage
+from keras_transformer.training.data.mixture import Mixture, make_stages
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.data.token_directory import TokenDirectory
 
@@ -118,10 +118,18 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
         multiple: see `Batches`.
         path: see `StreamedBatches`.
     """
-    sides = [tokens.sides("train")]
+    splits, tags = tokens.train_splits, tokens.tags
+    sides = [tokens.sides(split) for split in splits]
     sizes = [len(source.lengths) for source, _ in sides]
     longer = sum(max(int(side.lengths.sum(dtype="int64")) for side in corpus) for corpus in sides)
     per_batch = max(1, config.tokens_per_batch * sum(sizes) // longer)
-    mixture = Mixture(sizes, [Stage((1.0,))], min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
-    maker = BlockMaker(str(tokens.path), (Tagged("train"),), mixture, config.augmentation)
-    return StreamedBatches(maker, config, multiple, path)
+    stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
+    mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
+    corpora = tuple(Tagged(split, tags.get(split)) for split in splits)
+    return StreamedBatches(BlockMaker(str(tokens.path), corpora, mixture, config.augmentation), config, multiple, path)
+
+
+def _weights(tokens) -> dict[str, float | None]:
+    """The weight of each corpus in the options of the tokens."""
+    corpora = tokens.record()["data"].get("corpora") or {}
+    return {f"train.{name}": corpus["weight"] for name, corpus in corpora.items()}

@@ -1,6 +1,7 @@
 """A tokenized corpus on disk. Only this module knows the names of the files.
 
 train.source.npy, train.target.npy            token ids, concatenated; each sentence has its end id
+train.NAME.source.npy, …                      the same for each of several corpora, instead of `train`
 train.source.lengths.npy, …                   number of tokens of each sentence
 validation.…                                  the same
 validation.source.txt, validation.target.txt  the text, for BLEU
@@ -26,9 +27,8 @@ from keras_transformer.text.files import readable, split_lines
 from keras_transformer.training.data.filtering import Statistics
 from keras_transformer.training.data.rows import TokenSide
 
-#: Since format 2, the statistics call pairs with equal sides `identical`.
-FORMAT_VERSION = 2
-SPLITS = ("train", "validation")
+#: Since format 2, the statistics call pairs with equal sides `identical`. Since format 3, there may be several corpora.
+FORMAT_VERSION = 3
 SIDES = ("source", "target")
 #: Content of the record file while the files are incomplete. It marks them as files of this package.
 _INCOMPLETE = {"format": FORMAT_VERSION, "complete": False}
@@ -70,7 +70,7 @@ class TokenDirectory:
 
         Returns:
             `data` (the options), `languages`, `vocab_sizes`, `tokenizers_sha256`, `statistics` of each
-            split, and `sha256`.
+            split, `tags` (split -> id, for tagged corpora) and `sha256`.
 
         Raises:
             ValueError: if the record is missing or unreadable, or has a newer format.
@@ -103,7 +103,7 @@ class TokenDirectory:
             record: contents of the record, without format and hash.
         """
         digest = hashlib.sha256()
-        for split, side in itertools.product(SPLITS, SIDES):
+        for split, side in itertools.product(record["statistics"], SIDES):
             for path in (self.ids_file(split, side), self.lengths_file(split, side)):
                 with open(path, "rb") as file:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -115,6 +115,21 @@ class TokenDirectory:
         """The codes of the source language and of the target language; `None` if unknown."""
         source, target = self.record().get("languages", (None, None))
         return source, target
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of all splits: those to train on, then `validation`."""
+        return list(self.record()["statistics"])
+
+    @property
+    def train_splits(self) -> list[str]:
+        """The splits to train on: `train`, or `train.NAME` for each of several corpora."""
+        return [split for split in self.splits if split != "validation"]
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """The id of the symbol that starts every source sentence, for the splits that have one."""
+        return self.record().get("tags", {})
 
     def statistics(self, split: str) -> Statistics:
         """The statistics of a split."""
@@ -156,13 +171,18 @@ class TokenDirectory:
                     f"{self.path} is not empty and contains no tokens (no {self.record_file.name})"
                 )
 
-    def _delete_data(self):
+    def _delete_data(self, splits):
         """Deletes all token files except the record."""
-        for split, side in itertools.product(SPLITS, SIDES):
+        for split, side in itertools.product(splits, SIDES):
             delete(self.ids_file(split, side))
             delete(self.lengths_file(split, side))
         for file in (*map(self.text_file, SIDES), *ModelDirectory(self.path).possible_tokenizer_files):
             delete(file)
+
+    def _known_splits(self):
+        """The splits in the record, which may be incomplete. Older versions had two."""
+        record = self._read() if self.record_file.exists() else {}
+        return record.get("splits") or list(record.get("statistics", ("train", "validation")))
 
     @contextlib.contextmanager
     def atomic_write(self) -> Iterator["TokenDirectory"]:
@@ -179,9 +199,11 @@ class TokenDirectory:
         try:
             with naming(self.path):
                 yield temporary
+            # The names of all files of this package that may be here until the record is complete.
+            splits = list(dict.fromkeys([*self._known_splits(), *temporary.splits]))
             with atomic_write(self.record_file) as record_file:
-                record_file.write_text(json.dumps(_INCOMPLETE), encoding="utf-8")
-            self._delete_data()
+                record_file.write_text(json.dumps({**_INCOMPLETE, "splits": splits}), encoding="utf-8")
+            self._delete_data(splits)
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
                 file.rename(self.path / file.name)
         finally:
@@ -191,7 +213,7 @@ class TokenDirectory:
                     self.path.rmdir()
 
 
-def _is_incomplete(record):
+def _is_incomplete(record) -> bool:
     return record.get("complete") is False
 
 

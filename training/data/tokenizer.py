@@ -3,17 +3,20 @@
 import itertools
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 
-def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[bytes, ...]:
+def train_tokenizers(
+    pairs: Iterable[tuple[str, str]], config: TokenizerConfig, tags: Sequence[str] = ()
+) -> tuple[bytes, ...]:
     """Trains SentencePiece models on the training pairs.
 
     Args:
         pairs: pairs of source and target text.
         config: the options.
+        tags: symbols that are one subword of the source each.
 
     Returns:
         Serialized SentencePiece models: `(shared,)` or `(source, target)`.
@@ -24,9 +27,10 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     sample = _sample(pairs, config.sample_size)
     print(f"training the tokenizer on {len(sample):,} pairs", file=sys.stderr)
     if config.shared:
-        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config),)
+        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config, tags),)
     else:
-        models = tuple(train_sentencepiece((pair[side] for pair in sample), config) for side in (0, 1))
+        sides = ((pair[side] for pair in sample) for side in (0, 1))
+        models = tuple(train_sentencepiece(side, config, own) for side, own in zip(sides, (tags, ()), strict=True))
     sizes = [f"{Tokenizer(model).vocab_size:,}" for model in models]
     print(f"vocabulary: {' and '.join(sizes)} subwords", file=sys.stderr)
     return models

@@ -1,7 +1,7 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
-from keras_transformer.training.datasets.pairs import Corpus, Pairs
-from keras_transformer.training.datasets.text import load_text, read_pairs
+from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
+from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
 __all__ = ["Corpus", "Pairs", "load_corpus", "load_text", "read_pairs"]
 
@@ -19,6 +19,8 @@ def load_corpus(config) -> Corpus:
         ValueError: if a file is missing, empty or in another encoding, the sides are not aligned, the TFDS name is
             unknown, or the dataset cannot be loaded.
     """
+    if config.corpora:
+        return _load_parts(config)
     if config.source:
         return load_text(config)
     try:
@@ -30,3 +32,18 @@ def load_corpus(config) -> Corpus:
             f"not. Received: dataset={config.dataset!r}"
         ) from error
     return load_by_name(config)
+
+
+def _load_parts(config) -> Corpus:
+    """Loads several corpora. The first one is validated on if there are no validation files."""
+    validation, languages, parts = None, (None, None), {}
+    if config.validation_source:
+        validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
+    for name, part in config.parts.items():
+        if part.source and validation:
+            parts[name] = text_pairs(part.source, part.target, part.encoding)
+            continue
+        corpus = load_corpus(part)
+        parts[name], validation = corpus.train, validation or corpus.validation
+        languages = languages if any(languages) else corpus.languages
+    return Corpus(chained([*parts.values()]), validation, languages, parts)

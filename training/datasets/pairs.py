@@ -1,7 +1,8 @@
 """Sentence pairs from any source."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,22 @@ class Corpus:
         train: pairs to train on.
         validation: pairs to validate on.
         languages: codes of the source language and of the target language; `None` if unknown.
+        parts: name -> pairs of each of several corpora, which `train` chains.
     """
 
     train: Pairs
     validation: Pairs
     languages: tuple[str | None, str | None] = (None, None)
+    parts: Mapping[str, Pairs] = dataclasses.field(default_factory=dict)
+
+    @property
+    def splits(self) -> dict[str, Pairs]:
+        """The pairs to train on, by the names under which they are tokenized: `train`, or `train.NAME` of each part."""
+        return {f"train.{name}": pairs for name, pairs in self.parts.items()} or {"train": self.train}
+
+
+def chained(parts: Sequence[Pairs]) -> Pairs:
+    """Pairs that are iterated one after the other."""
+    counts = [pairs.count for pairs in parts]
+    total = None if None in counts else sum(count for count in counts if count is not None)
+    return Pairs(lambda: itertools.chain.from_iterable(parts), total)

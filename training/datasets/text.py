@@ -32,7 +32,7 @@ def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) ->
     for path in (source, target):
         if Path(path).exists() and not Path(path).is_file():  # Files are read twice, which pipes do not allow.
             raise ValueError(f"`source` and `target` must be regular files. Received: {path}")
-    return iter(_file_pairs([source], [target], encoding))
+    return iter(text_pairs([source], [target], encoding))
 
 
 def load_text(config) -> Corpus:
@@ -47,10 +47,10 @@ def load_text(config) -> Corpus:
     Raises:
         ValueError: if a file is missing, empty or in another encoding, or the sides are not aligned.
     """
-    pairs = _file_pairs(config.source, config.target, config.encoding)
+    pairs = text_pairs(config.source, config.target, config.encoding)
     if config.validation_source:
         validation_files = config.validation_source, config.validation_target
-        return Corpus(pairs, _file_pairs(*validation_files, config.encoding))
+        return Corpus(pairs, text_pairs(*validation_files, config.encoding))
     if pairs.count < HELD_OUT_EVERY:
         raise ValueError(
             f"`validation_source` must be given if the training text has fewer than {HELD_OUT_EVERY} lines. "
@@ -68,7 +68,17 @@ def load_text(config) -> Corpus:
     return Corpus(Pairs(train, pairs.count - held_out), Pairs(validation, held_out))
 
 
-def _file_pairs(sources: Sequence[str], targets: Sequence[str], encoding: str) -> Pairs:
+def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], encoding: str) -> Pairs:
+    """The pairs of lines of aligned text files.
+
+    Args:
+        sources: the source files.
+        targets: the target files.
+        encoding: encoding of all files.
+
+    Raises:
+        ValueError: if a file is missing, empty or in another encoding, or the numbers of lines differ.
+    """
     if len(sources) != len(targets):
         raise ValueError(
             f"`source` and `target` must have the same number of files. Received: {len(sources)} and {len(targets)}"
