@@ -74,7 +74,7 @@ def test_it_learns_as_the_adam_of_keras(make, options):
 
 
 def test_weight_decay_applies_to_matrices_also_after_loading(make, tmp_path):
-    model, (matrix, bias) = make(Adam(0.1, weight_decay=0.5))
+    model, (matrix, bias) = make(Adam(0.1, weight_decay=0.5, epsilon=1.0))
     model.build_from_config({"input_shape": (None, 3)})
     model.set_weights([matrix, bias + 1])
     x, y = DATA[0], DATA[0] @ matrix + bias + 1  # The gradient is 0.
