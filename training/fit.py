@@ -82,6 +82,8 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
                 break
             _call_fit(model, call, plan, devices, recipe.seed, callbacks)
     if devices.is_chief:
+        if sources := plan.batches.sources(state.step):
+            print(f"pairs trained on: {sources}", file=sys.stderr)
         finish(config, directory, plan, files, state)
 
 

@@ -1,5 +1,6 @@
 """`kill -9` at random times, also while a checkpoint is written: the result is bit-identical to an undisturbed run."""
 
+import json
 import pathlib
 import random
 import signal
@@ -31,11 +32,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 
 @pytest.fixture
-def start(command, arguments):
-    """Starts a training with the given number of steps in a new process."""
+def start(command, arguments, toy_files):
+    """Starts a training with the given number of steps in a new process, on two corpora in two stages."""
+    files = {"source": str(toy_files / "train.en"), "target": str(toy_files / "train.de")}
+    stages = [{"weights": {"one": 0.5, "other": 0.5}, "epochs": 4, "of": "one"}, {"weights": {"other": 1.0}}]
+    corpora = {"one": {**files, "tag": "<one>"}, "other": files}
+    mixed = {"source": None, "target": None, "corpora": json.dumps(corpora), "stages": json.dumps(stages)}
 
     def start(output, steps, log):
-        options = {**OPTIONS, "recipe.max_steps": steps}
+        options = {**OPTIONS, **mixed, "recipe.max_steps": steps}
         return subprocess.Popen([*command, *arguments(output, **options)], stdout=log, stderr=log)
 
     return start

@@ -101,6 +101,14 @@ class Batches(abc.ABC):
             position: the result of `position` in the earlier process.
         """
 
+    def sources(self, step: int) -> str | None:
+        """Describes how many pairs of each of several corpora the first steps used; `None` for one corpus.
+
+        Args:
+            step: number of steps, at most that of the last batch that was made.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027
         """Stops processes that make batches."""
 

@@ -72,16 +72,12 @@ class BlockMaker:
             longest: maximum length of a sentence on each side, at least that of the corpora. A changed pair that is
                 longer is replaced by the unchanged pairs.
         """
-        indices = self.mixture.pairs(seed, number)
-        parts = [
-            tuple(side.take(chosen) for side in corpus) for corpus, chosen in zip(self._sides, indices, strict=True)
-        ]
-        if self.augmentation.is_used:
-            generator = np.random.default_rng((seed, number))
-            parts = [
-                self._changed(part, corpus.tag, longest, generator)
-                for corpus, part in zip(self.corpora, parts, strict=True)
-            ]
+        generator = np.random.default_rng((seed, number))
+        parts = []
+        for corpus, sides, chosen in zip(self.corpora, self._sides, self.mixture.pairs(seed, number), strict=True):
+            if len(chosen):
+                part = tuple(side.take(chosen) for side in sides)
+                parts.append(self._changed(part, corpus.tag, longest, generator) if self.augmentation.is_used else part)
         return tuple(TokenSide.concatenated(sides) for sides in zip(*parts, strict=True))
 
     def block(self, seed: int, number: int, lengths: tuple[int, int]) -> Block:

@@ -104,6 +104,19 @@ class StreamedBatches(Batches):
     def resume(self, position: list[int]) -> None:
         self._block_steps = list(position)
 
+    def sources(self, step: int) -> str | None:
+        mixture, names = self._maker.mixture, [corpus.split.partition(".")[2] for corpus in self._maker.corpora]
+        if len(names) == 1:
+            return None
+        steps = self.position(step)
+        before, upto = (mixture.taken(max(len(steps) - i, 0)) for i in (1, 0))
+        part = (step - sum(steps[:-1])) / steps[-1] if steps else 0.0
+        taken = [first + part * (last - first) for first, last in zip(before, upto, strict=True)]
+        return ", ".join(
+            f"{name} {count:,.0f} ({count / max(sum(taken), 1):.0%}, {count / size:.2f} epochs)"
+            for name, count, size in zip(names, taken, mixture.sizes, strict=True)
+        )
+
     def close(self) -> None:
         if self._workers is not None:
             self._workers.close()

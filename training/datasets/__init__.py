@@ -3,7 +3,7 @@
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
 from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
-__all__ = ["Corpus", "Pairs", "load_corpus", "load_text", "read_pairs"]
+__all__ = ["Corpus", "Pairs", "chained", "load_corpus", "load_text", "read_pairs"]
 
 
 def load_corpus(config) -> Corpus:

@@ -1,11 +1,13 @@
 import collections
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
 
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig
+from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.blocks import BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, Stage
 from keras_transformer.training.data.prepare import write_tokens
@@ -14,7 +16,8 @@ from keras_transformer.training.data.stream import StreamedBatches, make_stream
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import AugmentationConfig, BatchConfig, DataConfig
-from keras_transformer.training.datasets import Corpus, Pairs
+from keras_transformer.training.datasets import Corpus, Pairs, chained
+from keras_transformer.training.mixture_config import CorpusConfig, StageConfig
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 LINES = [" ".join(WORDS[int(digit)] for digit in str(number)) for number in range(100, 400)]
@@ -168,6 +171,68 @@ def test_a_step_may_be_repeated(stream):
     for step in (10, 8, 11, 9):
         for a, b in zip(flat(batches.training_batch(1, step)), flat(expected[step]), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """Three corpora with a sentence number each; the second one is tagged."""
+    directory = TokenDirectory(tmp_path_factory.mktemp("three"))
+    parts = {"a": PAIRS[:50], "b": PAIRS[50:150], "c": PAIRS[150:]}
+    parts = {name: Pairs(lambda pairs=pairs: iter(pairs), len(pairs)) for name, pairs in parts.items()}
+    files = {"source": "unused", "target": "unused"}
+    corpora = {"a": CorpusConfig(**files), "b": CorpusConfig(**files, tag="<bt>"), "c": CorpusConfig(**files)}
+    models = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=320), ["<bt>"])
+    corpus = Corpus(chained([*parts.values()]), parts["a"], parts=parts)
+    write_tokens(directory, corpus, models, DataConfig(corpora=corpora))
+    return directory
+
+
+STAGES = [StageConfig(weights={"a": 0.25, "b": 0.75}, epochs=2, of="a"), StageConfig(weights={"c": 1.0})]
+
+
+@pytest.fixture
+def mixed(three):
+    made = []
+
+    def mixed(stages=STAGES, augmentation=SAMPLING):
+        config = TrainConfig(output="unused", prepared=str(three.path), tokens_per_batch=300, stages=stages)
+        made.append(make_stream(three, dataclasses.replace(config, augmentation=augmentation)))
+        return made[-1]
+
+    yield mixed
+    for batches in made:
+        batches.close()
+
+
+@pytest.mark.parametrize("augmentation", [AugmentationConfig(), SAMPLING, AugmentationConfig(upper_case=0.5)])
+def test_corpora_follow_the_stages_with_their_tags(mixed, three, augmentation):
+    batches, tokenizer = mixed(augmentation=augmentation), Tokenizer(three.tokenizer_models()[0])
+    tag = tokenizer.pieces.index("<bt>")
+    known = {source.upper(): name for name, part in (("a", PAIRS[:50]), ("b", PAIRS[50:150])) for source, _ in part}
+    counts, steps = collections.Counter(), 0
+    while len(batches.position(steps + 1)) < 8:
+        inputs, _, _ = batches.training_batch(1, steps)
+        for row, segments in zip(inputs["source"], inputs["source_segments"], strict=True):
+            for segment in range(1, segments.max(initial=0) + 1):
+                ids = row[segments == segment].tolist()
+                name = known.get(tokenizer.decode([ids[ids[0] == tag :]])[0].upper(), "c")
+                assert (ids[0] == tag) is (name == "b")
+                counts[name] += 1
+                assert name == "c" or not counts["c"]
+        steps += 1
+    assert abs(counts["a"] - 100) <= 1 and abs(counts["b"] - 300) <= 1 and counts["c"] > 100
+    assert re.search(r"a 100 \(\d+%, 2.00 epochs\), b 300 \(\d+%, 3.00 epochs\), c \d+", batches.sources(steps))
+
+
+def test_without_stages_the_shares_are_those_of_the_pairs(mixed):
+    batches = mixed(stages=None)
+    assert batches._maker.mixture.stages[0].weights == pytest.approx((1 / 6, 1 / 3, 1 / 2))
+
+
+def test_one_corpus_has_no_shares(stream):
+    batches = stream()
+    batches.training_batch(1, 3)
+    assert batches.sources(3) is None
 
 
 def test_the_longest_sentence_must_fit(tokens, maker):

@@ -1,0 +1,85 @@
+import json
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.training.data.token_directory import TokenDirectory
+
+
+@pytest.fixture
+def corpora(toy_files):
+    files = {"source": str(toy_files / "train.en"), "target": str(toy_files / "train.de")}
+    return {"clean": files, "back-translated": {**files, "tag": "<bt>"}}
+
+
+@pytest.fixture
+def mixed(arguments, corpora, tmp_path):
+    """The arguments of a training on several corpora."""
+
+    def mixed(output=None, **changes):
+        files = {"source": None, "target": None, "corpora": json.dumps(corpora)}
+        return arguments(output or tmp_path / "run", **{**files, **changes})
+
+    return mixed
+
+
+def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
+    stages = [{"weights": {"clean": 3, "back-translated": 1}, "epochs": 0.5, "of": "clean"}, {"weights": {"clean": 1}}]
+    assert main(mixed(stages=json.dumps(stages))) == 0
+    said = capsys.readouterr().err
+    assert "training pairs of clean: 297 of 297" in said and "training pairs of back-translated: 300 of 300" in said
+    assert "pairs trained on: clean" in said and "back-translated 50 (" in said
+    assert "<bt>" in (tmp_path / "run" / "tokenizer.model").read_bytes().decode("latin-1")
+
+
+def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
+    tokens = tmp_path / "tokens"
+    command = ["prepare", "--output", str(tokens), "--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300"]
+    assert main(command) == 0
+    directory = TokenDirectory(tokens)
+    assert directory.train_splits == ["train.clean", "train.back-translated"]
+    source, _ = directory.sides("train.back-translated")
+    assert {row[0] for row in source.lists()} == {directory.tags["train.back-translated"]}
+    prepared = {"source": None, "target": None, "prepared": tokens, "tokenizer.vocab_size": None, "max_length": None}
+    one = json.dumps([{"weights": {"back-translated": 1}}])
+    assert main(arguments(tmp_path / "run", **prepared, stages=one)) == 0
+    assert "clean 0 (0%, 0.00 epochs)" in capsys.readouterr().err
+    assert main(arguments(tmp_path / "other", **prepared, stages=json.dumps([{"weights": {"web": 1}}]))) == 2
+    assert "there is no corpus 'web'" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert main([*command, "--overwrite"]) == 0
+    assert (
+        main(
+            [
+                "prepare",
+                "--output",
+                str(tokens),
+                "--source",
+                corpora["clean"]["source"],
+                "--target",
+                corpora["clean"]["target"],
+                "--tokenizer.vocab_size=300",
+                "--overwrite",
+            ]
+        )
+        == 0
+    )
+    assert not [path for path in tokens.iterdir() if "clean" in path.name or "back" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("others", "changes", "messages"),
+    [
+        ({"a": {"weight": -1, "tag": "bt"}}, {}, ["a must have either", "not -1", "not 'bt'"]),
+        (None, {"stages": [{"weights": {"clean": 0}}, {"weights": {"x": 1}}]}, ["never ends", "not 0", "corpus 'x'"]),
+        (None, {"num_buckets": 3}, ["num_buckets"]),
+        (None, {"dataset": "number_words/de_en"}, ["`dataset` must not be given with `corpora`"]),
+        ({"a": {"source": "nowhere", "target": "nowhere"}}, {}, ["nowhere"]),
+    ],
+)
+def test_bad_options_are_named_together(mixed, others, changes, messages, tmp_path, capsys):
+    changes = {name: json.dumps(value) if isinstance(value, list) else value for name, value in changes.items()}
+    if others:
+        changes["corpora"] = json.dumps(others)
+    assert main(mixed(**changes)) == 2
+    error = capsys.readouterr().err
+    assert all(message in error for message in messages) and not (tmp_path / "run").exists()
