@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 _FOLDER = tempfile.TemporaryDirectory()
 #: A default that is computed, in the help of an option.
 _COMPUTED = re.compile(r"[ ;.]*(?:\(default: (.+)\)|[Dd]efault: (.+?)(?:\.(?= [A-Z]|$)|$))")
-_KINDS = {"str": "text", "int": "integer", "float": "number", "bool": "`true`, `false`", "list": "list of files"}
+_KINDS = {"str": "text", "int": "integer", "float": "number", "bool": "`true`, `false`", "dict": "mapping"}
 
 
 @event_priority(100)  # Before mkdocstrings reads its configuration.
@@ -36,8 +36,10 @@ def on_page_markdown(markdown, page, **kwargs):
 def options() -> str:
     """The options of every command, as Markdown."""
     from keras_transformer.cli.commands import COMMANDS
+    from keras_transformer.training.mixture_config import CorpusConfig, StageConfig
 
-    return "\n\n".join(part for name, command in COMMANDS.items() for part in _describe(name, command))
+    parts = [part for name, command in COMMANDS.items() for part in _describe(name, command)]
+    return "\n\n".join([*parts, *_describe_entry("corpora", CorpusConfig), *_describe_entry("stages", StageConfig)])
 
 
 def _describe(name, command):
@@ -50,7 +52,22 @@ def _describe(name, command):
     for group, actions in groups.items():
         if group:
             yield f"### {name}: {group}"
-        yield "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *map(_row, actions)])
+        yield _table("option", map(_row, actions))
+
+
+def _describe_entry(name, dataclass):
+    """An entry of an option that is a list or a mapping: its heading, and a table of its keys."""
+    from keras_transformer.cli.options import ArgumentParser
+
+    parser = ArgumentParser()
+    parser.add_class_arguments(dataclass)
+    yield f"### An entry of `{name}`"
+    keys = [action for action in parser._actions if action.dest != "help"]
+    yield _table("key", (_row(action).replace("`--", "`", 1) for action in keys))
+
+
+def _table(first, rows):
+    return "\n".join([f"| {first} | value | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def _actions(command):
@@ -92,8 +109,10 @@ def _kind(action):
 def _words_of(kind):
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
-    if get_origin(kind) not in (None, list):  # A union.
+    if get_origin(kind) not in (None, list, dict):  # A union.
         return " or ".join(_words_of(part) for part in get_args(kind) if part is not type(None))
+    if get_origin(kind) is list:
+        return "list of files" if get_args(kind) == (str,) else "list"
     name = (get_origin(kind) or kind).__name__
     return _KINDS.get(name, "integer")  # The others are integers of a range.
 

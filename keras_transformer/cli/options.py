@@ -77,6 +77,9 @@ def make_config(
     parser.add_argument("--config", action="config", help="YAML file with options; `--print_config` prints such a file")
     parser.add_class_arguments(dataclass, skip={"overwrite"})
     parser.add_argument("--overwrite", action="store_true", help=overwrite)
+    for action in parser._actions:
+        if getattr(action, "_typehint", None) is bool:
+            action.nargs, action.const = "?", True  # `--clean` means `--clean true`.
     if essentials:
         _show_help(parser, arguments, essentials)
     options = parser.instantiate(parser.parse_args(arguments))

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 SHELL = re.compile(r"^ *```sh$(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?<![\w-])keras-transformer ([a-z][^|<>)&\n]*)")
 
 
@@ -65,6 +66,8 @@ def test_the_options_of_commands_exist(call, tmp_path, monkeypatch):
     for folder in ("examples", "benchmarks"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "run.yaml").write_text("max_length: 40\n")
+    for path, text in FILE.findall("".join(page.read_text(encoding="utf-8") for page in PAGES)):
+        (tmp_path / path).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     name, *arguments = shlex.split(call.replace("--print_config", ""), comments=True)
     if name != "help":

@@ -47,23 +47,28 @@ def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_pat
     assert main(arguments(tmp_path / "other", **prepared, stages=json.dumps([{"weights": {"web": 1}}]))) == 2
     assert "there is no corpus 'web'" in capsys.readouterr().err and not (tmp_path / "other").exists()
     assert main([*command, "--overwrite"]) == 0
-    assert (
-        main(
-            [
-                "prepare",
-                "--output",
-                str(tokens),
-                "--source",
-                corpora["clean"]["source"],
-                "--target",
-                corpora["clean"]["target"],
-                "--tokenizer.vocab_size=300",
-                "--overwrite",
-            ]
-        )
-        == 0
-    )
+    files = [f"--{side}={path}" for side, path in corpora["clean"].items()]
+    assert main(["prepare", "--output", str(tokens), *files, "--tokenizer.vocab_size=300", "--overwrite"]) == 0
     assert not [path for path in tokens.iterdir() if "clean" in path.name or "back" in path.name]
+
+
+def test_corpora_are_cleaned_one_by_one(corpora, tmp_path, capsys):
+    tokens, source = tmp_path / "tokens", corpora["clean"]["source"]
+    corpora["copied"] = {"source": source, "target": source}
+    command = ["prepare", "--output", str(tokens), "--tokenizer.vocab_size=300", "--clean"]
+    assert main([*command, "--corpora", json.dumps(corpora)]) == 2
+    error = capsys.readouterr().err
+    assert "train.copied: 0 of 300 pairs kept" in error and "train.clean: " not in error and not tokens.exists()
+    assert main([*command, "--corpora", json.dumps(corpora), "--cleaning.copies=false"]) == 0
+    assert "cleaning of train.copied: " in capsys.readouterr().err
+
+
+def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
+    options = ["--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300", "--max_length=2"]
+    assert main(["prepare", "--output", str(tmp_path / "tokens"), *options]) == 2
+    error = capsys.readouterr().err
+    assert "train.clean: 0 of" in error and "train.back-translated: 0 of" in error
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import importlib.util
 import itertools
@@ -140,9 +139,6 @@ class Cleaner:
 
         Returns:
             The kept pairs, which are read from the files, and the counts.
-
-        Raises:
-            ValueError: if no pair is kept.
         """
         files, counts = [folder / f"{name}.{side}.clean" for side in ("source", "target")], Counts()
         with contextlib.ExitStack() as stack:
@@ -159,8 +155,6 @@ class Cleaner:
                         columns = [reason, *(line.replace("\t", " ").replace("\n", " ") for line in pair)]
                         rejected.write("\t".join(columns) + "\n")
                 bar.update(len(chunk.pairs))
-        if not counts["kept"]:
-            raise ValueError(f"The filters must keep at least one pair of the {name} text. Received: {counts}")
         return Pairs(functools.partial(_read, files), counts["kept"]), counts
 
     def examine(self, pairs: Pairs) -> Iterator[Examined]:
@@ -232,7 +226,7 @@ def _read(files) -> Iterator[Pair]:
 
 
 @contextlib.contextmanager
-def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tuple[Corpus, Counts]]:
+def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tuple[Corpus, dict[str, Counts]]]:
     """Cleans the training text of a corpus. The validation text is unchanged.
 
     Args:
@@ -241,11 +235,11 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
         folder: folder for temporary files.
 
     Yields:
-        The cleaned corpus, which can be read in the block, and the counts. The file of rejected pairs appears after the
-        block.
+        The cleaned corpus, which can be read in the block, and the counts of each of its splits. The file of rejected
+        pairs appears after the block.
 
     Raises:
-        ValueError: see `Cleaner`.
+        ValueError: see `Cleaner`; or if no pair of a split is kept. The message lists all such splits.
     """
     cleaner = Cleaner(config, corpus.languages)
     with contextlib.ExitStack() as stack:
@@ -254,5 +248,9 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
         if config.rejected:
             path = stack.enter_context(atomic_write(Path(config.rejected)))
             rejected = stack.enter_context(_text_file(path, "w"))
-        pairs, counts = cleaner.clean(corpus.train, temporary, "train", rejected)
-        yield dataclasses.replace(corpus, train=pairs), counts
+        found = {split: cleaner.clean(pairs, temporary, split, rejected) for split, pairs in corpus.splits.items()}
+        counts = {split: counted for split, (_, counted) in found.items()}
+        empty = [f"{split}: {counted}" for split, counted in counts.items() if not counted["kept"]]
+        if empty:
+            raise ValueError(f"The filters must keep at least one pair of each corpus. Received: {'; '.join(empty)}")
+        yield corpus.replaced({split: pairs for split, (pairs, _) in found.items()}), counts

@@ -49,7 +49,8 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
             from keras_transformer.training.cleaning.clean import cleaned
 
             corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
-            print(f"cleaning: {counts}", file=sys.stderr)
+            for split, counted in counts.items():
+                print(f"cleaning of {split}: {counted}", file=sys.stderr)
         models = finished_tokenizers(config.init_from) if config.init_from else None
         models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
         write_tokens(temporary, corpus, models, config)
@@ -105,6 +106,9 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
             for split, pairs in corpus.splits.items()
         }
         statistics["validation"] = _write_split(directory, "validation", validation, tokenizers, config)
+    empty = [f"{split}: {found}" for split, found in statistics.items() if not found.kept]
+    if empty:
+        raise ValueError(f"Each text must have pairs that can be used. Received: {'; '.join(empty)}")
     directory.write_record(
         {
             "data": data_options(config),
@@ -185,8 +189,6 @@ def _write_split(directory, split, chunks: Iterable, tokenizers, config, tag=Non
             for side, (ids, lengths) in zip(sides, files, strict=True):
                 ids.append(side.ids[np.repeat(is_used, side.lengths)])
                 lengths.append(side.lengths[is_used])
-    if not found.kept:
-        raise ValueError(f"The {split} text must have pairs that can be used. Received: {found}")
     return found
 
 

@@ -42,6 +42,15 @@ class Corpus:
         """The pairs to train on, by the names under which they are tokenized: `train`, or `train.NAME` of each part."""
         return {f"train.{name}": pairs for name, pairs in self.parts.items()} or {"train": self.train}
 
+    def replaced(self, splits: Mapping[str, Pairs]) -> "Corpus":
+        """The corpus with other pairs to train on.
+
+        Args:
+            splits: the pairs, under the same names as in `splits`.
+        """
+        parts = dict(zip(self.parts, splits.values(), strict=True)) if self.parts else {}
+        return dataclasses.replace(self, train=chained([*splits.values()]), parts=parts)
+
 
 def chained(parts: Sequence[Pairs]) -> Pairs:
     """Pairs that are iterated one after the other."""

@@ -46,7 +46,7 @@ BAD_TRAINING = {
     "vocabulary too large": ([*FILES, "--tokenizer.vocab_size=8000"], "Received: vocab_size=8000"),
     "nothing left of the data": (
         [*FILES, "--tokenizer.vocab_size=290", "--max_length=2"],
-        "Received: 0 of 119 pairs used; removed: 0 with an empty side, 119 too long",
+        "train: 0 of 119 pairs used; removed: 0 with an empty side, 119 too long",
     ),
     "odd d_model": (
         [*FILES, "--model.d_model=63", "--model.num_heads=3"],

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def run(folder, pairs=PAIRS, **options):
         found = list(corpus.train), list(corpus.train)
         assert found[0] == found[1] and corpus.train.count == len(found[0])
         assert list(corpus.validation) == pairs
-    return found[0], dict(counts)
+    return found[0], dict(counts["train"])
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 5_000])
@@ -68,6 +70,29 @@ def test_without_repair_the_text_is_unchanged(tmp_path):
 def test_repair_keeps_quotation_marks_and_other_characters(tmp_path):
     pair = ("“Quoted” ﬁsh – Ｗide…", "„Zitat“ ‚so‘ – ﬁ")
     assert run(tmp_path, [pair])[0] == [pair]
+
+
+def test_each_of_several_corpora_is_cleaned(tmp_path):
+    parts = {"clean": corpus_of(PAIRS[:4]).train, "web": corpus_of(PAIRS[2:]).train}
+    corpus = dataclasses.replace(corpus_of(PAIRS), parts=parts)
+    with cleaned(corpus, CleaningConfig(), tmp_path) as (found, counts):
+        # Duplicates are found across the corpora.
+        assert {split: list(pairs) for split, pairs in found.splits.items()} == {
+            "train.clean": KEPT[:2],
+            "train.web": KEPT[2:],
+        }
+        assert list(found.train) == KEPT and found.train.count == 4
+    assert counts["train.web"]["duplicate"] == 2 and counts["train.clean"]["duplicate"] == 2
+
+
+def test_all_corpora_that_the_filters_leave_empty_are_named(tmp_path):
+    parts = {"a": corpus_of(PAIRS[6:7]).train, "b": corpus_of(PAIRS[:1]).train, "c": corpus_of(PAIRS[4:5]).train}
+    with (
+        pytest.raises(ValueError, match=r"train\.a: 0 of 1 .*copy 1.*train\.c: 0 of 1 .*empty 1"),
+        cleaned(dataclasses.replace(corpus_of(PAIRS), parts=parts), CleaningConfig(), tmp_path),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_filters_that_remove_everything_are_an_error(tmp_path):

@@ -91,7 +91,7 @@ def test_large_vocabularies_take_more_bytes(write, monkeypatch, vocab_size, dtyp
 
 @pytest.mark.parametrize("lines", [[], ["", ""]])
 def test_nothing_left(write, lines):
-    with pytest.raises(ValueError, match=f"train text .*Received: 0 of {len(lines)} pairs"):
+    with pytest.raises(ValueError, match=f"pairs that can be used.*train: 0 of {len(lines)} pairs"):
         write(lines, lines)
 
 

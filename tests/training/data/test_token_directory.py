@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.training.data.filtering import Statistics
 from keras_transformer.training.data.rows import TokenSide
-from keras_transformer.training.data.token_directory import SIDES, SPLITS, ArrayFile, TokenDirectory, write_lines
+from keras_transformer.training.data.token_directory import SIDES, ArrayFile, TokenDirectory, write_lines
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def directory(tmp_path):
 
 
 def fill(directory, ids=(4, 5, 3, 6, 3)):
-    for split in SPLITS:
+    for split in ("train", "validation"):
         for side in SIDES:
             np.save(directory.ids_file(split, side), np.array(ids, "uint16"))
             np.save(directory.lengths_file(split, side), np.array([3, 2], "int32"))
@@ -63,7 +63,7 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
         (None, "tokens .*no tokens.json"),
         ("{", "tokens.json: JSONDecodeError"),
         ("[]", "tokens.json: TypeError"),
-        ('{"format": 3}', "tokens .*format 3.* 2"),
+        ('{"format": 4}', "tokens .*format 4.* 3"),
     ],
 )
 def test_a_record_that_cannot_be_used(directory, text, message):
