@@ -8,6 +8,8 @@ INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 # One process per core. Each process runs whole files, because a file's fixtures are expensive; see the scheduler in
 # tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# The tests of what depends on the backend.
+OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli serve text)
 QUICK := not slow and not nightly and not torch_parity
 
 .PHONY: quickstart test test-extended test-nightly wheel bench docs lint format clean
@@ -33,13 +35,13 @@ test: $(VENV)/.installed-test
 	$(PYTEST) -m "$(QUICK)"
 
 test-extended: $(VENV)/.installed-extended
-	KERAS_BACKEND=jax $(PYTEST) tests/keras_transformer tests/conformance -m "not nightly and not torch_parity" \
-		$(addprefix --ignore=tests/keras_transformer/,cli serve text)
+	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "$(QUICK)"
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"
 
 test-nightly: $(VENV)/.installed-extended
 	$(PYTEST) -m nightly
+	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "slow and not torch_parity"
 	rm -rf build/nightly
 	$(MAKE) DIST=build/nightly wheel
 	$(PYTHON) -m venv build/nightly/venv

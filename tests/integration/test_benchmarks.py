@@ -42,6 +42,14 @@ def test_decoding(exported, toy_files):
     assert "beam 2, 16 forced steps, batch 32" in printed
 
 
+def test_feeding(toy_files):
+    files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
+    printed = run("feeding", *files, "--vocab_size=300", "--num_layers=1", "--d_model=16", "--steps=30", "--rounds=1")
+    names, speeds, relative = zip(*rows(printed), strict=True)
+    assert names == ("plain", "sampling", "sampling and noise") and relative[0] == "1.000"
+    assert all(float(speed.replace(",", "")) > 0 for speed in speeds)
+
+
 def test_the_text_is_held_out_numbers_unless_one_is_given(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.decode import texts

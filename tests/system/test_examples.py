@@ -1,7 +1,12 @@
 """The examples run and give the expected results."""
 
+import itertools
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -11,7 +16,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.training.config import ModelConfig, RecipeConfig
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-CONFIGURATIONS = sorted(EXAMPLES.glob("*.yaml"))
+CONFIGURATIONS = sorted(EXAMPLES.glob("**/*.yaml"))
 RUN = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
@@ -45,6 +50,9 @@ def test_the_configurations_are_found():
         "iwslt",
         "wmt14-base",
         "wmt14-big",
+        "reverse",
+        "parallel",
+        "mixed",
     }
 
 
@@ -54,8 +62,16 @@ def test_a_configuration_is_printed_whole(configuration, capsys):
         main(["train", f"--config={configuration}", "--print_config"])
     printed, given = yaml.safe_load(capsys.readouterr().out), yaml.safe_load(configuration.read_text())
     assert {"recipe", "tokenizer", "model"} <= given.keys() <= printed.keys()
-    for name, value in given.items():
-        assert printed[name].items() >= value.items() if isinstance(value, dict) else printed[name] == value
+    assert contains(printed, given)
+
+
+def contains(whole, part):
+    """Whether mappings have all entries of others, at any depth."""
+    if isinstance(part, dict):
+        return all(name in whole and contains(whole[name], value) for name, value in part.items())
+    if isinstance(part, list):
+        return len(whole) == len(part) and all(map(contains, whole, part))
+    return whole == part
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
@@ -67,7 +83,7 @@ def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatc
     monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", download_and_prepare)
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"--config={configuration}", "--output=run"]) == 2
-    lacking = r"train\S*: No such file|'wmt14_translate/de-en' [^:]*: no route"
+    lacking = r"(train|dev)\S*: No such file|'wmt14_translate/de-en' [^:]*: no route"
     assert re.search(lacking, capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
 
@@ -82,3 +98,17 @@ def test_the_settings_of_the_paper(name, dropout, updates, averaged):
     recipe = RecipeConfig(**given["recipe"])
     assert (recipe.max_steps, recipe.keep_checkpoints, recipe.weights) == (updates, averaged, "average")
     assert (recipe.warmup_steps, recipe.label_smoothing, recipe.peak_learning_rate) == (4000, 0.1, None)
+
+
+@pytest.mark.nightly
+def test_back_translation(toy_files, tmp_path):
+    for name, side in itertools.product(("train", "dev", "test"), ("en", "de")):
+        shutil.copy(toy_files / f"{'train' if name == 'train' else 'test'}.{side}", tmp_path / f"{name}.{side}")
+    shutil.copy(toy_files / "train.de", tmp_path / "mono.de")
+    options = ["--tokenizer.vocab_size=300", "--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20"]
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    script = ["sh", EXAMPLES / "back-translation/run.sh", *options, "--recipe.warmup_steps=10"]
+    for _ in range(2):  # The second call finds everything finished, and compares once more.
+        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert "runs/mixed" in completed.stdout and "BLEU" in completed.stdout
+    assert len((tmp_path / "back-translated.en").read_text().splitlines()) == 300
