@@ -15,6 +15,9 @@ class TransformerConfig:
         source_vocab_size: size of a separate source vocabulary; requires `share_embeddings=False`.
             Default: `vocab_size`.
         num_layers: number of layers in the encoder, and in the decoder.
+        num_encoder_layers: number of layers in the encoder. Default: `num_layers`.
+        num_decoder_layers: number of layers in the decoder. Default: `num_layers`. A decoder of few layers
+            translates faster, because it runs once per token.
         d_model: width of the residual stream.
         num_heads: number of attention heads.
         d_ff: inner width of the feed-forward layers.
@@ -57,6 +60,8 @@ class TransformerConfig:
     vocab_size: int
     source_vocab_size: int | None = None
     num_layers: int = 6
+    num_encoder_layers: int | None = None
+    num_decoder_layers: int | None = None
     d_model: int = 512
     num_heads: int = 8
     d_ff: int = 2048
@@ -91,9 +96,10 @@ class TransformerConfig:
         """Makes a configuration from a preset.
 
         Args:
-            name: `"tiny"`, `"base"`, `"big"` or a row of Table 3 such as `"table3-B-dk16"`.
-                `PRESETS` lists all names.
+            name: `"tiny"`, `"base"`, `"big"`, `"student-tiny"`, `"student-base"` or a row of Table 3 such as
+                `"table3-B-dk16"`. `PRESETS` lists all names.
             **overrides: fields of `TransformerConfig` that differ from the preset. `vocab_size` is required.
+                `num_layers` replaces the preset's numbers of both stacks.
 
         Returns:
             A `TransformerConfig`.
@@ -111,13 +117,25 @@ class TransformerConfig:
         unknown = sorted(set(overrides) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(f"`overrides` must be fields of TransformerConfig. Received: {unknown}")
-        return cls(**{**PRESETS[name], **overrides})
+        fields = PRESETS[name]
+        if "num_layers" in overrides:
+            fields = {name: value for name, value in fields.items() if name not in _DEPTHS}
+        return cls(**{**fields, **overrides})
 
     @property
     def head_dims(self) -> tuple[int, int]:
         """`(d_k, d_v)`, including default values."""
         default = self.d_model // self.num_heads
         return self.d_k or default, self.d_v or default
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """`(num_encoder_layers, num_decoder_layers)`, including default values."""
+        encoder, decoder = (getattr(self, name) for name in _DEPTHS)
+        return (
+            self.num_layers if encoder is None else encoder,
+            self.num_layers if decoder is None else decoder,
+        )
 
     @property
     def source_vocabulary(self) -> int:
@@ -134,7 +152,8 @@ class TransformerConfig:
                 yield f"`{field.name}` must be {names}. Received: {field.name}={value!r}"
 
     def _size_problems(self):
-        for name in ("vocab_size", "source_vocab_size", "num_layers", "d_model", "num_heads", "d_ff", "d_k", "d_v"):
+        sizes = ("num_layers", *_DEPTHS, "d_model", "num_heads", "d_ff", "d_k", "d_v")
+        for name in ("vocab_size", "source_vocab_size", *sizes):
             value = getattr(self, name)
             if value is not None and value < 1:
                 yield f"`{name}` must be at least 1. Received: {name}={value}"
@@ -203,14 +222,18 @@ _ALLOWED_TYPES = {
     Literal["interleaved", "halves"]: (str,),
 }
 
+_DEPTHS = ("num_encoder_layers", "num_decoder_layers")
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
-#: Preset name -> fields that differ from the base model. The two rows of block D with another label smoothing equal
-#: the base model, since smoothing is an argument of the loss.
+#: Preset name -> fields that differ from the base model. The students have the sizes of Bogoychev et al. 2020,
+#: "Edinburgh's Submissions to the 2020 Machine Translation Efficiency Task". The two rows of block D with another label
+#: smoothing equal the base model, since smoothing is an argument of the loss.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 512},
     "base": {},
     "big": _BIG,
+    "student-tiny": {"num_encoder_layers": 6, "num_decoder_layers": 2, "d_model": 256, "d_ff": 1536},
+    "student-base": {"num_encoder_layers": 6, "num_decoder_layers": 2},
     "table3-base": {},
     "table3-A-h1": {"num_heads": 1},
     "table3-A-h4": {"num_heads": 4},

@@ -43,7 +43,8 @@ def flops_of_batch(config, shape: Shape) -> int:
     feed_forward = 2 * config.d_model * config.d_ff
     encoder = attention(source, source) + source * feed_forward
     decoder = attention(target, target) + attention(target, source) + target * feed_forward
-    return 6 * rows * (config.num_layers * (encoder + decoder) + target * config.d_model * config.vocab_size)
+    layers = sum(depth * flops for depth, flops in zip(config.depths, (encoder, decoder), strict=True))
+    return 6 * rows * (layers + target * config.d_model * config.vocab_size)
 
 
 def peak_of(kind: str, precision: str) -> float | None:

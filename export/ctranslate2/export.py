@@ -89,7 +89,7 @@ def _stack(model, kind):
     """The specification of the encoder or the decoder, with the weights of its layers."""
     specs, config, stack = library().specs, model.config, getattr(model, kind.lower())
     spec = getattr(specs, f"Transformer{kind}Spec")(
-        config.num_layers,
+        len(stack.layers),
         config.num_heads,
         no_final_norm=stack.norm is None,
         activation=specs.Activation[_ACTIVATIONS[config.activation]],

@@ -7,8 +7,9 @@ from keras_transformer.config import TransformerConfig
 #: Keras names of Marian's activations.
 _ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gelu", "tanh", "sigmoid")}}
 #: Sizes that encoder and decoder share in this package, with Marian's names, which `encoder_` or `decoder_` precedes.
-_SIZES = {"num_layers": "layers", "num_heads": "attention_heads", "d_ff": "ffn_dim"}
+_SIZES = {"num_heads": "attention_heads", "d_ff": "ffn_dim"}
 _STACKS = ("encoder", "decoder")
+_DEPTHS = ("encoder_layers", "decoder_layers")
 #: Dropout rates, with the defaults of `MarianConfig`.
 _DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 _IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
@@ -53,6 +54,7 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
         return None, problems + sizes
     fields = {
         **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
+        **_depths(config),
         **{name: config.get(name, default) for name, default in _DROPOUTS.items()},
         **_FIXED,
         "d_model": config["d_model"],
@@ -71,10 +73,17 @@ def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
     return fields, problems
 
 
+def _depths(config):
+    encoder, decoder = (config[name] for name in _DEPTHS)
+    if encoder == decoder:
+        return {"num_layers": encoder}
+    return {"num_encoder_layers": encoder, "num_decoder_layers": decoder}
+
+
 def _size_problems(config):
     """Problems with the fields that determine the sizes and the activation."""
     problems = [] if "model_type" in config else ["config.json must have `model_type`"]
-    numbers = ["d_model", "vocab_size", *_IDS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
+    numbers = ["d_model", "vocab_size", *_IDS, *_DEPTHS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
     wrong = [name for name in numbers if type(config.get(name)) is not int]
     problems += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
     for size in _SIZES.values():
@@ -118,6 +127,7 @@ def write_config(config: TransformerConfig) -> dict:
     return {
         **_REQUIRED,
         **sizes,
+        **dict(zip(_DEPTHS, config.depths, strict=True)),
         **{name: getattr(config, name) for name in _DROPOUTS},
         "activation_function": config.activation,
         "d_model": config.d_model,

@@ -122,7 +122,7 @@ def _decoder(model, strategy):
         return ops.cast(logits, "float32"), *_stacked(cache)
 
     def cache_shapes(prefix, length):
-        layers, heads = model.config.num_layers, model.config.num_heads
+        layers, heads = model.config.depths[1], model.config.num_heads
         key, value = ((layers, "rows", heads, length, width) for width in model.config.head_dims)
         return {f"{prefix}_key": key, f"{prefix}_value": value}
 
@@ -152,7 +152,7 @@ _GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "a
 
 
 def _memory_shapes(model):
-    layers, heads = model.config.num_layers, model.config.num_heads
+    layers, heads = model.config.depths[1], model.config.num_heads
     key, value = ((layers, "batch", heads, "source_length", width) for width in model.config.head_dims)
     return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
 

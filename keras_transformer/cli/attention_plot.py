@@ -40,7 +40,7 @@ def draw_attention(
     from keras_transformer.text.finished_model import load_finished
 
     model, (source_tokenizer, target_tokenizer) = load_finished(places)
-    num_layers = model.config.num_layers
+    _, num_layers = model.config.depths
     layer = num_layers if layer is None else layer
     if not 1 <= layer <= num_layers:
         raise ValueError(f"`layer` must be in [1, {num_layers}]. Received: layer={layer}")

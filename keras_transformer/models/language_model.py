@@ -64,7 +64,7 @@ class LanguageModel(ConfiguredModel):
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            decoder=CausalDecoder(**stack_sizes(config), dtype=policy, name="decoder"),
+            decoder=CausalDecoder(**stack_sizes(config, config.depths[1]), dtype=policy, name="decoder"),
             logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
         )
         tokens = keras.Input((None,), dtype="int32", name="tokens")

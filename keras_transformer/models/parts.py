@@ -14,13 +14,14 @@ from keras_transformer.layers import (
 from keras_transformer.layers.block import SHARED_ARGUMENTS
 
 
-def stack_sizes(config) -> dict:
+def stack_sizes(config, num_layers: int) -> dict:
     """Returns the arguments of `Encoder`, `Decoder` and `CausalDecoder`.
 
     Args:
         config: a `TransformerConfig`.
+        num_layers: number of layers of the stack, from `config.depths`.
     """
-    return {name: getattr(config, name) for name in ("num_layers", "final_norm", *SHARED_ARGUMENTS)}
+    return {"num_layers": num_layers} | {name: getattr(config, name) for name in ("final_norm", *SHARED_ARGUMENTS)}
 
 
 def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
@@ -58,7 +59,7 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
     Returns:
         Unbuilt layers, keyed by the attribute name.
     """
-    sizes = stack_sizes(config)
+    encoder_sizes, decoder_sizes = (stack_sizes(config, depth) for depth in config.depths)
     if config.share_embeddings:
         shared = make_embedding(config, policy, config.vocab_size, "embedding")
         source_embedding = target_embedding = output_embedding = shared
@@ -73,7 +74,7 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
         "target_positions": make_positions(config, policy, "target_positions"),
         "source_dropout": Dropout(config.dropout, dtype=policy, name="source_dropout"),
         "target_dropout": Dropout(config.dropout, dtype=policy, name="target_dropout"),
-        "encoder": Encoder(**sizes, dtype=policy, name="encoder"),
-        "decoder": Decoder(**sizes, dtype=policy, name="decoder"),
+        "encoder": Encoder(**encoder_sizes, dtype=policy, name="encoder"),
+        "decoder": Decoder(**decoder_sizes, dtype=policy, name="decoder"),
         "logits": TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
     }

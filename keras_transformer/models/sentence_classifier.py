@@ -64,7 +64,7 @@ class SentenceClassifier(ConfiguredModel):
             embedding=make_embedding(config, policy, config.source_vocabulary, "embedding"),
             positions=make_positions(config, policy, "positions"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=Encoder(**stack_sizes(config), dtype=policy, name="encoder"),
+            encoder=Encoder(**stack_sizes(config, config.depths[0]), dtype=policy, name="encoder"),
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )
         source = keras.Input((None,), dtype="int32", name="source")

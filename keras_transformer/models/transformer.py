@@ -182,7 +182,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         lengths = (target.shape[1], source.shape[1])
         if target.size == 0 or source.size == 0:
             shape = (len(source), self.config.num_heads, *lengths)
-            return tuple(np.zeros(shape, "float32") for _ in range(self.config.num_layers))
+            return tuple(np.zeros(shape, "float32") for _ in range(self.config.depths[1]))
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
         scores = self._compiled(teacher_forcing.attention_scores).run(**arrays)
         return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-SIZES = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17}
+SIZES = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17}
 
 
 class Marian(NamedTuple):
@@ -62,7 +62,7 @@ def marian_tensors(vocab_size, seed=1):
     d, f = SIZES["d_model"], SIZES["encoder_ffn_dim"]
     shapes = {"model.shared.weight": (vocab_size, d), "final_logits_bias": (1, vocab_size)}
     for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
-        for i in range(2):
+        for i in range(SIZES[f"{stack}_layers"]):
             prefix = f"model.{stack}.layers.{i}."
             for attention in attentions:
                 for part in "qkv":

@@ -12,7 +12,7 @@ from keras_transformer.export import export_model
 from keras_transformer.export.verify.equality import VerificationError, compare_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-CONFIG = TransformerConfig(vocab_size=29, num_layers=2, d_model=12, num_heads=3, d_ff=17)
+CONFIG = TransformerConfig(vocab_size=29, num_encoder_layers=1, num_decoder_layers=2, d_model=12, num_heads=3, d_ff=17)
 IDS = np.array([[5, 6, 7, 8], [9, 0, 0, 0], [10, 11, 0, 0]], "int32")
 
 

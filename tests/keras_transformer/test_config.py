@@ -75,6 +75,16 @@ def test_presets_outside_table_3():
     assert TransformerConfig.preset("tiny", vocab_size=10).num_layers == 2
 
 
+def test_the_stacks_may_have_different_depths():
+    assert TransformerConfig(vocab_size=10, num_layers=3).depths == (3, 3)
+    assert TransformerConfig(vocab_size=10, num_layers=3, num_decoder_layers=1).depths == (3, 1)
+    student = TransformerConfig.preset("student-tiny", vocab_size=10)
+    assert (student.depths, student.d_model, student.d_ff, student.num_heads) == ((6, 2), 256, 1536, 8)
+    assert TransformerConfig.preset("student-base", vocab_size=10).depths == (6, 2)
+    assert TransformerConfig.preset("student-tiny", vocab_size=10, num_decoder_layers=1).depths == (6, 1)
+    assert TransformerConfig.preset("student-tiny", vocab_size=10, num_layers=4).depths == (4, 4)
+
+
 def test_overrides_replace_fields_of_the_preset():
     config = TransformerConfig.preset("big", vocab_size=11, dropout=0.2, num_heads=8)
     assert (config.dropout, config.num_heads, config.d_ff, config.vocab_size) == (0.2, 8, 4096, 11)
@@ -95,6 +105,7 @@ def test_unknown_override_is_named():
     [
         ({"vocab_size": 0}, ["`vocab_size`.*Received: vocab_size=0"]),
         ({"num_layers": -1}, ["`num_layers`.*Received: num_layers=-1"]),
+        ({"num_decoder_layers": 0}, ["`num_decoder_layers`.*Received: num_decoder_layers=0"]),
         ({"num_heads": 0}, ["`num_heads`.*Received: num_heads=0"]),
         ({"d_k": 0}, ["`d_k`.*Received: d_k=0"]),
         ({"dropout": 1.0}, ["`dropout`.*Received: dropout=1.0"]),

@@ -26,7 +26,7 @@ def saved_and_loaded(model, folder, **arguments):
     "fields",
     [
         {},
-        {"share_embeddings": False, "source_vocab_size": 13, "norm_first": True},
+        {"share_embeddings": False, "source_vocab_size": 13, "norm_first": True, "num_encoder_layers": 3},
         {"positions": "learned", "max_length": 7, "d_k": 3, "d_v": 5, "use_bias": False, "activation": "gelu"},
     ],
     ids=str,

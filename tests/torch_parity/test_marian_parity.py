@@ -25,7 +25,7 @@ transformers = pytest.importorskip("transformers")
 
 #: The second sizes are those of the OPUS-MT models.
 SIZES = {
-    "small": {"d_model": 24, "layers": 2, "ffn_dim": 40, "attention_heads": 3, "vocab_size": 211},
+    "small": {"d_model": 24, "layers": 2, "decoder_layers": 1, "ffn_dim": 40, "attention_heads": 3, "vocab_size": 211},
     "opus": {"d_model": 512, "layers": 6, "ffn_dim": 2048, "attention_heads": 8, "vocab_size": 58_101},
 }
 SENTENCES, LONGEST, EXTRA = 200, 10, 10
@@ -75,7 +75,7 @@ def end_by_position(model, pad, slope=1.0, middle=8):
     model.final_logits_bias[0, 0] = best - slope * (middle - positions.mean()) - direction @ made.mean((0, 1))
 
 
-def make_marian(folder, vocab_size, d_model, **sizes):
+def make_marian(folder, vocab_size, d_model, decoder_layers=None, **sizes):
     """Saves a model with random weights. Its SentencePiece models have the first pieces of its vocabulary."""
     config = transformers.MarianConfig(
         vocab_size=vocab_size,
@@ -89,6 +89,7 @@ def make_marian(folder, vocab_size, d_model, **sizes):
         eos_token_id=0,
         init_std=d_model**-0.5,
     )
+    config.decoder_layers = decoder_layers or config.decoder_layers
     torch.manual_seed(1)
     model = transformers.MarianMTModel(config).eval()
     with torch.no_grad():

@@ -8,7 +8,9 @@ from keras_transformer.training.config import RecipeConfig
 from keras_transformer.training.data.batches import Shape
 from keras_transformer.training.flops import StepCost, flops_of_batch, peak_of, step_cost
 
-CONFIG = TransformerConfig(vocab_size=19, num_layers=2, d_model=22, num_heads=3, d_k=5, d_v=7, d_ff=13)
+CONFIG = TransformerConfig(
+    vocab_size=19, num_layers=2, num_encoder_layers=3, d_model=22, num_heads=3, d_k=5, d_v=7, d_ff=13
+)
 
 
 def test_flops_are_those_of_every_matrix_at_every_position_and_of_attention():
@@ -18,7 +20,7 @@ def test_flops_are_those_of_every_matrix_at_every_position_and_of_attention():
         if weight.name == "kernel":
             of_source = "encoder" in weight.path or re.search("cross_attention/.*/(key|value)/", weight.path)
             places += weight.shape[0] * weight.shape[1] * (source if of_source else target)
-    scores = CONFIG.num_layers * CONFIG.num_heads * (5 + 7) * (source**2 + target**2 + source * target)
+    scores = CONFIG.num_heads * (5 + 7) * (3 * source**2 + 2 * (target**2 + source * target))
     expected = 6 * rows * (places + scores + target * 22 * 19)
     assert flops_of_batch(CONFIG, Shape(rows, source, target)) == expected
 

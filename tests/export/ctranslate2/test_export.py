@@ -20,7 +20,13 @@ GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)
 #: Every exported option. Each model combines several, because compiling a search is slow.
 CONFIGS = {
     "post-norm": {},
-    "pre-norm, narrow heads, gelu": {"norm_first": True, "d_k": 3, "d_v": 3, "activation": "gelu"},
+    "pre-norm, narrow heads, gelu, shallow decoder": {
+        "norm_first": True,
+        "d_k": 3,
+        "d_v": 3,
+        "activation": "gelu",
+        "num_decoder_layers": 1,
+    },
     "post-norm with final norms, learned positions, silu": {
         "final_norm": True,
         "positions": "learned",

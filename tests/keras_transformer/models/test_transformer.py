@@ -18,7 +18,7 @@ VARIANTS = {
     "paper": {},
     "norm_first": {"norm_first": True},
     "final_norm": {"final_norm": True},
-    "separate": {"share_embeddings": False, "source_vocab_size": 23},
+    "separate, shallow decoder": {"share_embeddings": False, "source_vocab_size": 23, "num_encoder_layers": 2},
     "learned": {"positions": "learned", "max_length": 11},
     "marian": {"position_layout": "halves", "scale_embedding": False, "logits_bias": True, "activation": "silu"},
     "no_bias": {"use_bias": False, "activation": "gelu"},
