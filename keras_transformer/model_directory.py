@@ -7,6 +7,7 @@ replaced only in a folder that contains it.
 import contextlib
 import fcntl
 import glob
+import itertools
 import json
 import os
 from collections.abc import Collection, Iterator
@@ -32,18 +33,9 @@ _WRITTEN = (
     "model.keras",
     *_TOKENIZERS,
 )
-_TOKENS = (
-    *(
-        f"{split}.{side}{kind}.npy"
-        for split in ("train", "validation")
-        for side in ("source", "target")
-        for kind in ("", ".lengths")
-    ),
-    "validation.source.txt",
-    "validation.target.txt",
-    *_TOKENIZERS,
-    "tokens.json",
-)
+_TOKENS_RECORD = "tokens.json"
+#: Names of the files of tokens that do not depend on its splits.
+_TOKENS = ("validation.source.txt", "validation.target.txt", *_TOKENIZERS, _TOKENS_RECORD)
 
 
 class ModelDirectoryError(ValueError):
@@ -244,8 +236,18 @@ class ModelDirectory:
         Raises:
             OSError: if a path cannot be deleted. The message contains the path.
         """
-        for pattern in _TOKENS:
-            delete_matching(self.path, self.tokens.name, pattern)
+        splits = dict.fromkeys(["train", "validation", *self._recorded_splits()])
+        sides = itertools.product(splits, ("source", "target"), ("", ".lengths"))
+        for name in (*(f"{split}.{side}{kind}.npy" for split, side, kind in sides), *_TOKENS):
+            delete_matching(self.path, self.tokens.name, glob.escape(name))
+
+    def _recorded_splits(self):
+        """The splits of the tokens in the directory; none if their record is missing or damaged."""
+        try:
+            record = json.loads((self.tokens / _TOKENS_RECORD).read_text(encoding="utf-8"))
+            return [*record.get("splits", ()), *record.get("statistics", ())]
+        except (OSError, ValueError, AttributeError):
+            return []
 
     def recorded_exports(self) -> set[str]:
         """Returns the names of the exports that `verification.json` records.

@@ -30,6 +30,7 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     assert "training pairs of clean: 297 of 297" in said and "training pairs of back-translated: 300 of 300" in said
     assert "pairs trained on: clean" in said and "back-translated 50 (" in said
     assert "<bt>" in (tmp_path / "run" / "tokenizer.model").read_bytes().decode("latin-1")
+    assert not (tmp_path / "run" / "tokens").exists()
 
 
 def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
