@@ -21,6 +21,7 @@ for COMP_LINE in "$@"; do
 done
 """
 
+NUMBERS = ("layers", "encoder_layers", "decoder_layers", "heads")
 #: What is typed -> what it can go on with.
 LINES = {
     "keras-transformer tr": ["train", "translate"],
@@ -28,7 +29,7 @@ LINES = {
     "keras-transformer nonsense --o": [],
     "keras-transformer translate --run": ["--runtime"],
     "keras-transformer translate runs --runtime o": ["onnx", "onnx_int8", "onnx_float16"],
-    "keras-transformer train --model.num_": ["--model.num_layers", "--model.num_heads"],
+    "keras-transformer train --model.num_": [f"--model.num_{name}" for name in NUMBERS],
 }
 
 
