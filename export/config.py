@@ -26,6 +26,7 @@ class ExportConfig(BeamSearch):
             the likelihood of its translations of random sentences only.
         reference: translation of `source`, aligned line by line.
         encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
+        shortlist: search among the tokens of the model's shortlist only, which `keras-transformer shortlist` writes.
         n_best: number of hypotheses that `n_best`, `tokens` and `model.onnx` return. Default: `beam_size`.
 
     Raises:
@@ -37,6 +38,7 @@ class ExportConfig(BeamSearch):
     source: str | None = None
     reference: str | None = None
     encoding: str = UTF_8
+    shortlist: bool = False
     n_best: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # `__post_init__` sets a number.
 
     def __post_init__(self):
@@ -55,6 +57,8 @@ class ExportConfig(BeamSearch):
         for name in self.formats:
             if self.token_scores and not FORMATS[name].supports_token_scores:
                 raise ValueError(f"`token_scores` is not supported by format {name}. Received: token_scores=True")
+            if self.shortlist and not FORMATS[name].supports_shortlist:
+                raise ValueError(f"`shortlist` is not supported by format {name}. Received: shortlist=True")
         canonical_encoding(self.encoding)
         if (self.source is None) != (self.reference is None) or (self.source and not self.quantize):
             raise ValueError(

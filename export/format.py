@@ -17,12 +17,14 @@ class Program(NamedTuple):
         strategy: the search that the program performs.
         verify: compares the program with the Keras model. Called as `verify(model, strategy, client, batches)`.
         takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
+        has_shortlist: whether the program searches among the tokens of the model's shortlist, if it has one.
     """
 
     client: Any
     strategy: BeamSearch
     verify: Callable
     takes_text: bool = False
+    has_shortlist: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,7 @@ class ExportFormat:
         supports_token_scores: whether the search can return the score of each token.
         has_fixed_search: whether the export contains its search. Otherwise the client has an attribute `strategy` that
             can be replaced.
+        supports_shortlist: whether an export can contain a shortlist.
         recorded_search: returns the search options that the export implements, for verification.json.
     """
 
@@ -55,6 +58,7 @@ class ExportFormat:
     quantize: str | None = None
     supports_token_scores: bool = True
     has_fixed_search: bool = True
+    supports_shortlist: bool = True
     recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
 
     @property

@@ -130,7 +130,9 @@ def _prove_classes(model, run, strategy):
 def _prove_continuations(model, run, strategy):
     prompts = [np.where(batch == EOS_ID, PAD_ID, batch) for batch in _batches(model, model.config.vocab_size)]
     scored = SimpleNamespace(
-        generate=model.generate, token_log_probs=lambda prompt, tokens: model.token_log_probs(tokens)
+        shortlist=None,
+        generate=model.generate,
+        token_log_probs=lambda prompt, tokens, candidates: model.token_log_probs(tokens),
     )
     return compare(scored, strategy, SimpleNamespace(search=lambda prompt: run(prompt)[:2]), prompts)
 

@@ -7,6 +7,7 @@ import sys
 import time
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.decoding import Shortlist
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.origin import fingerprint_of, write_origin
@@ -42,8 +43,13 @@ def _export(directory, config):
     for name in config.programs:
         directory.require_replaceable(name)
     texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
+    shortlist = None
+    if config.shortlist:
+        shortlist = Shortlist.load(directory.require_shortlist())
     model, tokenizers = load_finished(directory)
     require_tensorflow()
+    if shortlist:
+        shortlist.check(model.config, config.strategy)
     batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(
@@ -54,7 +60,7 @@ def _export(directory, config):
         if require_supported := FORMATS[name].require_supported:
             require_supported(model.config, tokenizers)
     for name in config.programs:
-        _export_one(name, directory, model, tokenizers, config.strategy, batches, texts)
+        _export_one(name, directory, model, shortlist, tokenizers, config.strategy, batches, texts)
 
 
 def _verify_text(translator, client, batches):
@@ -70,24 +76,26 @@ def _bleu(translator, client, source, reference):
     return compare_bleu(translator.translate(source), client.translate(source), reference)
 
 
-def _export_one(name, directory, model, tokenizers, strategy, batches, texts):
+def _export_one(name, directory, model, shortlist, tokenizers, strategy, batches, texts):
     place = directory.exported(name)
     fingerprint = fingerprint_of(directory.model_file)
     _say(f"{name}: converting to {place}")
     with atomic_write(place) as temporary:
         started = time.monotonic()
+        model.shortlist = shortlist
         FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
         write_origin(temporary, fingerprint)
         _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
         entries = {}
         for title, program in FORMATS[name].programs(temporary, strategy).items():
+            model.shortlist = shortlist if program.has_shortlist else None
             translator = ModelTranslator(model, tokenizers, program.strategy)
             proofs = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
             if program.takes_text:
                 proofs[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)
             if texts and title == name:
                 proofs[f"{title} BLEU"] = functools.partial(_bleu, translator, program.client, *texts)
-            search = FORMATS[name].recorded_search(program.strategy)
+            search = FORMATS[name].recorded_search(program.strategy) | ({"shortlist": True} if model.shortlist else {})
             entries |= {proof: {"search": search, **_passed(proof, run)} for proof, run in proofs.items()}
     _record(directory, name, entries)
 

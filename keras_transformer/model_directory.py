@@ -23,6 +23,7 @@ FORMAT_VERSION = 2
 ORIGIN = "origin.json"
 #: Files of a shared tokenizer, a source tokenizer and a target tokenizer.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
+_SHORTLIST = "shortlist.npz"
 #: Patterns of the files that a run writes, except `config.yaml`, tokens and exports.
 _WRITTEN = (
     f"checkpoints/step-{'[0-9]' * 8}.keras",
@@ -31,6 +32,7 @@ _WRITTEN = (
     "logs/validation/events.out.tfevents.*",
     "logs/training_curve.png",
     "model.keras",
+    _SHORTLIST,
     *_TOKENIZERS,
 )
 _TOKENS_RECORD = "tokens.json"
@@ -56,6 +58,7 @@ class ModelDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.tokens = self.path / "tokens"
         self.logs = self.path / "logs"
+        self.shortlist_file = self.path / _SHORTLIST
         self.curve_file = self.logs / "training_curve.png"
         self.export = self.path / "export"
         self.verification_file = self.export / "verification.json"
@@ -279,6 +282,18 @@ class ModelDirectory:
             raise ModelDirectoryError(
                 f"{place} exists, but {self.verification_file} does not record it as an export. Move or delete it"
             )
+
+    def require_shortlist(self) -> Path:
+        """Returns the file of the shortlist.
+
+        Raises:
+            ModelDirectoryError: if there is none.
+        """
+        if not self.shortlist_file.is_file():
+            raise ModelDirectoryError(
+                f"No shortlist in {self.path}. Make one: keras-transformer shortlist {self.path} --source … --target …"
+            )
+        return self.shortlist_file
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.export.ctranslate2.translator import library
+from keras_transformer.export.ctranslate2.translator import VMAP, library
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 
@@ -58,7 +58,23 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     spec.optimize()
     path.mkdir()
     spec.save(str(path))
+    if model.shortlist:
+        _write_vmap(model.shortlist, tokenizers, path / VMAP)
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+
+
+def _write_vmap(shortlist, tokenizers, path):
+    """Writes the shortlist in CTranslate2's format: a source token and its candidates on each line.
+
+    The tokens that are always candidates stand on a line without a source token.
+    """
+    source, target = (tokenizer.pieces for tokenizer in tokenizers)
+    always = set(shortlist.always.tolist())
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for token, ids in [("", shortlist.always), *zip(source, shortlist.table, strict=True)]:
+            pieces = [target[i] for i in ids.tolist() if not token or i not in always]
+            if pieces:
+                file.write(f"{token}\t{' '.join(pieces)}\n")
 
 
 def require_supported(config, tokenizers) -> None:

@@ -13,6 +13,9 @@ from keras_transformer.text.batching import pad
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
 from keras_transformer.text.translator import TokenTranslator, with_n_best
 
+#: Name of CTranslate2's file for a shortlist.
+VMAP = "vmap.txt"
+
 
 def library():
     """The module `ctranslate2`.
@@ -80,6 +83,7 @@ class CTranslate2Translator(TokenTranslator):
             )
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             raise ModelDirectoryError(f"Invalid CTranslate2 model: {folder} ({error})") from error
+        self._use_vmap = (folder / VMAP).is_file()
         super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions, parallel_batches)
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
@@ -104,6 +108,7 @@ class CTranslate2Translator(TokenTranslator):
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
+            use_vmap=self._use_vmap,
         )
         tokens = pad([[self._ids[piece] for piece in found] for result in results for found in result.hypotheses])
         scores = np.array([result.scores for result in results], "float32")

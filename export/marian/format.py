@@ -36,5 +36,6 @@ HUGGINGFACE = ExportFormat(
     load=None,
     require_supported=_require_supported,
     supports_token_scores=False,
+    supports_shortlist=False,
     recorded_search=_recorded_search,
 )

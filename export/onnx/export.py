@@ -21,6 +21,7 @@ from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_cons
 from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.masks import padding_mask
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.models import Transformer
 from keras_transformer.models.teacher_forcing import mean_attention
 
 _OPSET = 18
@@ -76,6 +77,8 @@ def of_dtype(model, dtype: str):
     config = model.get_config()
     copy = type(model).from_config({**config, "dtype": dtype})
     copy.set_weights(model.get_weights())
+    if isinstance(model, Transformer):
+        copy.shortlist = model.shortlist
     return copy
 
 

@@ -26,7 +26,9 @@ def _programs(path, strategy, name, is_approximate):
     return {
         name: Program(translator, strategy, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),
-        f"{name} encoder and decoder": Program(OnnxGreedySearch(path, strategy.extra_length), greedy, verify),
+        f"{name} encoder and decoder": Program(
+            OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_shortlist=False
+        ),
     }
 
 

@@ -65,7 +65,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     """Compares the tokens of the best hypotheses, and the scores of all.
 
     Args:
-        model: the Keras `Transformer`, or an object with its `generate` and `token_log_probs`.
+        model: the Keras `Transformer`, or an object with its `shortlist`, `generate` and `token_log_probs`.
         strategy: the exported search.
         program: client of the exported program, with `search` as in `TokenTranslator`.
         batches: int32 matrices of source ids.
@@ -76,6 +76,7 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
     sentences = equal = ties = other_ranks = 0
     largest = 0.0
     for source in batches:
+        candidates = candidates_of_batch(model, source)
         expected = _by_tokens(*model.generate(source, strategy)[:2])
         found = _by_tokens(*program.search(source))
         for row, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
@@ -83,15 +84,26 @@ def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> 
             best, other = next(iter(ours)), next(iter(theirs))
             if best == other:
                 unknown = [tokens for tokens in theirs if tokens not in ours]
-                known = {**ours, **dict(zip(unknown, _forced(model, source[row], unknown, strategy), strict=True))}
+                forced = _forced(model, source[row], unknown, strategy, candidates)
+                known = {**ours, **dict(zip(unknown, forced, strict=True))}
                 difference = max(abs(known[tokens] - score) for tokens, score in theirs.items())
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
                 equal += 1
                 other_ranks += bool(unknown)
             else:
-                both = _forced(model, source[row], [best, other], strategy)
+                both = _forced(model, source[row], [best, other], strategy, candidates)
                 ties += abs(both[0] - both[1]) < TIE
     return Agreement(sentences, equal, ties, largest, other_ranks)
+
+
+def candidates_of_batch(model, source: np.ndarray) -> np.ndarray | None:
+    """The tokens among which the model searches; `None` for the whole vocabulary.
+
+    Args:
+        model: the Keras `Transformer`.
+        source: int32 `(batch, source_length)`.
+    """
+    return None if model.shortlist is None else model.shortlist.candidates(source)
 
 
 def _by_tokens(tokens, scores):
@@ -102,15 +114,17 @@ def _by_tokens(tokens, scores):
     ]
 
 
-def _forced(model, source, hypotheses, strategy):
+def _forced(model, source, hypotheses, strategy, candidates):
     """The teacher-forced scores of one sentence's hypotheses."""
     if not hypotheses:
         return []
     repeated = np.repeat(source[None], len(hypotheses), axis=0)
-    return teacher_forced_scores(model, repeated, pad(hypotheses), strategy).tolist()
+    return teacher_forced_scores(model, repeated, pad(hypotheses), strategy, candidates).tolist()
 
 
-def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch) -> np.ndarray:
+def teacher_forced_scores(
+    model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch, candidates: np.ndarray | None = None
+) -> np.ndarray:
     """The scores that the model gives to hypotheses, in one pass.
 
     Args:
@@ -118,13 +132,14 @@ def teacher_forced_scores(model, source: np.ndarray, tokens: np.ndarray, strateg
         source: int32 `(batch, source_length)`.
         tokens: int32 `(batch, length)`, without the start token, with the end token, padded.
         strategy: the search, for its length penalty.
+        candidates: the tokens that the search considers; see `Transformer.token_log_probs`.
 
     Returns:
         Float `(batch,)`: log p / length penalty.
     """
     lengths = (tokens != PAD_ID).sum(axis=1)
     penalty = length_penalty(lengths, strategy.length_penalty, strategy.length_penalty_kind)
-    return model.token_log_probs(source, tokens).sum(axis=1) / np.array(penalty)
+    return model.token_log_probs(source, tokens, candidates).sum(axis=1) / np.array(penalty)
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:

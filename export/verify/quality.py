@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import teacher_forced_scores
+from keras_transformer.export.verify.equality import candidates_of_batch, teacher_forced_scores
 from keras_transformer.text.batching import pad
 from keras_transformer.text.translator import Translation
 
@@ -92,9 +92,12 @@ def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.nd
         tokens, found_scores = program.search(source)
         found = [np.trim_zeros(row, "b") for row in tokens[:, 0]]
         equal += sum(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
-        own, other = (teacher_forced_scores(model, source, pad(tokens), plain) for tokens in (expected, found))
+        candidates = candidates_of_batch(model, source)
+        own, other = (
+            teacher_forced_scores(model, source, pad(tokens), plain, candidates) for tokens in (expected, found)
+        )
         losses += [*np.maximum(own - other, 0)]
-        scores = teacher_forced_scores(model, source, pad(found), strategy)
+        scores = teacher_forced_scores(model, source, pad(found), strategy, candidates)
         errors += [*np.abs(scores - found_scores[:, 0])]
         sizes += [*np.abs(scores)]
     return LikelihoodReport(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))

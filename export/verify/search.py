@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import TIE
+from keras_transformer.export.verify.equality import TIE, candidates_of_batch
 from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -92,6 +92,9 @@ def _log_probs(model, source, tokens, strategy):
     """Log probabilities `(batch, length, vocab_size)` of the allowed tokens at each step of given hypotheses."""
     target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
     logits = np.array(model({"source": source, "target": target}, training=False), "float32")
+    candidates = candidates_of_batch(model, source)
+    if candidates is not None:
+        logits[:, :, np.setdiff1d(np.arange(logits.shape[-1]), candidates)] = -np.inf
     logits[:, : strategy.min_length, EOS_ID] = -np.inf
     if strategy.no_repeat_ngram_size:
         for row, ids in zip(logits, tokens.tolist(), strict=True):

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 
+from jsonargparse.typing import PositiveInt
+
 from keras_transformer.cli.options import make_config, make_parser
 from keras_transformer.cli.runtime_options import (
     add_batching,
@@ -231,6 +233,29 @@ def serve(arguments: list[str]) -> int:
     return 0
 
 
+def shortlist(arguments: list[str]) -> int:
+    """Learn which target subwords translate which source subwords, for `export --shortlist`."""
+    parser = make_parser(shortlist)
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
+    parser.add_argument("--target", required=True, help="its translation, best by the model itself or by its teacher")
+    add_encoding(parser)
+    parser.add_argument("--width", type=PositiveInt, default=50, help="translations per source subword")
+    frequent = "target subwords that are always considered, the most frequent ones, at least 128"
+    parser.add_argument("--num_frequent", type=PositiveInt, default=300, help=frequent)
+    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="pairs to learn from")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.text.shortlisting import learn_shortlist
+    from keras_transformer.training.datasets import read_pairs
+
+    pairs = read_pairs(options.source, options.target, options.encoding)
+    names = ("width", "num_frequent", "max_pairs", "overwrite")
+    learn_shortlist(options.directory, pairs, **{name: options[name] for name in names})
+    return 0
+
+
 def import_marian(arguments: list[str]) -> int:
     """Convert a Hugging Face MarianMTModel, such as an OPUS-MT model, to a model directory."""
     parser = make_parser(import_marian)
@@ -275,6 +300,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "score": score,
     "plot-attention": plot_attention,
     "export": export,
+    "shortlist": shortlist,
     "serve": serve,
     "import-marian": import_marian,
     "doctor": doctor,

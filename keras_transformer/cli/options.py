@@ -12,6 +12,14 @@ from keras_transformer.cli.messages import describe_option_error
 class _Parser(ArgumentParser):
     """A jsonargparse parser with rewritten error messages, which can print the help of selected options."""
 
+    def add_class_arguments(self, *args, **kwargs):
+        """See `jsonargparse.ArgumentParser`. The value of a boolean option may be omitted: `--clean` is true."""
+        added = super().add_class_arguments(*args, **kwargs)
+        for action in self._actions:
+            if getattr(action, "_typehint", None) is bool:
+                action.nargs, action.const = "?", True
+        return added
+
     def parse_args(self, *args, **kwargs):
         """See `jsonargparse.ArgumentParser`."""
         try:
@@ -77,9 +85,6 @@ def make_config(
     parser.add_argument("--config", action="config", help="YAML file with options; `--print_config` prints such a file")
     parser.add_class_arguments(dataclass, skip={"overwrite"})
     parser.add_argument("--overwrite", action="store_true", help=overwrite)
-    for action in parser._actions:
-        if getattr(action, "_typehint", None) is bool:
-            action.nargs, action.const = "?", True  # `--clean` means `--clean true`.
     if essentials:
         _show_help(parser, arguments, essentials)
     options = parser.instantiate(parser.parse_args(arguments))

@@ -5,4 +5,5 @@ from .search import (
     SpecialIds as SpecialIds,
     run_search as run_search,
 )
+from .shortlist import Shortlist as Shortlist
 from .strategies import BeamSearch as BeamSearch, GreedySearch as GreedySearch, Sampling as Sampling

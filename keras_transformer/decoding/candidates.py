@@ -64,7 +64,8 @@ class Candidates:
             log_probs = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
         # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
         wanted = width + (3 if self.min_length else 2)
-        values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1]))
+        # A shortlist has a dynamic number of candidates, which is larger.
+        values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1] or wanted))
         is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)

@@ -15,7 +15,7 @@ def top_k(x, k: int):
     selects the k groups with the largest maxima. These contain the k largest values.
 
     Args:
-        x: `(rows, n)` with a static n.
+        x: `(rows, n)`. If n is dynamic, this is `ops.top_k`.
         k: number of values, at most n.
 
     Returns:
@@ -23,8 +23,8 @@ def top_k(x, k: int):
         `ops.top_k`.
     """
     n = x.shape[-1]
-    size = next((size for size in _GROUP_SIZES if n % size == 0), n)
-    if n < _SHORTEST or 4 * k * size > n:
+    size = next((size for size in _GROUP_SIZES if n % size == 0), n) if n else n
+    if n is None or n < _SHORTEST or 4 * k * size > n:
         values, indices = ops.top_k(x, k)
         return values, ops.cast(indices, "int32")
     groups = ops.reshape(x, (-1, size))

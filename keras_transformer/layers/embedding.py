@@ -66,7 +66,7 @@ class TokenEmbedding(keras.layers.Embedding):
             matrix: result of `output_matrix`, to compute it once for several calls. Default: computed here.
 
         Returns:
-            `(…, vocab_size)`, without an implicit mask.
+            `(…, vocab_size)`, without an implicit mask; with the matrix of some tokens, `(…, tokens)`.
 
         Raises:
             ValueError: if the width of the inputs is not `d_model`.
@@ -75,13 +75,17 @@ class TokenEmbedding(keras.layers.Embedding):
         matrix = self.output_matrix() if matrix is None else matrix
         return ops.matmul(inputs, ops.cast(matrix, inputs.dtype))
 
-    def output_matrix(self):
+    def output_matrix(self, ids=None):
         """Computes Eᵀ, once per search, so that decoding steps do not multiply by a transposed matrix.
 
+        Args:
+            ids: int `(tokens,)`: the columns to return. Default: all.
+
         Returns:
-            `(d_model, vocab_size)`, in the compute dtype.
+            `(d_model, vocab_size)` or `(d_model, tokens)`, in the compute dtype.
         """
-        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
+        rows = self.embeddings if ids is None else ops.take(self.embeddings, ids, axis=0)
+        return ops.transpose(ops.cast(rows, self.compute_dtype))
 
     def compute_mask(self, ids, previous_mask=None):
         return None if self.pad_id is None else masks.padding_mask(ids, self.pad_id)
@@ -112,10 +116,10 @@ class TiedLogits(keras.layers.Layer):
 
     Call arguments:
         inputs: `(…, d_model)`.
-        matrix: result of `embedding.output_matrix`, to compute it once for several calls.
+        weights: result of `output_weights`, to compute it once for several calls.
 
     Returns:
-        `(…, vocab_size)`.
+        `(…, vocab_size)`; with the weights of some tokens, `(…, tokens)`.
 
     Raises:
         ValueError: if the width of `inputs` is not that of the embedding.
@@ -140,9 +144,24 @@ class TiedLogits(keras.layers.Layer):
         if self.use_bias:
             self.bias = self.add_weight((self.embedding.vocab_size,), "zeros", name="bias")
 
-    def call(self, inputs, matrix=None):
+    def call(self, inputs, weights=None):
+        matrix, bias = self.output_weights() if weights is None else weights
         logits = self.embedding.logits(inputs, matrix)
-        return logits + ops.cast(self.bias, logits.dtype) if self.use_bias else logits
+        return logits if bias is None else logits + ops.cast(bias, logits.dtype)
+
+    def output_weights(self, ids=None):
+        """Computes the matrix and the bias of the logits.
+
+        Args:
+            ids: int `(tokens,)`: the tokens whose logits are computed. Default: all.
+
+        Returns:
+            Result of `TokenEmbedding.output_matrix`, and the bias, `(vocab_size,)` or `(tokens,)`, or `None`.
+        """
+        bias = self.bias if self.use_bias else None
+        if bias is not None and ids is not None:
+            bias = ops.take(bias, ids, axis=0)
+        return self.embedding.output_matrix(ids), bias
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling
+from keras_transformer.decoding.candidate_tokens import rounded_candidates
 from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
@@ -31,7 +32,7 @@ class CompiledSearch:
         # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
         return functools.cache(functools.partial(Compiled, self))
 
-    def _hypotheses(self, strategy, **arrays):
+    def _hypotheses(self, strategy, candidates=None, **arrays):
         """Runs the compiled `search` on arrays of ids."""
         arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
         if isinstance(strategy, Sampling):
@@ -39,6 +40,8 @@ class CompiledSearch:
             max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
             arrays["noise"] = strategy.noise(rows, max_length)
             strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
+        if candidates is not None:
+            arrays["candidates"] = rounded_candidates(candidates)
         tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
         used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
         token_scores = token_scores[:, :, :used] if strategy.token_scores else ()

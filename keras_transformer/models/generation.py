@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 from keras import ops
 
 from keras_transformer import masks
@@ -11,21 +12,29 @@ from keras_transformer.decoding import (
     Hypotheses,
     Sampling,
     SearchInputs,
+    Shortlist,
     SpecialIds,
     run_search,
 )
+from keras_transformer.decoding.candidate_tokens import CandidateTokens, candidates_of
 from keras_transformer.models.base import CompiledSearch, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
 
 
 class Seq2SeqGeneration(CompiledSearch):
-    """The methods `search` and `generate` of models with an encoder and a decoder."""
+    """The methods `search` and `generate` of models with an encoder and a decoder.
+
+    Attributes:
+        shortlist: the `Shortlist` of the tokens among which both methods search; `None` for the whole vocabulary.
+    """
+
+    shortlist: Shortlist | None = None
 
     def _members(self) -> list:
         """The models that predict together. Each token has the mean of their probabilities."""
         return [self]  # A method, because Keras saves the layers in properties.
 
-    def search(self, source, strategy, prefix=None, noise=None) -> Hypotheses:
+    def search(self, source, strategy, prefix=None, noise=None, candidates=None) -> Hypotheses:
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
         Args:
@@ -35,6 +44,8 @@ class Seq2SeqGeneration(CompiledSearch):
             noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
                 `(batch, n_samples, max_length)` with
                 `max_length = source_length + prefix_length + max(extra_length, 1)`.
+            candidates: int tensor `(candidates,)`: the tokens to search among, including those of the prefix. Default:
+                those of `shortlist`, which requires dynamic shapes, or the whole vocabulary.
 
         Returns:
             `Hypotheses` of tensors.
@@ -51,20 +62,30 @@ class Seq2SeqGeneration(CompiledSearch):
         rows = batch_size * strategy.beam_size
         caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
         bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
+        if candidates is None and self.shortlist is not None:
+            candidates = candidates_of(self.shortlist, source)
+        subset = None if candidates is None else CandidateTokens(candidates)
+        if subset and prefix is not None:
+            prefix = subset.inner(prefix)
         sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
-        matrices = [model.logits.embedding.output_matrix() for model in models]
+        weights = [model.logits.output_weights(candidates) for model in models]
 
         def next_logits(tokens, cache, memory, offset):
             projected, mask = memory
+            if subset:
+                tokens = subset.outer(tokens)
             layers = itertools.starmap(slice, itertools.pairwise(bounds))
             found = [
-                model.decode(tokens, memory, mask, cache=cache[own], offset=offset, output_matrix=matrix)
-                for model, memory, own, matrix in zip(models, projected, layers, matrices, strict=True)
+                model.decode(tokens, memory, mask, cache=cache[own], offset=offset, output_weights=own_weights)
+                for model, memory, own, own_weights in zip(models, projected, layers, weights, strict=True)
             ]
-            return _mean([logits for logits, _ in found]), sum((cache for _, cache in found), ())
+            logits = _mean([logits for logits, _ in found])
+            return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        return run_search(strategy.searching, next_logits, sum(caches, ()), (memory, mask), sentences, max_length, ids)
+        cache = sum(caches, ())
+        found = run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
+        return found._replace(tokens=subset.outer(found.tokens)) if subset else found
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
         """Generates targets by a compiled search or by sampling.
@@ -83,8 +104,9 @@ class Seq2SeqGeneration(CompiledSearch):
 
         Raises:
             ValueError: if `source` is not an int matrix of ids of the source vocabulary, if `strategy` has another
-                type, or if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
-                contains `bos_id`, `eos_id` or padding before other ids.
+                type, if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
+                contains `bos_id`, `eos_id` or padding before other ids, or if `shortlist` does not suit the model or
+                the strategy.
 
         Example:
 
@@ -99,7 +121,13 @@ class Seq2SeqGeneration(CompiledSearch):
         if prefix is not None:
             prefix = checked_prefix(prefix, len(source), self.config)
             arrays |= {"prefix": prefix} if prefix.size else {}
-        return self._hypotheses(strategy, **arrays) if source.size else empty_hypotheses(len(source), strategy)
+        candidates = None
+        if self.shortlist is not None:
+            self.shortlist.check(self.config, strategy)
+            candidates = np.union1d(self.shortlist.candidates(source), arrays.get("prefix", ()))
+        return (
+            self._hypotheses(strategy, candidates, **arrays) if source.size else empty_hypotheses(len(source), strategy)
+        )
 
 
 def _mean(logits):

@@ -70,23 +70,23 @@ class LanguageModel(ConfiguredModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), policy, name=name, **kwargs)
 
-    def decode(self, tokens, cache=None, offset=0, output_matrix=None):
+    def decode(self, tokens, cache=None, offset=0, output_weights=None):
         """Computes the logits for the token after each input token.
 
         Args:
             tokens: int `(batch, length)`; with a cache also `(batch,)`, one token per row.
             cache: result of `decoder.empty_cache` or of the previous call.
             offset: position of the first token, if a cache is given.
-            output_matrix: result of `logits.embedding.output_matrix`, to compute it once for many decoding steps.
+            output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.
 
         Returns:
             Logits `(*tokens.shape, vocab_size)`. If a cache is given, a tuple of the logits and the updated cache.
         """
         x = self.dropout(self.positions(self.embedding(tokens), offset=offset))
         if cache is None:
-            return self.logits(self.decoder(x), matrix=output_matrix)
+            return self.logits(self.decoder(x), weights=output_weights)
         x, cache = self.decoder(x, cache=cache, offset=offset)
-        return self.logits(x, matrix=output_matrix), cache
+        return self.logits(x, weights=output_weights), cache
 
     def search(self, prompt, strategy, noise=None) -> Hypotheses:
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
@@ -109,10 +109,10 @@ class LanguageModel(ConfiguredModel):
         # Appends a column, because the search needs at least one and prompts may be empty.
         prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
         sentences = SearchInputs(limits, prefix, () if noise is None else noise)
-        matrix = self.logits.embedding.output_matrix()
+        weights = self.logits.output_weights()
 
         def next_logits(tokens, cache, memory, offset):
-            return self.decode(tokens, cache=cache, offset=offset, output_matrix=matrix)
+            return self.decode(tokens, cache=cache, offset=offset, output_weights=weights)
 
         ids = SpecialIds(config.pad_id, config.bos_id, config.eos_id)
         return run_search(strategy.searching, next_logits, cache, (), sentences, max_length, ids)

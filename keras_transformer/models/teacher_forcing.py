@@ -3,22 +3,30 @@
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.decoding.candidate_tokens import CandidateTokens
+from keras_transformer.decoding.search import NEG_INF
 from keras_transformer.losses import token_cross_entropy
 
 
-def token_log_probs(transformer, source, target):
+def token_log_probs(transformer, source, target, candidates=None):
     """Computes `Transformer.token_log_probs` on tensors.
 
     Args:
         transformer: a `Transformer`.
         source: int tensor `(batch, source_length)`.
         target: int tensor `(batch, target_length)`.
+        candidates: int tensor `(candidates,)`, or `None`.
 
     Returns:
         Float32 tensor `(batch, target_length)`.
     """
-    logits, _ = _teacher_forced(transformer, source, target)
-    return _log_probs(target, logits, transformer.config)
+    logits, _ = _teacher_forced(transformer, source, target, transformer.logits.output_weights(candidates))
+    if candidates is None:
+        return _log_probs(target, logits, transformer.config)
+    subset = CandidateTokens(candidates)
+    is_candidate = ops.any(ops.expand_dims(target, -1) == candidates, axis=-1)
+    log_probs = _log_probs(subset.inner(target), subset.masked(logits), transformer.config)
+    return ops.where(is_candidate, log_probs, NEG_INF)
 
 
 def text_log_probs(language_model, tokens):
@@ -66,11 +74,17 @@ def mean_attention(transformer, source, target):
     return sum(ops.mean(ops.cast(weights, "float32"), axis=1) for weights in scores) / len(scores)
 
 
-def _teacher_forced(transformer, source, target):
+def _teacher_forced(transformer, source, target, output_weights=None):
     config = transformer.config
     mask = masks.padding_mask(source, config.pad_id)
     memory = transformer.encode(source, mask)
-    return transformer.decode(_shifted(target, config), memory, memory_mask=mask, return_attention_scores=True)
+    return transformer.decode(
+        _shifted(target, config),
+        memory,
+        memory_mask=mask,
+        return_attention_scores=True,
+        output_weights=output_weights,
+    )
 
 
 def _shifted(target, config):

@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
+from keras_transformer.decoding.candidate_tokens import rounded_candidates
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy
@@ -94,7 +95,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         cache=None,
         offset=0,
         return_attention_scores=False,
-        output_matrix=None,
+        output_weights=None,
     ):
         """Computes the logits for the token after each target token.
 
@@ -107,7 +108,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             cache: result of `decoder.empty_cache` or of the previous call.
             offset: position of the first target token, if a cache is given.
             return_attention_scores: whether to also return the cross-attention weights.
-            output_matrix: result of `logits.embedding.output_matrix`, to compute it once for many decoding steps.
+            output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.
 
         Returns:
             Logits `(*target.shape, vocab_size)`. With `return_attention_scores` or a cache, a tuple of the logits, the
@@ -126,19 +127,21 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             return_attention_scores=return_attention_scores,
         )
         x, *others = result if isinstance(result, tuple) else (result,)
-        logits = self.logits(x, matrix=output_matrix)
+        logits = self.logits(x, weights=output_weights)
         return (logits, *others) if others else logits
 
-    def token_log_probs(self, source, target) -> np.ndarray:
+    def token_log_probs(self, source, target, candidates=None) -> np.ndarray:
         """Computes the log probability of each target token, given those before it. The function is compiled.
 
         Args:
             source: int ids `(batch, source_length)`, padded with `pad_id`.
             target: int ids `(batch, target_length)`, without the start token, with the end token, padded with
                 `pad_id`, such as tokens from `generate`.
+            candidates: int ids `(candidates,)` in ascending order: the tokens that have a probability, as in a search
+                with a `Shortlist`. Default: the whole vocabulary.
 
         Returns:
-            Float32 array `(batch, target_length)`; 0 at padding.
+            Float32 array `(batch, target_length)`; 0 at padding, and -1e9 where a token is not a candidate.
 
         Raises:
             ValueError: if `source` or `target` is not an int matrix of ids of its vocabulary, or the batch sizes
@@ -154,6 +157,8 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         if target.size == 0:
             return np.zeros(target.shape, "float32")
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
+        if candidates is not None:
+            arrays["candidates"] = rounded_candidates(candidates)
         return self._compiled(teacher_forcing.token_log_probs).run(**arrays)[:, : target.shape[1]]
 
     def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.onnx.export import write_onnx
 from keras_transformer.export.saved_model.export import write_saved_model
@@ -22,6 +22,10 @@ STRATEGIES = {
     "beam": BeamSearch(beam_size=3, n_best=3, extra_length=4, min_length=4, no_repeat_ngram_size=2, token_scores=True),
     "greedy": BeamSearch(beam_size=1, extra_length=4, token_scores=True, no_repeat_ngram_size=1),
 }
+
+
+#: Three candidates for each source token, and 128 that are always considered.
+SHORTLIST = Shortlist(np.random.default_rng(3).integers(128, 270, (270, 3)), np.arange(128), vocab_size=270)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +69,14 @@ def onnx_model(path):
     [pytest.param(write_saved_model, saved_model, marks=pytest.mark.slow), (write_onnx, onnx_model)],
 )
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "shortlist"),
     [
-        pytest.param(STRATEGIES["beam"], id="beam"),
-        pytest.param(STRATEGIES["greedy"], id="greedy", marks=pytest.mark.slow),
+        pytest.param(STRATEGIES["beam"], None, id="beam"),
+        pytest.param(STRATEGIES["greedy"], SHORTLIST, id="greedy, shortlist", marks=pytest.mark.slow),
     ],
 )
-def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, write, load):
+def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, shortlist, write, load):
+    model.shortlist = shortlist
     tokenizer = Tokenizer(directory.tokenizer_files[0])
     write(model, directory, (tokenizer, tokenizer), strategy, tmp_path / "export")
     program, options = load(tmp_path / "export")

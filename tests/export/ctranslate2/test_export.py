@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.export.ctranslate2.export import write_ctranslate2
 from keras_transformer.export.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.export.verify.equality import teacher_forced_scores
@@ -62,7 +62,7 @@ def tokenizers():
 def export(tmp_path, tokenizers, randomize):
     """Exports a model with random weights. Returns the model and the folder."""
 
-    def export(**options):
+    def export(shortlist=None, **options):
         sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
         model = randomize(Transformer(TransformerConfig(**{**sizes, **options})), scale=0.3)
         unlikely = keras.ops.convert_to_numpy(model.logits.embedding.embeddings).copy()
@@ -73,6 +73,7 @@ def export(tmp_path, tokenizers, randomize):
         directory = ModelDirectory(tmp_path / "model")
         directory.path.mkdir()
         directory.write_tokenizers(tuple(dict.fromkeys(tokenizer.model for tokenizer in pair)))
+        model.shortlist = shortlist
         write_ctranslate2(model, directory, pair, GREEDY, tmp_path / "ctranslate2")
         return model, tmp_path / "ctranslate2"
 
@@ -97,6 +98,21 @@ def test_greedy_is_equal(export, options):
     np.testing.assert_array_equal(
         ours[:, 0, :-1], theirs[:, 0, :-1]
     )  # Only this package forces the end token at the limit.
+
+
+def test_a_shortlist_is_equal(export):
+    """The list is the union of a whole batch in both."""
+    table = np.random.default_rng(2).integers(128, 270, (270, 2))
+    model, path = export(Shortlist(table, np.arange(128), vocab_size=270))
+    source, translator = sources(270), CTranslate2Translator(path)
+    for batch in (source[:2], source[2:9]):
+        candidates = model.shortlist.candidates(batch)
+        assert 140 < len(candidates) < 250
+        found = translator.search(batch)[0]
+        np.testing.assert_array_equal(found[:, 0, :-1], model.generate(batch, GREEDY).tokens[:, 0, :-1])
+        model.shortlist, shortlist = None, model.shortlist
+        assert not np.isin(model.generate(batch, GREEDY).tokens, candidates).all()  # The list changes translations.
+        model.shortlist = shortlist
 
 
 def test_why_hypotheses_are_not_equal_is_said(export):

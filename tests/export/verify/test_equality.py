@@ -116,6 +116,7 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
     blank.set_weights([np.zeros_like(weight) for weight in blank.get_weights()])
 
     class Script:
+        shortlist = None
         generate = staticmethod(lambda source, strategy: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
         token_log_probs = staticmethod(blank.token_log_probs)
 

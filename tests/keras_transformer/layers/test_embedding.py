@@ -39,13 +39,19 @@ def test_logits_are_products_with_the_same_matrix(embedding):
     np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x)), expected, atol=1e-5)
 
 
-def test_logits_with_a_matrix_made_once(embedding):
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_logits_with_weights_made_once(embedding, use_bias):
     x = keras.ops.convert_to_tensor(np.random.default_rng(1).standard_normal((2, 3, D_MODEL)).astype("float32"))
-    matrix = embedding.output_matrix()
-    assert matrix.shape == (D_MODEL, VOCAB)
-    expected = to_numpy(embedding.logits(x))
-    np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x, matrix=matrix)), expected, atol=1e-6)
-    np.testing.assert_allclose(to_numpy(TiedLogits(embedding)(x, matrix=2.0 * matrix)), 2.0 * expected, atol=1e-5)
+    layer = TiedLogits(embedding, use_bias=use_bias)
+    expected = to_numpy(layer(x))
+    if use_bias:
+        layer.bias.assign(np.arange(VOCAB))
+        expected = expected + np.arange(VOCAB)
+    matrix, bias = layer.output_weights()
+    assert matrix.shape == (D_MODEL, VOCAB) and (bias is not None) == use_bias
+    np.testing.assert_allclose(to_numpy(layer(x, weights=(matrix, bias))), expected, atol=1e-5)
+    some = np.array([1, 4, 5])
+    np.testing.assert_allclose(to_numpy(layer(x, weights=layer.output_weights(some))), expected[..., some], atol=1e-5)
 
 
 def test_makes_the_implicit_mask(embedding):

@@ -1,0 +1,118 @@
+"""Lexical translation probabilities, and the shortlists that are made from them."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.decoding.shortlist import SMALLEST, Shortlist
+
+#: Pairs that are processed at a time.
+_CHUNK = 10_000
+_ITERATIONS = 5
+
+Ids = Sequence[int]
+
+
+class Lexicon(NamedTuple):
+    """Which target tokens translate which source tokens: arrays with one entry per pair of tokens."""
+
+    source: np.ndarray
+    target: np.ndarray
+    probability: np.ndarray  # of the target token, given the source token
+
+
+def learn_lexicon(sources: Sequence[Ids], targets: Sequence[Ids], vocab_size: int) -> Lexicon:
+    """Estimates lexical translation probabilities with IBM Model 1.
+
+    Args:
+        sources: source ids of each sentence.
+        targets: ids of its translation.
+        vocab_size: size of the target vocabulary.
+
+    Returns:
+        The `Lexicon` of all tokens that occur together.
+
+    Reference:
+        Brown et al. 1993, "The Mathematics of Statistical Machine Translation", §4.1.
+    """
+    keys = np.empty(0, "int64")
+    for entries in _chunks(sources, targets, vocab_size):
+        keys = np.union1d(keys, entries.key)
+    probability = np.ones(len(keys))
+    for _ in range(_ITERATIONS):
+        counts = np.zeros(len(keys))
+        for entries in _chunks(sources, targets, vocab_size):
+            at = np.searchsorted(keys, entries.key)
+            shares = probability[at]
+            shares /= np.bincount(entries.token, shares)[entries.token]
+            counts += np.bincount(at, shares, len(keys))
+        totals = np.bincount(keys // vocab_size, counts)
+        probability = counts / totals[keys // vocab_size]
+    return Lexicon(keys // vocab_size, keys % vocab_size, probability)
+
+
+class _Entries(NamedTuple):
+    """All combinations of a target token of a sentence with the source tokens of that sentence."""
+
+    key: np.ndarray  # source id * vocab_size + target id
+    token: np.ndarray  # number of the target token in the chunk
+
+
+def _chunks(sources, targets, vocab_size) -> Iterator[_Entries]:
+    for start in range(0, len(sources), _CHUNK):
+        ours = [np.unique(ids) for ids in sources[start : start + _CHUNK]]
+        theirs = [np.asarray(ids, "int64") for ids in targets[start : start + _CHUNK]]
+        keys = [(a[None, :] * vocab_size + b[:, None]).ravel() for a, b in zip(ours, theirs, strict=True)]
+        widths = np.repeat([len(ids) for ids in ours], [len(ids) for ids in theirs])
+        yield _Entries(np.concatenate(keys), np.repeat(np.arange(len(widths)), widths))
+
+
+def make_shortlist(
+    lexicon: Lexicon, frequencies: np.ndarray, source_vocab_size: int, width: int, num_frequent: int, last_special: int
+) -> Shortlist:
+    """Makes a shortlist of the likeliest translations of each source token.
+
+    Args:
+        lexicon: the translation probabilities.
+        frequencies: int `(vocab_size,)`: how often each target token occurs.
+        source_vocab_size: size of the source vocabulary.
+        width: maximum number of translations per source token.
+        num_frequent: number of the most frequent target tokens, which are always considered.
+        last_special: the largest id of a special token. It and all smaller ids are always considered.
+
+    Returns:
+        The `Shortlist`.
+    """
+    vocab_size = len(frequencies)
+    by_frequency = np.argsort(-frequencies, kind="stable")
+    always = np.union1d(by_frequency[: max(num_frequent, SMALLEST)], np.arange(last_special + 1))
+    is_kept = ~np.isin(lexicon.target, always)
+    source, target, probability = (values[is_kept] for values in lexicon)
+    order = np.lexsort((-probability, source))
+    source, target = source[order], target[order]
+    rank = np.arange(len(source)) - np.searchsorted(source, source)
+    table = np.zeros((source_vocab_size, width), "int32")
+    is_listed = rank < width
+    table[source[is_listed], rank[is_listed]] = target[is_listed]
+    return Shortlist(table, always, vocab_size)
+
+
+def coverage(shortlist: Shortlist, sources: Sequence[Ids], targets: Sequence[Ids], batch_size: int = 1) -> float:
+    """The share of the tokens of translations that are among the candidates of their batch.
+
+    Args:
+        shortlist: the shortlist.
+        sources: source ids of each sentence.
+        targets: ids of its translation.
+        batch_size: sentences per batch, in the given order.
+    """
+    inside = total = 0
+    for start in range(0, len(sources), batch_size):
+        source, target = (
+            np.concatenate([np.asarray(ids, "int64") for ids in side[start : start + batch_size]])
+            for side in (sources, targets)
+        )
+        inside += np.isin(target, shortlist.candidates(source[None])).sum()
+        total += len(target)
+    return inside / max(total, 1)

@@ -1,0 +1,64 @@
+"""The command `shortlist`, and exports with a shortlist."""
+
+import json
+import shutil
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.decoding import Shortlist
+
+
+@pytest.fixture
+def copy(unlike, tmp_path):
+    """A copy of a finished run with a vocabulary of 300 subwords and random weights."""
+    return shutil.copytree(unlike, tmp_path / "model", ignore=shutil.ignore_patterns("export"))
+
+
+@pytest.fixture
+def command(copy, toy_files):
+    files = (f"--{side}={toy_files}/train.{language}" for side, language in (("source", "en"), ("target", "de")))
+    return ["shortlist", str(copy), *files, "--num_frequent=128"]
+
+
+def test_the_shortlist_of_a_model(command, copy, capsys):
+    assert main(command) == 0
+    shortlist = Shortlist.load(copy / "shortlist.npz")
+    assert len(shortlist.always) == 128 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
+    assert "32 sentences at a time" in capsys.readouterr().err
+    assert main(command) == 2
+    assert "shortlist.npz exists; use --overwrite" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+
+
+def test_text_without_pairs(command, copy, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert main([*command, f"--source={empty}", f"--target={empty}"]) == 2
+    assert "empty is empty" in capsys.readouterr().err and not (copy / "shortlist.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"), [(None, "Make one: keras-transformer shortlist"), (b"text", "Not a shortlist")]
+)
+def test_an_export_without_a_good_shortlist(copy, damage, message, capsys):
+    if damage:
+        (copy / "shortlist.npz").write_bytes(damage)
+    assert main(["export", str(copy), "--format=onnx", "--shortlist"]) == 2
+    assert message in capsys.readouterr().err and not (copy / "export").exists()
+
+
+def test_a_shortlist_is_not_in_all_formats(copy, capsys):
+    assert main(["export", str(copy), "--format=huggingface", "--shortlist"]) == 2
+    assert "`shortlist` is not supported by format huggingface" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_exports_with_a_shortlist(command, copy):
+    """Each export is compared with the Keras model, which has the same list."""
+    assert main([*command, "--width=1"]) == 0
+    options = ["--format=onnx,ctranslate2", "--shortlist", "--extra_length=9"]
+    assert main(["export", str(copy), *options]) == 0
+    proofs = json.loads((copy / "export" / "verification.json").read_text(encoding="utf-8"))
+    assert proofs["onnx"]["search"]["shortlist"] and proofs["ctranslate2 greedy"]["search"]["shortlist"]
+    assert "shortlist" not in proofs["onnx encoder and decoder"]["search"]
