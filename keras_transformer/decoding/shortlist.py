@@ -86,7 +86,8 @@ class Shortlist:
 
     def save(self, path: str | Path) -> None:
         """Writes the list to a file in NumPy's npz format."""
-        np.savez_compressed(path, table=self.table, always=self.always, vocab_size=self.vocab_size)
+        with open(path, "wb") as file:
+            np.savez_compressed(file, table=self.table, always=self.always, vocab_size=self.vocab_size)
 
     @classmethod
     def load(cls, path: str | Path) -> "Shortlist":

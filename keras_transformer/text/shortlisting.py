@@ -68,8 +68,8 @@ def learn_shortlist(
     frequencies = np.bincount(np.concatenate(targets), minlength=vocab_sizes[1])
     lexicon = learn_lexicon(sources, targets, vocab_sizes[1])
     shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID)
-    with places.locked(), atomic_write(places.shortlist_file) as temporary, open(temporary, "wb") as file:
-        shortlist.save(file)
+    with places.locked(), atomic_write(places.shortlist_file) as temporary:
+        shortlist.save(temporary)
     _describe(shortlist, *tested)
     return shortlist
 
