@@ -84,6 +84,26 @@ def fingerprint_of(model_file: Path) -> str | None:
     return hashlib.sha256(json.dumps(sorted(part for part in parts if part[0] != _METADATA)).encode()).hexdigest()
 
 
+def hash_of_program(directory: str | Path, runtime: str) -> str:
+    """Hash of the files that translate: the model and its tokenizers, or the files of an export.
+
+    Args:
+        directory: the model directory.
+        runtime: `keras`, or the name of an export.
+
+    Returns:
+        Hexadecimal digits.
+    """
+    places, digest = ModelDirectory(directory), hashlib.sha256()
+    is_keras = runtime == "keras"
+    files = [places.model_file, *places.tokenizer_files] if is_keras else sorted(places.exported(runtime).rglob("*"))
+    for path in files:
+        if path.is_file():
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def _recorded(folder):
     """The fingerprint in an export; `None` for exports of versions that did not record it."""
     file = folder / ORIGIN

@@ -1,5 +1,6 @@
 from . import (
     decoding as decoding,
+    distillation as distillation,
     export as export,
     layers as layers,
     losses as losses,

@@ -55,6 +55,19 @@ def prepare(arguments: list[str]) -> int:
     return 0
 
 
+def distill(arguments: list[str]) -> int:
+    """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
+    from keras_transformer.distillation.config import DistillConfig
+
+    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are used again"
+    config = make_config(distill, DistillConfig, arguments, overwrite)
+
+    from keras_transformer.distillation.pipeline import distill as run
+
+    print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
+    return 0
+
+
 def average(arguments: list[str]) -> int:
     """Replace the model of a finished run with the average of its last checkpoints."""
     parser = make_parser(average)
@@ -292,6 +305,7 @@ def doctor(arguments: list[str]) -> int:
 #: Name on the command line -> the command.
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "prepare": prepare,
+    "distill": distill,
     "train": train,
     "average": average,
     "translate": translate,

@@ -13,10 +13,10 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from keras_transformer.atomic_files import atomic_write
-from keras_transformer.cli.resumable_file import ResumableFile
 from keras_transformer.cli.runtime_options import directories, make_translator, sampling_options, search_options
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
+from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.languages import check_language
 from keras_transformer.text.translator import Translation, Translator
@@ -173,8 +173,7 @@ def _as_rows(number, source, translation):
 
 
 def _as_json(number, source, translation):
-    translations = [{"text": one.text, "score": round(one.score, 4)} for one in translation.hypotheses]
-    return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
+    return translation.to_json(source)
 
 
 @contextlib.contextmanager
@@ -213,13 +212,15 @@ def _file(path, options):
 
 def _record(options) -> dict:
     """Returns the data that determine the output: hashes of source and model, runtime, search and format."""
+    from keras_transformer.export.origin import hash_of_program
+
     with TextLines(options.file, options.encoding) as lines:
         digest = hashlib.sha256()
         for line in lines:
             digest.update(line.encode() + b"\n")
     record = {
         "source": digest.hexdigest(),
-        "model": ",".join(_sha256_of_model(ModelDirectory(path), options.runtime) for path in directories(options)),
+        "model": ",".join(hash_of_program(path, options.runtime) for path in directories(options)),
         "runtime": options.runtime,
         "search": search_options(options),
         "json": options.json,
@@ -227,13 +228,3 @@ def _record(options) -> dict:
     if options.sampling:
         record["sampling"] = sampling_options(options)
     return record | ({"split_sentences": options.source_language} if options.split_sentences else {})
-
-
-def _sha256_of_model(directory, runtime):
-    digest = hashlib.sha256()
-    files = [directory.model_file, *directory.tokenizer_files]
-    for path in files if runtime == "keras" else sorted(directory.exported(runtime).rglob("*")):
-        if path.is_file():
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()

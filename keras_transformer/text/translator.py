@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +35,20 @@ class Translation:
     def hypotheses(self) -> tuple["Translation", ...]:
         """All `n_best` hypotheses, best first."""
         return (self, *self.alternatives)
+
+    def to_json(self, source: str) -> str:
+        """The hypotheses as a JSON object on one line.
+
+        Args:
+            source: the translated line.
+
+        Example:
+
+        >>> Translation("zwei", -0.25).to_json("two")
+        '{"source": "two", "translations": [{"text": "zwei", "score": -0.25}]}'
+        """
+        translations = [{"text": one.text, "score": round(one.score, 4)} for one in self.hypotheses]
+        return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
 
 
 class Translator:
@@ -96,7 +111,7 @@ class Translator:
             UserWarning: for each line with more than `max_source_length` subwords, which is truncated.
         """
         limits = BatchLimits(batch_size, batch_tokens)
-        self._check_n_best(n_best)
+        self.check_n_best(n_best)
         return self._translate(lines, limits, n_best, progress)
 
     def _translate(self, lines, limits, n_best, progress, first_line=1):
@@ -144,7 +159,7 @@ class Translator:
         """
         limits = BatchLimits(batch_size, batch_tokens)
         check_no_string("lines", lines)
-        self._check_n_best(n_best)
+        self.check_n_best(n_best)
         for chunk in limits.chunks(lines):
             yield from self._translate(chunk, limits, n_best, progress, first_line)
             first_line += len(chunk)
@@ -174,7 +189,12 @@ class Translator:
         """
         raise NotImplementedError
 
-    def _check_n_best(self, n_best):
+    def check_n_best(self, n_best: int) -> None:
+        """Checks a number of hypotheses.
+
+        Raises:
+            ValueError: if `n_best` is not in [1, `max_n_best`].
+        """
         if not 1 <= n_best <= self.max_n_best:
             raise ValueError(
                 f"`n_best` must be in [1, {self.max_n_best}], the limit of this search or export. "

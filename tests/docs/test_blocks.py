@@ -33,7 +33,7 @@ QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/re
 #: the quick tier. All other pages are in the slow tier.
 NIGHTLY = {
     *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
-    *("docs/resume.md", "docs/serve.md", "docs/getting-started.md"),
+    *("docs/resume.md", "docs/serve.md", "docs/getting-started.md", "docs/students.md"),
 }
 #: Blocks that do not run, by page.
 EXEMPT = {

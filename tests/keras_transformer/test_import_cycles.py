@@ -16,14 +16,15 @@ FOLDERS = {
 }
 #: Folder -> the folders that its modules must not import. "" stands for the modules directly in `keras_transformer`.
 FORBIDDEN = {
-    "": {"text", "cli", "serve", "training", "export"},
-    "layers": {"decoding", "models", "text", "cli", "serve", "training", "export"},
-    "decoding": {"layers", "models", "text", "cli", "serve", "training", "export"},
-    "models": {"text", "cli", "serve", "training", "export"},
-    "text": {"cli", "serve", "training", "export"},
-    "training": {"cli", "serve", "export"},
-    "export": {"cli", "serve", "training"},
-    "serve": {"cli", "training"},
+    "": {"text", "cli", "serve", "training", "export", "distillation"},
+    "layers": {"decoding", "models", "text", "cli", "serve", "training", "export", "distillation"},
+    "decoding": {"layers", "models", "text", "cli", "serve", "training", "export", "distillation"},
+    "models": {"text", "cli", "serve", "training", "export", "distillation"},
+    "text": {"cli", "serve", "training", "export", "distillation"},
+    "training": {"cli", "serve", "export", "distillation"},
+    "export": {"cli", "serve", "training", "distillation"},
+    "serve": {"cli", "training", "distillation"},
+    "distillation": {"cli", "serve"},
 }
 
 

@@ -23,6 +23,7 @@ def public_names():
     names = {f"keras_transformer.{name}" for name in public_names_of(keras_transformer)}
     for submodule in (
         "decoding",
+        "distillation",
         "export",
         "layers",
         "losses",

@@ -1,6 +1,7 @@
 """The examples run and give the expected results."""
 
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -112,3 +113,18 @@ def test_back_translation(toy_files, tmp_path):
         completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         assert "runs/mixed" in completed.stdout and "BLEU" in completed.stdout
     assert len((tmp_path / "back-translated.en").read_text().splitlines()) == 300
+
+
+@pytest.mark.nightly
+def test_student(arguments, toy_files, tmp_path):
+    for name, side in itertools.product(("train", "dev", "test"), ("en", "de")):
+        shutil.copy(toy_files / f"{'train' if name == 'train' else 'test'}.{side}", tmp_path / f"{name}.{side}")
+    assert main(arguments(tmp_path / "runs/teacher")) == 0
+    options = ["--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20", "--recipe.warmup_steps=10"]
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    script = ["sh", EXAMPLES / "student/run.sh", *options]
+    for _ in range(2):  # The second call finds everything finished, and compares once more.
+        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert "student.de" in completed.stdout and "BLEU" in completed.stdout
+    verification = json.loads((tmp_path / "runs/student/export/verification.json").read_text(encoding="utf-8"))
+    assert verification["onnx_int8"]["search"]["shortlist"]

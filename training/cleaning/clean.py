@@ -1,7 +1,6 @@
 """The cleaning of a corpus. Worker processes apply the rules to chunks; the main process finds duplicates."""
 
 import collections
-import concurrent.futures
 import contextlib
 import functools
 import importlib.util
@@ -173,15 +172,8 @@ class Cleaner:
     def _examined(self, pairs) -> Iterator[Examined]:
         sample = list(itertools.islice(pairs, _SAMPLE))
         scripts = tuple(common_script(pair[side] for pair in sample) for side in (0, 1))
-        workers = WorkerProcesses(_Examiner(self.config, scripts, self.languages))
-        with contextlib.closing(workers):
-            waiting: collections.deque[concurrent.futures.Future] = collections.deque()
-            for chunk in _chunks(pairs):
-                waiting.append(workers.submit(chunk))
-                if len(waiting) > 2 * workers.count:
-                    yield workers.result(waiting.popleft())
-            while waiting:
-                yield workers.result(waiting.popleft())
+        with contextlib.closing(WorkerProcesses(_Examiner(self.config, scripts, self.languages))) as workers:
+            yield from workers.map((chunk,) for chunk in _chunks(pairs))
 
     def _find_duplicates(self, chunk: Examined) -> None:
         """Adds the pairs of a chunk that are removed as duplicates, or for their scores."""

@@ -23,11 +23,12 @@ from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
 _CHUNK = 20_000
 
 
-def prepare(config: PrepareConfig) -> TokenDirectory:
+def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirectory:
     """Tokenizes a corpus into a folder that any number of runs can train on.
 
     Args:
         config: the corpus, the tokenizer and the output.
+        corpus: the text, if it is not that of `config`.
 
     Returns:
         The folder.
@@ -37,7 +38,7 @@ def prepare(config: PrepareConfig) -> TokenDirectory:
     """
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
-    corpus = load_corpus(config)
+    corpus = corpus or load_corpus(config)
     if config.clean and config.cleaning.rejected:
         _require_free(config.cleaning.rejected, config.overwrite)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))

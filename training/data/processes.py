@@ -1,12 +1,14 @@
 """Worker processes."""
 
+import collections
 import concurrent.futures
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 
 class WorkerStopped(RuntimeError):
@@ -47,6 +49,26 @@ class WorkerProcesses:
                 "A process that prepares data has stopped: it was killed, for example for lack of memory, or a script "
                 "without `if __name__ == '__main__'` started the work"
             ) from error
+
+    def map(self, calls: Iterable[tuple]) -> Iterator[Any]:
+        """Calls the function for each tuple of arguments. Few calls wait, so that memory stays bounded.
+
+        Args:
+            calls: the arguments of each call.
+
+        Yields:
+            The results, in order.
+
+        Raises:
+            WorkerStopped: if a process has stopped.
+        """
+        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+        for arguments in calls:
+            waiting.append(self.submit(*arguments))
+            if len(waiting) > 2 * self.count:
+                yield self.result(waiting.popleft())
+        while waiting:
+            yield self.result(waiting.popleft())
 
     def close(self) -> None:
         """Stops the processes. Calls that have not started are cancelled."""

@@ -6,6 +6,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
+class Lines:
+    """Lines of text that can be iterated repeatedly.
+
+    Args:
+        begin: returns a new iterator.
+        count: number of lines.
+    """
+
+    begin: Callable[[], Iterator[str]]
+    count: int
+
+    def __iter__(self):
+        return self.begin()
+
+
+@dataclasses.dataclass(frozen=True)
 class Pairs:
     """Sentence pairs, `(source, target)`, that can be iterated repeatedly.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keras_transformer.text.files import UTF_8, TextLines
-from keras_transformer.training.datasets.pairs import Corpus, Pairs
+from keras_transformer.training.datasets.pairs import Corpus, Lines, Pairs
 
 #: Without validation files, every 100th line is held out for validation.
 HELD_OUT_EVERY = 100
@@ -98,6 +98,20 @@ def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], enc
             yield from zip(_lines(source, encoding), _lines(target, encoding), strict=True)
 
     return Pairs(begin, total)
+
+
+def text_lines(paths: Sequence[str | Path], encoding: str) -> Lines:
+    """The lines of text files.
+
+    Args:
+        paths: the files.
+        encoding: encoding of all files.
+
+    Raises:
+        ValueError: if a file is missing, empty or in another encoding.
+    """
+    total = sum(_count_lines(path, encoding) for path in paths)
+    return Lines(lambda: itertools.chain.from_iterable(_lines(path, encoding) for path in paths), total)
 
 
 def _lines(path, encoding):

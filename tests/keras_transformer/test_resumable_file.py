@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from keras_transformer.cli.resumable_file import ResumableFile
+from keras_transformer.resumable_file import ResumableFile
 
 RECORD = {"source": "a hash", "n_best": 2, "search": {"beam_size": 4}}
 

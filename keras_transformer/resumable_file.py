@@ -20,10 +20,11 @@ class ResumableFile:
         path: the file to write.
         record: JSON data that determine the content. Writing is resumed only with an equal record.
         lines_per_item: number of lines per item. On resumption the lines of an incomplete item are removed.
+        how_to_resume: what the user does to resume, for messages.
     """
 
-    def __init__(self, path: Path, record: dict, lines_per_item: int = 1):
-        self.path, self.lines_per_item = path, lines_per_item
+    def __init__(self, path: Path, record: dict, lines_per_item: int = 1, how_to_resume: str = "use --resume"):
+        self.path, self.lines_per_item, self.how_to_resume = path, lines_per_item, how_to_resume
         self.record = json.loads(json.dumps(record))
         self.folder = path.with_name(f"{path.name}.partial")
         self._lines_file, self._record_file = self.folder / "lines", self.folder / "record.json"
@@ -62,7 +63,7 @@ class ResumableFile:
             with atomic_write(self._record_file) as temporary:
                 temporary.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
         elif not resume:
-            raise ValueError(f"{self.folder} contains an interrupted translation; use --resume or delete it")
+            raise ValueError(f"{self.folder} contains an interrupted translation; {self.how_to_resume} or delete it")
         else:
             found = json.loads(self._record_file.read_text(encoding="utf-8"))
             differing = [name for name in {**self.record, **found} if found.get(name) != self.record.get(name)]
@@ -93,7 +94,7 @@ class ResumableFile:
         """Keeps the lines for resumption, or removes the folder if there are no lines."""
         file.flush()
         if file.tell():
-            print(f"The incomplete translation is in {self.folder}; use --resume to continue", file=sys.stderr)
+            print(f"The incomplete translation is in {self.folder}; {self.how_to_resume} to continue", file=sys.stderr)
         else:
             self._lines_file.unlink()
             self._remove_folder()

@@ -1,0 +1,31 @@
+#!/bin/sh
+# A student: a small, fast model that learns from the translations of a larger one, its teacher.
+#
+# The current folder has the parallel text (train.en, train.de) and text to validate on (dev.en, dev.de). With test.en
+# and test.de, the student is compared with the teacher. A model directory in runs/teacher is used as the teacher;
+# without one, a teacher is trained. Arguments are options of all trainings. If the script was interrupted, start it
+# again: it continues.
+#
+# Reference: Kim & Rush 2016, "Sequence-Level Knowledge Distillation".
+set -eu
+examples=$(dirname "$0")
+text="--source train.en --target train.de --validation_source dev.en --validation_target dev.de"
+
+[ -f runs/teacher/model.keras ] ||
+    keras-transformer train $text --config "$examples/teacher.yaml" --output runs/teacher "$@"
+[ -d runs/teacher/export/onnx_int8 ] || keras-transformer export runs/teacher --format onnx --quantize int8
+[ -f runs/distilled/tokens/tokens.json ] ||
+    keras-transformer distill $text --teacher runs/teacher --output runs/distilled
+[ -f runs/student/model.keras ] ||
+    keras-transformer train --config "$examples/student.yaml" --prepared runs/distilled/tokens --output runs/student "$@"
+[ -f runs/student/shortlist.npz ] ||
+    keras-transformer shortlist runs/student \
+        --source runs/distilled/train.source.txt --target runs/distilled/train.target.txt
+[ -d runs/student/export/onnx_int8 ] ||
+    keras-transformer export runs/student --format onnx --quantize int8 --beam_size 1 --shortlist
+if [ -f test.en ]; then
+    for model in teacher student; do
+        keras-transformer translate "runs/$model" test.en --runtime onnx_int8 --output "$model.de"
+    done
+    keras-transformer compare teacher.de student.de --source test.en --reference test.de
+fi

@@ -1,0 +1,5 @@
+"""Text that a teacher translates, for the training of a student."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,2 @@
+from .config import DistillConfig as DistillConfig
+from .pipeline import distill as distill

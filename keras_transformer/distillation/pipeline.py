@@ -1,0 +1,320 @@
+"""Sequence-level distillation: a teacher translates the text that a student is trained on."""
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete
+from keras_transformer.distillation.config import DistillConfig, Selection
+from keras_transformer.export.load import load_translator
+from keras_transformer.export.origin import hash_of_program
+from keras_transformer.export.threads import num_cores
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.progress import progress_bar
+from keras_transformer.resumable_file import ResumableFile
+from keras_transformer.text.batching import BatchLimits
+from keras_transformer.text.files import UTF_8
+from keras_transformer.text.scorer import Scorer
+from keras_transformer.text.tokenization import TokenizerConfig
+from keras_transformer.text.translator import Translator
+from keras_transformer.training.data.prepare import prepare
+from keras_transformer.training.data.processes import WorkerProcesses
+from keras_transformer.training.data.token_directory import SIDES, TokenDirectory
+from keras_transformer.training.data_config import PrepareConfig
+from keras_transformer.training.datasets.pairs import Corpus
+from keras_transformer.training.datasets.text import load_text, text_lines, text_pairs
+
+#: Sentences whose hypotheses are compared at a time.
+_CHUNK = 2_000
+
+
+class _Folder:
+    """The files in the output of a distillation.
+
+    distillation.json                     what determines the other files
+    translations.jsonl                    all hypotheses, as `translate --json` writes them
+    reverse_scores.txt                    scores of the chosen hypotheses by a reverse model
+    train.source.txt, train.target.txt    the pairs to train on
+    tokens                                the same pairs, prepared for `train`
+    """
+
+    def __init__(self, path: str):
+        self.path = Path(path)
+        self.record_file = self.path / "distillation.json"
+        self.translations = self.path / "translations.jsonl"
+        self.reverse_scores = self.path / "reverse_scores.txt"
+        self.texts = [self.path / f"train.{side}.txt" for side in SIDES]
+        self.tokens = TokenDirectory(self.path / "tokens")
+
+    def require_free(self, overwrite):
+        if not self.record_file.exists() and self.path.exists():
+            if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
+                raise ModelDirectoryError(
+                    f"{self.path} is not empty and contains no distillation (no {self.record_file.name})"
+                )
+        self.tokens.require_free(overwrite)
+
+    def begin(self, record, overwrite):
+        """Writes the record. Deletes translations and scores with another record."""
+        recorded = self._recorded()
+        found, wanted = recorded.get("translations"), record["translations"]
+        if found not in (None, wanted):
+            if not overwrite:
+                differing = [name for name in wanted if found.get(name) != wanted[name]]
+                raise ModelDirectoryError(
+                    f"{self.path} contains translations with another {', '.join(differing)}; "
+                    "use --overwrite to replace them"
+                )
+            _delete(self.translations)
+        if recorded.get("scores") != record["scores"] or found != wanted:
+            _delete(self.reverse_scores)
+        with atomic_write(self.record_file) as temporary:
+            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+    def _recorded(self):
+        try:
+            return json.loads(self.record_file.read_text(encoding="utf-8")) if self.record_file.exists() else {}
+        except ValueError as error:
+            raise ModelDirectoryError(f"Unreadable {self.record_file}: {error!r}") from error
+
+
+def _delete(path):
+    delete(path)
+    delete(_resumable(path, {}).folder)
+
+
+def _resumable(path, record):
+    return ResumableFile(path, record, how_to_resume="start the command again")
+
+
+def distill(config: DistillConfig) -> TokenDirectory:
+    """Translates text with a teacher, and tokenizes the translations for the training of a student.
+
+    If the work is interrupted, the same call resumes it.
+
+    Args:
+        config: the teacher, the text, the choice of the translations, and the output.
+
+    Returns:
+        The tokens, for `TrainConfig(prepared=…)`.
+
+    Raises:
+        ValueError: if a file or a model directory is invalid.
+
+    Example:
+
+        distill(DistillConfig(teacher="runs/teacher", output="runs/distilled", source="train.en"))
+
+    Reference:
+        Kim & Rush 2016, "Sequence-Level Knowledge Distillation".
+    """
+    folder = _Folder(config.output)
+    folder.require_free(config.overwrite)
+    BatchLimits(config.batch_size, config.batch_tokens)
+    for path in (*config.teacher, *([config.reverse_model] if config.reverse_model else [])):
+        ModelDirectory(path).require_finished()
+    lines = text_lines(config.source, config.encoding)
+    references = text_pairs(config.source, config.target, config.encoding) if config.target else None
+    validation = None
+    if config.validation_source:
+        validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
+    with ModelDirectory(folder.path).locked():
+        translator = _teacher(config)
+        translator.check_n_best(config.n_best)
+        record = _record(lines, config)
+        folder.begin(record, config.overwrite)
+        if not folder.translations.exists():
+            _translate(lines, translator, config, _resumable(folder.translations, record["translations"]))
+        choices, scores = _chosen(folder.translations, references, lines.count, config.select)
+        if config.reverse_model:
+            scores = _reverse_scores(folder, choices, config, record["scores"])
+        _write_texts(folder, choices, scores, config.reject)
+    return _prepared(folder, validation, config)
+
+
+def _teacher(config) -> Translator:
+    if config.runtime == "keras":
+        teacher = config.teacher if len(config.teacher) > 1 else config.teacher[0]
+        return load_translator(teacher, num_threads=config.num_threads)
+    parallel_batches = config.parallel_batches or num_cores()
+    return load_translator(
+        config.teacher[0], config.runtime, num_threads=config.num_threads, parallel_batches=parallel_batches
+    )
+
+
+def _record(lines, config):
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    translations = {
+        "source": digest.hexdigest(),
+        "teacher": [hash_of_program(path, config.runtime) for path in config.teacher],
+        "runtime": config.runtime,
+        "n_best": config.n_best,
+    }
+    scores = None
+    if config.reverse_model:
+        scores = {"reverse_model": hash_of_program(config.reverse_model, "keras"), "select": config.select}
+        if config.target:
+            scores["target"] = _hash_of_files(config.target)
+    return {"translations": translations, "scores": scores}
+
+
+def _hash_of_files(paths):
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _translate(lines, translator, config, output: ResumableFile) -> None:
+    with output.writing(resume=True) as (file, done):
+        sources = collections.deque()
+
+        def read():
+            for line in itertools.islice(lines, done, None):
+                sources.append(line)
+                yield line
+
+        with progress_bar(total=lines.count, initial=done, desc="translating", unit=" lines") as bar:
+            batching = config.batch_size, config.batch_tokens, config.n_best, bar.update
+            for translation in translator.translate_stream(read(), *batching, first_line=done + 1):
+                file.write(translation.to_json(sources.popleft()).encode() + b"\n")
+                file.flush()
+
+
+class _Choose:
+    """Chooses a hypothesis of each sentence, in a worker process.
+
+    Args:
+        select: how.
+    """
+
+    def __init__(self, select: Selection):
+        self.select = select
+
+    def __call__(self, lines: list[str], references: list[str]) -> list[tuple[int, float]]:
+        """Returns the number of each chosen hypothesis, and the teacher's score of it.
+
+        Args:
+            lines: the hypotheses of each sentence, in JSON.
+            references: the reference translations; empty if hypotheses are chosen by score.
+        """
+        return [
+            self._best(json.loads(line)["translations"], reference)
+            for line, reference in itertools.zip_longest(lines, references)
+        ]
+
+    def _best(self, hypotheses, reference):
+        best = 0  # They are sorted by score.
+        if self.select != "score":
+            quality = [self._quality(hypothesis["text"], reference) for hypothesis in hypotheses]
+            best = quality.index(max(quality))
+        return best, hypotheses[best]["score"]
+
+    def _quality(self, text, reference) -> float:
+        import sacrebleu  # Slow to import, and not needed by the main process.
+
+        if self.select == "chrf":
+            return sacrebleu.sentence_chrf(text, [reference]).score
+        return sacrebleu.sentence_bleu(text, [reference]).score
+
+
+def _chosen(path, references, count, select) -> tuple[np.ndarray, np.ndarray]:
+    """The number of the chosen hypothesis of each sentence, and its score."""
+    choices, scores = np.zeros(count, "int32"), np.zeros(count)
+    targets = (target for _, target in references) if references and select != "score" else iter(())
+    chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in _chunks(_text_lines(path)))
+    done = 0
+    with contextlib.closing(WorkerProcesses(_Choose(select))) as workers:
+        with progress_bar(total=count, desc="choosing", unit=" lines") as bar:
+            for found in workers.map(chunks):
+                part = slice(done, done + len(found))
+                choices[part], scores[part] = zip(*found, strict=True)
+                done += len(found)
+                bar.update(len(found))
+    return choices, scores
+
+
+def _reverse_scores(folder, choices, config, record) -> np.ndarray:
+    if not folder.reverse_scores.exists():
+        with _resumable(folder.reverse_scores, record).writing(resume=True) as (file, done):
+            pairs = ((target, source) for source, target in _pairs(folder.translations, choices))
+            rest = itertools.islice(pairs, done, None)
+            scorer = Scorer(config.reverse_model)
+            with progress_bar(total=len(choices), initial=done, desc="scoring", unit=" lines") as bar:
+                for score in scorer.score_stream(rest, config.batch_size, config.batch_tokens):
+                    file.write(f"{score.mean_log_prob:.4f}\n".encode())
+                    bar.update()
+    return np.array([float(line) for line in _text_lines(folder.reverse_scores)])
+
+
+def _write_texts(folder, choices, scores, reject) -> None:
+    """Writes the pairs to train on, without the worst ones and those without a translation."""
+    is_used = np.ones(len(scores), bool)
+    is_used[np.argsort(scores, kind="stable")[: round(reject * len(scores))]] = False
+    empty = written = 0
+    with contextlib.ExitStack() as stack:
+        temporary = [stack.enter_context(atomic_write(path)) for path in folder.texts]
+        files = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in temporary]
+        for pair in itertools.compress(_pairs(folder.translations, choices), is_used):
+            if not all(map(str.strip, pair)):
+                empty += 1
+                continue
+            written += 1
+            for file, line in zip(files, pair, strict=True):
+                file.write(" ".join(line.splitlines()) + "\n")
+        if not written:
+            raise ValueError(f"No line of the text has a translation. Received: {len(scores)} lines")
+    rejected = len(scores) - written - empty
+    print(
+        f"translations: {written:,} of {len(scores):,} used; removed: {empty:,} empty, {rejected:,} by score",
+        file=sys.stderr,
+    )
+
+
+def _prepared(folder, validation, config) -> TokenDirectory:
+    teacher = config.teacher[0]
+    languages = ModelDirectory(teacher).languages
+    own_tokenizer = config.tokenizer != TokenizerConfig()
+    options = PrepareConfig(
+        source=str(folder.texts[0]),
+        target=str(folder.texts[1]),
+        output=str(folder.tokens.path),
+        overwrite=config.overwrite,
+        init_from=None if own_tokenizer else teacher,
+        tokenizer=config.tokenizer,
+        clean=True,
+        cleaning=config.cleaning,
+        source_language=languages[0],
+        target_language=languages[1],
+        max_length=config.max_length,
+        max_length_ratio=config.max_length_ratio,
+    )
+    train = text_pairs(options.source, options.target, UTF_8)
+    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
+
+
+def _pairs(path, choices) -> Iterator[tuple[str, str]]:
+    for line, choice in zip(_text_lines(path), choices, strict=True):
+        found = json.loads(line)
+        yield found["source"], found["translations"][choice]["text"]
+
+
+def _text_lines(path) -> Iterator[str]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        yield from file
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(lines)
+    while chunk := list(itertools.islice(iterator, _CHUNK)):
+        yield chunk
