@@ -9,15 +9,15 @@
 # Reference: Kim & Rush 2016, "Sequence-Level Knowledge Distillation".
 set -eu
 examples=$(dirname "$0")
-text="--source train.en --target train.de --validation_source dev.en --validation_target dev.de"
 
 [ -f runs/teacher/model.keras ] ||
-    keras-transformer train $text --config "$examples/teacher.yaml" --output runs/teacher "$@"
+    keras-transformer train --config "$examples/teacher.yaml" --output runs/teacher "$@"
 [ -d runs/teacher/export/onnx_int8 ] || keras-transformer export runs/teacher --format onnx --quantize int8
 [ -f runs/distilled/tokens/tokens.json ] ||
-    keras-transformer distill $text --teacher runs/teacher --output runs/distilled
+    keras-transformer distill --teacher runs/teacher --source train.en --target train.de \
+        --validation_source dev.en --validation_target dev.de --output runs/distilled
 [ -f runs/student/model.keras ] ||
-    keras-transformer train --config "$examples/student.yaml" --prepared runs/distilled/tokens --output runs/student "$@"
+    keras-transformer train --config "$examples/student.yaml" --output runs/student "$@"
 [ -f runs/student/shortlist.npz ] ||
     keras-transformer shortlist runs/student \
         --source runs/distilled/train.source.txt --target runs/distilled/train.target.txt
