@@ -16,6 +16,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Threads of CTranslate2 that wait must not take the cores of other test processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # PyTorch imports Triton lazily. Triton crashes if TensorFlow was imported before, because both contain an LLVM.
 with contextlib.suppress(ImportError):
