@@ -243,18 +243,21 @@ class PackedBatches(CorpusBatches):
         return packed_rows(self.source, self.target, *pairs, self.filled(shape))
 
 
-def packed_shape(source: np.ndarray, target: np.ndarray, tokens_per_batch: int) -> Shape:
+def packed_shape(
+    source: np.ndarray, target: np.ndarray, tokens_per_batch: int, longest: tuple[int, int] = (0, 0)
+) -> Shape:
     """The shape of packed batches. The side with fewer tokens has proportionally shorter rows.
 
     Args:
         source: int `(pairs,)`: source lengths.
         target: int `(pairs,)`: target lengths.
         tokens_per_batch: maximum size of a batch on the longer side.
+        longest: lengths of the longest source and target, if `source` and `target` are a sample.
 
     Returns:
         A `Shape` whose rows have room for the longest sentences.
     """
-    longest = [int(lengths.max()) for lengths in (source, target)]
+    longest = tuple(max(int(lengths.max()), most) for lengths, most in zip((source, target), longest, strict=True))
     tokens = [int(lengths.sum(dtype="int64")) for lengths in (source, target)]
     length = longest_row(max(longest), tokens_per_batch)
     lengths = (max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))

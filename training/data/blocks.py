@@ -93,9 +93,10 @@ class BlockMaker:
         return Block(source, target, packing, packing.order(np.random.default_rng((seed, number, 1))))
 
     @property
-    def longest(self) -> int:
-        """The length of the longest sentence of the corpora."""
-        return max(int(side.lengths.max()) for sides in self._sides for side in sides)
+    def longest(self) -> tuple[int, int]:
+        """The lengths of the longest source and of the longest target of the corpora."""
+        source, target = (max(int(side.lengths.max()) for side in sides) for sides in zip(*self._sides, strict=True))
+        return source, target
 
     @functools.cached_property
     def _sides(self):

@@ -46,12 +46,13 @@ class StreamedBatches(Batches):
 
     def __init__(self, maker: BlockMaker, config, multiple: int = 1, path: str | Path | None = None):
         super().__init__(multiple)
-        require_room(maker.longest, config)
+        longest = maker.longest
+        require_room(max(longest), config)
         # A copy: `maker` caches arrays, which would be sent to the worker processes.
         self._maker = dataclasses.replace(maker, path=str(path or maker.path))
-        length = longest_row(maker.longest, config.tokens_per_batch)
+        length = longest_row(max(longest), config.tokens_per_batch)
         sides = maker.sentences(0, 0, (length, length))
-        self.shapes = [packed_shape(*(side.lengths for side in sides), config.tokens_per_batch)]
+        self.shapes = [packed_shape(sides[0].lengths, sides[1].lengths, config.tokens_per_batch, longest)]
         # A block differs little from the first one in its numbers of steps and tokens per pair.
         first = maker.block(0, 0, self._lengths)
         epochs = sum(maker.mixture.sizes) / sum(part.count for part in maker.mixture.parts(0))

@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -222,6 +223,25 @@ def test_corpora_follow_the_stages_with_their_tags(mixed, three, augmentation):
         steps += 1
     assert abs(counts["a"] - 100) <= 1 and abs(counts["b"] - 300) <= 1 and counts["c"] > 100
     assert re.search(r"a 100 \(\d+%, 2.00 epochs\), b 300 \(\d+%, 3.00 epochs\), c \d+", batches.sources(steps))
+
+
+def test_rows_have_room_for_the_sentences_of_later_stages(tmp_path):
+    """The first block has none of the long targets."""
+    parts = {
+        "a": [(f"{line} {line}", line.split()[0]) for line in LINES],
+        "b": [(line.split()[0], " ".join([line] * 8)) for line in LINES],
+    }
+    pairs = {name: Pairs(lambda part=part: iter(part), len(part)) for name, part in parts.items()}
+    corpora = {name: CorpusConfig(source="unused", target="unused") for name in parts}
+    models = train_tokenizers(parts["a"] + parts["b"], TokenizerConfig(vocab_size=300))
+    directory = TokenDirectory(tmp_path)
+    corpus = Corpus(chained([*pairs.values()]), pairs["a"], parts=pairs)
+    write_tokens(directory, corpus, models, DataConfig(corpora=corpora, max_length_ratio=100))
+    stages = [StageConfig(weights={"a": 1.0}, epochs=1), StageConfig(weights={"b": 1.0})]
+    batches = make_stream(directory, TrainConfig(output="x", prepared="x", tokens_per_batch=2000, stages=stages))
+    assert batches.shapes[0].target >= directory.sides("train.b")[1].lengths.max() > 50
+    with contextlib.closing(batches):
+        assert len(batches.training_batch(1, 4)[1]) == batches.shapes[0].rows
 
 
 def test_without_stages_the_shares_are_those_of_the_pairs(mixed):
