@@ -252,13 +252,16 @@ class TrainConfig(BatchConfig, DataConfig):
                 "`num_buckets` must not be given with `augmentation` or `corpora`, which require packing. "
                 f"Received: num_buckets={self.num_buckets}"
             )
-        if not self.prepared:
-            self.check_stages(list(self.corpora or {}))
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError(
                 "`model` and `tokenizer` must not be given with `init_from`, which contains both. "
                 f"Received: init_from={self.init_from!r}"
             )
+
+    def problems_of_mixture(self) -> list[str]:
+        """Lists what is wrong with the options of several corpora and of the stages. Prepared corpora are unknown."""
+        names = None if self.prepared else list(self.corpora or {})
+        return super().problems_of_mixture() + problems_of_stages(self.stages or [], names)
 
     def _require_no_data(self):
         default = DataConfig()

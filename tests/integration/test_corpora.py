@@ -77,6 +77,11 @@ def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
     [
         ({"a": {"weight": -1, "tag": "bt"}}, {}, ["a must have either", "not -1", "not 'bt'"]),
         (None, {"stages": [{"weights": {"clean": 0}}, {"weights": {"x": 1}}]}, ["never ends", "not 0", "corpus 'x'"]),
+        (
+            {"a": {"weight": -1, "tag": "bt"}},
+            {"stages": [{"weights": {"a": 1}}, {"weights": {"x": 0}}]},
+            ["not -1", "not 'bt'", "never ends", "not 0", "corpus 'x'"],
+        ),
         (None, {"num_buckets": 3}, ["num_buckets"]),
         (None, {"dataset": "number_words/de_en"}, ["`dataset` must not be given with `corpora`"]),
         ({"a": {"source": "nowhere", "target": "nowhere"}}, {}, ["nowhere"]),
