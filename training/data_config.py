@@ -157,7 +157,7 @@ class AugmentationConfig:
     """Random changes of the training text, drawn anew in each epoch.
 
     The changed text is tokenized during the training, by other processes. A changed pair that is longer than a packed
-    row is replaced by the unchanged one.
+    row or `model.max_length` is replaced by the unchanged one.
 
     Args:
         source_sampling: subword sampling of the source: the probability that a merge of BPE is omitted (BPE-dropout).

@@ -123,7 +123,13 @@ class StreamedBatches(Batches):
             self._workers.close()
 
 
-def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | Path | None = None) -> StreamedBatches:
+def make_stream(
+    tokens: TokenDirectory,
+    config,
+    multiple: int = 1,
+    path: str | Path | None = None,
+    max_length: int | None = None,
+) -> StreamedBatches:
     """The stream of a training.
 
     Args:
@@ -131,6 +137,7 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
         config: a `TrainConfig`.
         multiple: see `Batches`.
         path: see `StreamedBatches`.
+        max_length: maximum length of a sentence in the model, if there is one.
     """
     splits, tags = tokens.train_splits, tokens.tags
     sides = [tokens.sides(split) for split in splits]
@@ -140,7 +147,8 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
     stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
     mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
     corpora = tuple(Tagged(split, tags.get(split)) for split in splits)
-    return StreamedBatches(BlockMaker(str(tokens.path), corpora, mixture, config.augmentation), config, multiple, path)
+    maker = BlockMaker(str(tokens.path), corpora, mixture, config.augmentation, max_length)
+    return StreamedBatches(maker, config, multiple, path)
 
 
 def _weights(tokens) -> dict[str, float | None]:

@@ -50,12 +50,12 @@ def stream(tokens):
     """Makes streams, and closes them after the test."""
     made = []
 
-    def stream(augmentation=SAMPLING, tokens_per_batch=600, multiple=1):
+    def stream(augmentation=SAMPLING, tokens_per_batch=600, multiple=1, max_length=None):
         @dataclasses.dataclass(frozen=True, kw_only=True)
         class Config(BatchConfig):
             augmentation: object = dataclasses.field(default_factory=lambda: augmentation)
 
-        made.append(make_stream(tokens, Config(tokens_per_batch=tokens_per_batch), multiple))
+        made.append(make_stream(tokens, Config(tokens_per_batch=tokens_per_batch), multiple, max_length=max_length))
         return made[-1]
 
     yield stream
@@ -111,6 +111,14 @@ def test_changed_pairs_that_are_too_long_are_unchanged(maker, tokens):
     assert len(changed[0].lengths) > 80
     unchanged = {str(row) for row in best[0].lists()} & {str(row) for row in changed[0].lists()}
     assert len(unchanged) > 20
+
+
+def test_changed_pairs_have_room_in_the_model(stream, tokens):
+    """The model may have fewer positions than a row."""
+    longest = max(int(side.lengths.max()) for side in tokens.sides("train"))
+    batches = stream(AugmentationConfig(merge=0.5, source_sampling=0.3), max_length=longest + 3)
+    sides = batches._maker.sentences(1, 0, LONG)
+    assert longest < max(side.lengths.max() for side in sides) <= longest + 3
 
 
 def test_a_tag_starts_each_source_sentence(maker, tokens):
