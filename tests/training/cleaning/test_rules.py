@@ -57,6 +57,8 @@ def test_each_rule_can_be_off(pair, option):
         ("7, 8 and 9", "7", True),
         ("6, 7, 8 and 9", "6", False),
         ("7 and 8", "7 und 9", False),
+        ("In 1999 12 cars", "12 Autos im Jahr 1999", True),
+        ("٣٥ سيارة", "35 cars", True),
         ("none", "keine", True),
     ],
 )
@@ -75,6 +77,11 @@ def test_scripts():
 
 def test_near_ignores_case_punctuation_and_width():
     assert near("Ｈello,  WORLD!") == near("hello world") != near("hello word")
+
+
+def test_near_keeps_vowel_signs():
+    """They are marks, not letters: of the, do (in Hindi)."""
+    assert near("की") != near("का") != near("क") and near("की।") == near("की")
 
 
 @pytest.mark.parametrize(
