@@ -8,16 +8,10 @@ import itertools
 import threading
 from pathlib import Path
 
-from keras_transformer.training.data.batches import (
-    PACKED_INPUTS,
-    Batches,
-    longest_row,
-    packed_rows,
-    packed_shape,
-    require_room,
-)
+from keras_transformer.training.data.batches import Batches, require_room
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, make_stages
+from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.data.token_directory import TokenDirectory
 
