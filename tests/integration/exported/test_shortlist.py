@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import Shortlist
+from keras_transformer.text.tokenization import Tokenizer
 
 
 @pytest.fixture
@@ -25,6 +26,9 @@ def test_the_shortlist_of_a_model(command, copy, capsys):
     assert main(command) == 0
     shortlist = Shortlist.load(copy / "shortlist.npz")
     assert len(shortlist.always) == 128 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
+    # Bytes of characters that the text does not contain can be copied.
+    rare = Tokenizer(copy / "tokenizer.model").encode(["☃"])
+    assert set(rare[0]) <= set(shortlist.candidates(rare).tolist()) and max(rare[0]) > 128
     assert "32 sentences at a time" in capsys.readouterr().err
     assert main(command) == 2
     assert "shortlist.npz exists; use --overwrite" in capsys.readouterr().err
