@@ -182,6 +182,7 @@ def rules(config, scripts: tuple[str | None, str | None]) -> list[tuple[str, Rul
         scripts: the script of the source and of the target; `None` if unknown.
     """
     every = [
+        ("length", config.max_characters, lambda s, t: max(len(s), len(t)) <= config.max_characters),
         ("length_ratio", config.max_length_ratio, lambda s, t: within_ratio(s, t, config.max_length_ratio)),
         ("letters", config.min_letters, lambda s, t: has_letters(s, t, config.min_letters)),
         ("markup", config.markup, has_no_markup),

@@ -16,6 +16,8 @@ def reason_for(source, target, **options):
     [
         (GOOD, None),
         (("Hello!", "Guten Tag!"), None),
+        (("A dog. " * 800, "Ein Hund. " * 500), "length"),
+        (("A dog. " * 500, "Ein Hund. " * 500), None),
         (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), "length_ratio"),
         (("| 12 | 13 | 14 |", "| 12 | 13 | 14 |"), "letters"),
         (("Click <b>here</b>.", "Hier klicken."), "markup"),
@@ -35,6 +37,7 @@ def test_the_reason(pair, reason):
 @pytest.mark.parametrize(
     ("pair", "option"),
     [
+        (("A dog. " * 800, "Ein Hund. " * 500), {"max_characters": 0}),
         (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), {"max_length_ratio": 0}),
         (("| one | 13 | 14 | 15 |", "| eins | 13 | 14 | 15 |"), {"min_letters": 0}),
         (("Click <b>here</b>.", "Hier klicken."), {"markup": False}),
@@ -87,6 +90,7 @@ def test_near_keeps_vowel_signs():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"max_characters": -1}, "max_characters.*-1"),
         ({"max_length_ratio": 0.5}, "max_length_ratio.*0.5"),
         ({"max_length_ratio": float("nan")}, "max_length_ratio.*nan"),
         ({"min_letters": 1.5}, "min_letters.*1.5"),
