@@ -6,7 +6,7 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.files import readable
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
-from keras_transformer.training.datasets import load_text
+from keras_transformer.training.datasets import check_text
 
 
 def check_run(config: TrainConfig) -> None:
@@ -29,9 +29,8 @@ def check_run(config: TrainConfig) -> None:
     for path in config.files:
         with readable(path):
             pass
-    for part in [config, *config.parts.values()]:
-        if part.source and not resuming:
-            load_text(part)
+    if not resuming:
+        check_text(config)
 
 
 def train(config: TrainConfig) -> ModelDirectory:

@@ -3,7 +3,10 @@ import json
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
+from keras_transformer.training.mixture_config import CorpusConfig
+from keras_transformer.training.start import check_run
 
 
 @pytest.fixture
@@ -31,6 +34,20 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     assert "pairs trained on: clean" in said and "back-translated 50 (" in said
     assert "<bt>" in (tmp_path / "run" / "tokenizer.model").read_bytes().decode("latin-1")
     assert not (tmp_path / "run" / "tokens").exists()
+
+
+def test_a_corpus_may_have_few_lines(corpora, tmp_path):
+    """Nothing is held out of it, because the first corpus is validated on."""
+    for side, path in corpora["clean"].items():
+        lines = open(path, encoding="utf-8").readlines()[:5]
+        (tmp_path / side).write_text("".join(lines), encoding="utf-8")
+    corpora["terms"] = {side: str(tmp_path / side) for side in ("source", "target")}
+    check_run(TrainConfig(output=str(tmp_path / "run"), corpora={n: CorpusConfig(**c) for n, c in corpora.items()}))
+    few = {name: CorpusConfig(**corpora[name]) for name in ("terms", "clean")}
+    with pytest.raises(ValueError, match="fewer than 100 lines. Received: 5 lines"):
+        check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few))
+    validation = {f"validation_{side}": path for side, path in corpora["clean"].items()}
+    check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few, **validation))
 
 
 def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
