@@ -1,5 +1,7 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
+import dataclasses
+
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
 from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
@@ -62,6 +64,8 @@ def _load_parts(config) -> Corpus:
         if part.source and validation:
             parts[name] = text_pairs(part.source, part.target, part.encoding)
             continue
+        if validation:  # The dataset need not have a split for it.
+            part = dataclasses.replace(part, validation_split=part.train_split)
         corpus = load_corpus(part)
         parts[name], validation = corpus.train, validation or corpus.validation
         languages = languages if any(languages) else corpus.languages
