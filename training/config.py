@@ -124,15 +124,19 @@ class TrainConfig(BatchConfig, DataConfig):
             self._require_no_data()
         else:
             self.require_room(self.max_length)
-        if (self.augmentation.is_used or self.corpora) and self.num_buckets is not None:
-            raise ValueError(
-                "`num_buckets` must not be given with `augmentation` or `corpora`, which require packing. "
-                f"Received: num_buckets={self.num_buckets}"
-            )
+        if self.augmentation.is_used or self.corpora:
+            self._require_packing()
         if self.init_from and (self.model != ModelConfig() or self.tokenizer != TokenizerConfig()):
             raise ValueError(
                 "`model` and `tokenizer` must not be given with `init_from`, which contains both. "
                 f"Received: init_from={self.init_from!r}"
+            )
+
+    def _require_packing(self):
+        if self.num_buckets is not None:
+            raise ValueError(
+                "`num_buckets` must not be given with `augmentation` or several corpora, which require packing. "
+                f"Received: num_buckets={self.num_buckets}"
             )
 
     def problems_of_mixture(self) -> list[str]:
@@ -164,15 +168,18 @@ class TrainConfig(BatchConfig, DataConfig):
         """
         at_least(self, tokens_per_batch=longest, tokens_per_device=longest)
 
-    def check_stages(self, names: Sequence[str]) -> None:
-        """Checks the stages.
+    def check_prepared(self, names: Sequence[str]) -> None:
+        """Checks the options that depend on the prepared corpora.
 
         Args:
-            names: names of the corpora.
+            names: names of several corpora; empty for one.
 
         Raises:
-            ValueError: if a stage is invalid. The message lists all problems.
+            ValueError: if a stage is invalid, or several corpora are not packed. The message lists all problems of the
+                stages.
         """
+        if names:
+            self._require_packing()
         problems = problems_of_stages(self.stages or [], names)
         if problems:
             raise ValueError(f"Options of `stages`: {'; '.join(problems)}")

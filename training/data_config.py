@@ -70,8 +70,7 @@ class DataConfig:
         problems = self.problems_of_mixture()
         if problems:
             raise ValueError(f"Options of `corpora` and `stages`: {'; '.join(problems)}")
-        if self.corpora and (self.source or self.dataset != DataConfig.dataset):
-            raise ValueError("`source` and `dataset` must not be given with `corpora`, which contain them")
+        self._require_one_corpus()
         if self.validation_source and not (self.source or self.corpora):
             raise ValueError(
                 "`validation_source` requires `source`; with a dataset, use `validation_split`. "
@@ -83,6 +82,15 @@ class DataConfig:
         for name in LANGUAGES:
             check_language(name, getattr(self, name))
         at_least(self, max_length=2, max_length_ratio=1)
+
+    def _require_one_corpus(self):
+        """Options of one corpus would have no effect on several."""
+        names = ("dataset", "reverse", "train_split")
+        given = ["source"] if self.source else []
+        given += [name for name in names if getattr(self, name) != getattr(DataConfig, name)]
+        if self.corpora and given:
+            named = ", ".join(f"`{name}`" for name in given)
+            raise ValueError(f"{named} must not be given with `corpora`, which have options of that name")
 
     def problems_of_mixture(self) -> list[str]:
         """Lists what is wrong with the options of several corpora."""

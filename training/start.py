@@ -25,7 +25,8 @@ def check_run(config: TrainConfig) -> None:
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.prepared:
-        config.check_stages([split.partition(".")[2] for split in TokenDirectory(config.prepared).train_splits])
+        splits = TokenDirectory(config.prepared).train_splits
+        config.check_prepared([name for split in splits if (name := split.partition(".")[2])])
     for path in config.files:
         with readable(path):
             pass

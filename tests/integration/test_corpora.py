@@ -64,6 +64,8 @@ def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_pat
     assert "clean 0 (0%, 0.00 epochs)" in capsys.readouterr().err
     assert main(arguments(tmp_path / "other", **prepared, stages=json.dumps([{"weights": {"web": 1}}]))) == 2
     assert "there is no corpus 'web'" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert main(arguments(tmp_path / "other", **prepared, num_buckets=3)) == 2
+    assert "which require packing. Received: num_buckets=3" in capsys.readouterr().err
     assert main([*command, "--overwrite"]) == 0
     files = [f"--{side}={path}" for side, path in corpora["clean"].items()]
     assert main(["prepare", "--output", str(tokens), *files, "--tokenizer.vocab_size=300", "--overwrite"]) == 0
@@ -101,6 +103,7 @@ def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
         ),
         (None, {"num_buckets": 3}, ["num_buckets"]),
         (None, {"dataset": "number_words/de_en"}, ["`dataset` must not be given with `corpora`"]),
+        (None, {"reverse": "true", "train_split": "all"}, ["`reverse`, `train_split` must not be given"]),
         ({"a": {"source": "nowhere", "target": "nowhere"}}, {}, ["nowhere"]),
     ],
 )
