@@ -25,11 +25,12 @@ from keras_transformer.text.files import UTF_8
 from keras_transformer.text.scorer import Scorer
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.text.translator import Translator
+from keras_transformer.training.cleaning.identification import LanguageRule
 from keras_transformer.training.data.prepare import prepare
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
 from keras_transformer.training.datasets.pairs import Corpus
-from keras_transformer.training.datasets.text import load_text, text_lines, text_pairs
+from keras_transformer.training.datasets.text import HELD_OUT_EVERY, load_text, text_lines, text_pairs
 
 
 def distill(config: DistillConfig) -> TokenDirectory:
@@ -58,11 +59,17 @@ def distill(config: DistillConfig) -> TokenDirectory:
     BatchLimits(config.batch_size, config.batch_tokens)
     for path in (*config.teacher, *([config.reverse_model] if config.reverse_model else [])):
         ModelDirectory(path).require_finished()
+    options = _prepare_options(folder, config)
     lines = text_lines(config.source, config.encoding)
     references = text_pairs(config.source, config.target, config.encoding) if config.target else None
     validation = None
     if config.validation_source:
         validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
+    elif lines.count < HELD_OUT_EVERY:
+        raise ValueError(
+            f"`validation_source` must be given if the text has fewer than {HELD_OUT_EVERY} lines. "
+            f"Received: {lines.count} lines"
+        )
     with ModelDirectory(folder.path).locked():
         translator = _teacher(config)
         translator.check_n_best(config.n_best)
@@ -74,7 +81,30 @@ def distill(config: DistillConfig) -> TokenDirectory:
         if config.reverse_model:
             scores = _reverse_scores(folder, choices, config, record["scores"])
         _write_texts(folder, choices, scores, config.reject)
-    return _prepared(folder, validation, config)
+    train = text_pairs(options.source, options.target, UTF_8)
+    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
+
+
+def _prepare_options(folder, config) -> PrepareConfig:
+    """The options of `prepare`, checked before the teacher starts."""
+    teacher = config.teacher[0]
+    languages = ModelDirectory(teacher).languages
+    if config.cleaning.languages:
+        LanguageRule(*languages)
+    return PrepareConfig(
+        source=str(folder.texts[0]),
+        target=str(folder.texts[1]),
+        output=str(folder.tokens.path),
+        overwrite=config.overwrite,
+        init_from=teacher if config.tokenizer == TokenizerConfig() else None,
+        tokenizer=config.tokenizer,
+        clean=True,
+        cleaning=config.cleaning,
+        source_language=languages[0],
+        target_language=languages[1],
+        max_length=config.max_length,
+        max_length_ratio=config.max_length_ratio,
+    )
 
 
 def _teacher(config) -> Translator:
@@ -164,28 +194,6 @@ def _write_texts(folder, choices, scores, reject) -> None:
         f"translations: {written:,} of {len(scores):,} used; removed: {empty:,} empty, {rejected:,} by score",
         file=sys.stderr,
     )
-
-
-def _prepared(folder, validation, config) -> TokenDirectory:
-    teacher = config.teacher[0]
-    languages = ModelDirectory(teacher).languages
-    own_tokenizer = config.tokenizer != TokenizerConfig()
-    options = PrepareConfig(
-        source=str(folder.texts[0]),
-        target=str(folder.texts[1]),
-        output=str(folder.tokens.path),
-        overwrite=config.overwrite,
-        init_from=None if own_tokenizer else teacher,
-        tokenizer=config.tokenizer,
-        clean=True,
-        cleaning=config.cleaning,
-        source_language=languages[0],
-        target_language=languages[1],
-        max_length=config.max_length,
-        max_length_ratio=config.max_length_ratio,
-    )
-    train = text_pairs(options.source, options.target, UTF_8)
-    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
 
 
 def _pairs(path, choices) -> Iterator[tuple[str, str]]:
