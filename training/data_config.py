@@ -162,7 +162,7 @@ class BatchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentationConfig:
-    """Random changes of the training text, drawn anew in each epoch.
+    """Random changes of the training text, drawn again in each epoch.
 
     The changed text is tokenized during the training, by other processes. A changed pair that is longer than a packed
     row or `model.max_length` is replaced by the unchanged one.

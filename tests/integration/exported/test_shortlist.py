@@ -61,8 +61,9 @@ def test_a_shortlist_is_not_in_all_formats(copy, capsys):
 def test_exports_with_a_shortlist(command, copy):
     """Each export is compared with the Keras model, which has the same list."""
     assert main([*command, "--width=1"]) == 0
-    options = ["--format=onnx,ctranslate2", "--shortlist", "--extra_length=9"]
+    options = ["--format=onnx,ctranslate2,saved_model", "--shortlist", "--extra_length=9"]
     assert main(["export", str(copy), *options]) == 0
     proofs = json.loads((copy / "export" / "verification.json").read_text(encoding="utf-8"))
-    assert proofs["onnx"]["search"]["shortlist"] and proofs["ctranslate2 greedy"]["search"]["shortlist"]
+    for name in ("onnx", "ctranslate2 greedy", "saved_model"):
+        assert proofs[name]["search"]["shortlist"]
     assert "shortlist" not in proofs["onnx encoder and decoder"]["search"]
