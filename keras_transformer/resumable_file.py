@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.atomic_files import atomic_write
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete_matching
 
 
 class ResumableFile:
@@ -58,7 +58,8 @@ class ResumableFile:
         """Creates the folder, or checks that an existing one can be resumed."""
         if not self._record_file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            if any(self.folder.iterdir()):
+            # A process that was killed before the record was complete leaves a temporary folder.
+            if any(not path.name.startswith(TEMPORARY) for path in self.folder.iterdir()):
                 raise ValueError(f"{self.folder} exists but contains no interrupted translation; delete or move it")
             with atomic_write(self._record_file) as temporary:
                 temporary.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
@@ -101,5 +102,6 @@ class ResumableFile:
 
     def _remove_folder(self):
         self._record_file.unlink()
+        delete_matching(self.folder, f"{TEMPORARY}*")  # From killed processes.
         with contextlib.suppress(OSError):  # The folder contains a file of another program.
             self.folder.rmdir()

@@ -7,7 +7,7 @@ from keras_transformer.text.files import UTF_8
 from keras_transformer.text.languages import check_language
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
-from keras_transformer.training.mixture_config import CorpusConfig, StageConfig, problems_of_corpora
+from keras_transformer.training.mixture_config import CorpusConfig, StageConfig, as_list, problems_of_corpora
 
 #: Options that name the languages. They do not change what a run computes.
 LANGUAGES = ("source_language", "target_language")
@@ -61,17 +61,16 @@ class DataConfig:
     def __post_init__(self):
         for one, other in (("source", "target"), ("validation_source", "validation_target")):
             for name in (one, other):
-                object.__setattr__(self, name, _as_list(getattr(self, name)))
+                object.__setattr__(self, name, as_list(getattr(self, name)))
             sizes = len(getattr(self, one)), len(getattr(self, other))
             if sizes[0] != sizes[1]:
                 raise ValueError(
                     f"`{one}` and `{other}` must have the same number of files. Received: {sizes[0]} and {sizes[1]}"
                 )
-        problems = problems_of_corpora(self.corpora or {})
+        problems = self.problems_of_mixture()
         if problems:
-            raise ValueError(f"Options of `corpora`: {'; '.join(problems)}")
-        if self.corpora and (self.source or self.dataset != DataConfig.dataset):
-            raise ValueError("`source` and `dataset` must not be given with `corpora`, which contain them")
+            raise ValueError(f"Options of `corpora` and `stages`: {'; '.join(problems)}")
+        self._require_one_corpus()
         if self.validation_source and not (self.source or self.corpora):
             raise ValueError(
                 "`validation_source` requires `source`; with a dataset, use `validation_split`. "
@@ -84,13 +83,26 @@ class DataConfig:
             check_language(name, getattr(self, name))
         at_least(self, max_length=2, max_length_ratio=1)
 
+    def _require_one_corpus(self):
+        """Options of one corpus would have no effect on several."""
+        names = ("dataset", "reverse", "train_split")
+        given = ["source"] if self.source else []
+        given += [name for name in names if getattr(self, name) != getattr(DataConfig, name)]
+        if self.corpora and given:
+            named = ", ".join(f"`{name}`" for name in given)
+            raise ValueError(f"{named} must not be given with `corpora`, which have options of that name")
+
+    def problems_of_mixture(self) -> list[str]:
+        """Lists what is wrong with the options of several corpora."""
+        return problems_of_corpora(self.corpora or {})
+
     @property
     def files(self) -> list[str]:
         """All text files."""
         sides = [self.source, self.target, self.validation_source, self.validation_target]
         for corpus in (self.corpora or {}).values():
             sides += [corpus.source, corpus.target]
-        return [path for paths in sides for path in _as_list(paths)]
+        return [path for paths in sides for path in as_list(paths)]
 
     @property
     def parts(self) -> dict[str, "DataConfig"]:
@@ -150,10 +162,10 @@ class BatchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentationConfig:
-    """Random changes of the training text, drawn anew in each epoch.
+    """Random changes of the training text, drawn again in each epoch.
 
     The changed text is tokenized during the training, by other processes. A changed pair that is longer than a packed
-    row is replaced by the unchanged one.
+    row or `model.max_length` is replaced by the unchanged one.
 
     Args:
         source_sampling: subword sampling of the source: the probability that a merge of BPE is omitted (BPE-dropout).
@@ -231,10 +243,6 @@ class PrepareConfig(DataConfig):
                 "`tokenizer` must not be given with `init_from`, which contains it. "
                 f"Received: init_from={self.init_from!r}"
             )
-
-
-def _as_list(paths):
-    return [paths] if isinstance(paths, str) else list(paths or [])
 
 
 def at_least(config, **smallest) -> None:

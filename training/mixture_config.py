@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 #: Names of corpora become parts of file names.
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 _TAG = re.compile(r"<[^<>\s]+>")
-_RESERVED = ("<pad>", "<unk>", "<s>", "</s>")
+#: Pieces of every tokenizer: special tokens and bytes.
+_RESERVED = re.compile(r"<pad>|<unk>|</?s>|<0x[0-9A-F]{2}>")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,11 @@ class StageConfig:
         return self.of or (next(iter(self.weights)) if len(self.weights) == 1 else None)
 
 
+def as_list(paths: list[str] | str | None) -> list[str]:
+    """The files of an option that names one file, several or none."""
+    return [paths] if isinstance(paths, str) else list(paths or [])
+
+
 def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
     """Lists what is wrong with the options of the corpora.
 
@@ -67,9 +73,11 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
             problems.append(f"{where}: a name must consist of letters, digits, - and _")
         if bool(corpus.source) == bool(corpus.dataset) or bool(corpus.source) != bool(corpus.target):
             problems.append(f"{where} must have either `source` and `target`, or `dataset`")
+        elif (sizes := [len(as_list(paths)) for paths in (corpus.source, corpus.target)])[0] != sizes[1]:
+            problems.append(f"{where}: `source` and `target` must have the same number of files, not {sizes}")
         if corpus.weight is not None and not 0 < corpus.weight < float("inf"):
             problems.append(f"{where}.weight must be positive, not {corpus.weight}")
-        if corpus.tag is not None and (not _TAG.fullmatch(corpus.tag) or corpus.tag in _RESERVED):
+        if corpus.tag is not None and (not _TAG.fullmatch(corpus.tag) or _RESERVED.fullmatch(corpus.tag)):
             problems.append(f"{where}.tag must be a symbol like <bt>, not {corpus.tag!r}")
     weighted = [corpus.weight is not None for corpus in corpora.values()]
     if any(weighted) and not all(weighted):
@@ -77,12 +85,12 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
     return problems
 
 
-def problems_of_stages(stages: Sequence[StageConfig], names: Sequence[str]) -> list[str]:
+def problems_of_stages(stages: Sequence[StageConfig], names: Sequence[str] | None) -> list[str]:
     """Lists what is wrong with the stages.
 
     Args:
         stages: the stages.
-        names: names of the corpora.
+        names: names of the corpora; `None` if unknown.
     """
     problems = []
     for number, stage in enumerate(stages, 1):
@@ -90,12 +98,12 @@ def problems_of_stages(stages: Sequence[StageConfig], names: Sequence[str]) -> l
         if not stage.weights:
             problems.append(f"{where} must have `weights`")
         for name, weight in stage.weights.items():
-            if name not in names:
+            if names is not None and name not in names:
                 problems.append(f"{where}: there is no corpus {name!r}")
             if not 0 < weight < float("inf"):
                 problems.append(f"{where}: the weight of {name} must be positive, not {weight}")
-        if stage.epochs is not None and not stage.epochs > 0:
-            problems.append(f"{where}: `epochs` must be positive, not {stage.epochs}")
+        if stage.epochs is not None and not 0 < stage.epochs < float("inf"):
+            problems.append(f"{where}: `epochs` must be positive and finite, not {stage.epochs}")
         if is_last and (stage.epochs is not None or stage.of is not None):
             problems.append(f"{where} is the last one and must not have `epochs` or `of`")
         if not is_last and stage.epochs is None:

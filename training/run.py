@@ -171,7 +171,8 @@ def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
     accumulation_steps = config.accumulation_steps(devices.count)
     multiple = devices.count * accumulation_steps
     if config.augmentation.is_used or tokens.train_splits != ["train"]:
-        batches = make_stream(tokens, config, multiple, path=config.prepared or directory.tokens)
+        path = config.prepared or directory.tokens
+        batches = make_stream(tokens, config, multiple, path, model_config.max_length)
     else:
         batches = make_batches(*tokens.sides("train"), config, multiple)
     sentences = config.recipe.bleu_sentences

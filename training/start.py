@@ -6,7 +6,7 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.files import readable
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
-from keras_transformer.training.datasets import load_text
+from keras_transformer.training.datasets import check_text
 
 
 def check_run(config: TrainConfig) -> None:
@@ -25,13 +25,13 @@ def check_run(config: TrainConfig) -> None:
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.prepared:
-        config.check_stages([split.partition(".")[2] for split in TokenDirectory(config.prepared).train_splits])
+        splits = TokenDirectory(config.prepared).train_splits
+        config.check_prepared([name for split in splits if (name := split.partition(".")[2])])
     for path in config.files:
         with readable(path):
             pass
-    for part in [config, *config.parts.values()]:
-        if part.source and not resuming:
-            load_text(part)
+    if not resuming:
+        check_text(config)
 
 
 def train(config: TrainConfig) -> ModelDirectory:

@@ -9,7 +9,8 @@ from keras_transformer.export.origin import export_folder
 from keras_transformer.export.threads import set_tensorflow_threads, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.text.lines import warn_of_long
-from keras_transformer.text.translator import Translation, Translator, best_first
+from keras_transformer.text.translation import Translation, best_first
+from keras_transformer.text.translator import Translator
 
 
 class SavedModelTranslator(Translator):

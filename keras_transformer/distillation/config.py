@@ -19,6 +19,7 @@ Selection = Literal["score", "chrf", "bleu"]
 _CLEANING = functools.partial(
     CleaningConfig,
     repair=False,
+    max_characters=0,
     max_length_ratio=0.0,
     min_letters=0.0,
     markup=False,

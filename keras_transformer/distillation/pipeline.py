@@ -6,17 +6,18 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
-from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete
-from keras_transformer.distillation.config import DistillConfig, Selection
+from keras_transformer.atomic_files import atomic_write
+from keras_transformer.distillation.config import DistillConfig
+from keras_transformer.distillation.folder import DistillationFolder, resumable, written_lines
+from keras_transformer.distillation.selection import choose
 from keras_transformer.export.load import load_translator
 from keras_transformer.export.origin import hash_of_program
 from keras_transformer.export.threads import num_cores
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.text.batching import BatchLimits
@@ -24,74 +25,12 @@ from keras_transformer.text.files import UTF_8
 from keras_transformer.text.scorer import Scorer
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.text.translator import Translator
+from keras_transformer.training.cleaning.identification import LanguageRule
 from keras_transformer.training.data.prepare import prepare
-from keras_transformer.training.data.processes import WorkerProcesses
-from keras_transformer.training.data.token_directory import SIDES, TokenDirectory
+from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
 from keras_transformer.training.datasets.pairs import Corpus
-from keras_transformer.training.datasets.text import load_text, text_lines, text_pairs
-
-#: Sentences whose hypotheses are compared at a time.
-_CHUNK = 2_000
-
-
-class _Folder:
-    """The files in the output of a distillation.
-
-    distillation.json                     what determines the other files
-    translations.jsonl                    all hypotheses, as `translate --json` writes them
-    reverse_scores.txt                    scores of the chosen hypotheses by a reverse model
-    train.source.txt, train.target.txt    the pairs to train on
-    tokens                                the same pairs, prepared for `train`
-    """
-
-    def __init__(self, path: str):
-        self.path = Path(path)
-        self.record_file = self.path / "distillation.json"
-        self.translations = self.path / "translations.jsonl"
-        self.reverse_scores = self.path / "reverse_scores.txt"
-        self.texts = [self.path / f"train.{side}.txt" for side in SIDES]
-        self.tokens = TokenDirectory(self.path / "tokens")
-
-    def require_free(self, overwrite):
-        if not self.record_file.exists() and self.path.exists():
-            if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
-                raise ModelDirectoryError(
-                    f"{self.path} is not empty and contains no distillation (no {self.record_file.name})"
-                )
-        self.tokens.require_free(overwrite)
-
-    def begin(self, record, overwrite):
-        """Writes the record. Deletes translations and scores with another record."""
-        recorded = self._recorded()
-        found, wanted = recorded.get("translations"), record["translations"]
-        if found not in (None, wanted):
-            if not overwrite:
-                differing = [name for name in wanted if found.get(name) != wanted[name]]
-                raise ModelDirectoryError(
-                    f"{self.path} contains translations with another {', '.join(differing)}; "
-                    "use --overwrite to replace them"
-                )
-            _delete(self.translations)
-        if recorded.get("scores") != record["scores"] or found != wanted:
-            _delete(self.reverse_scores)
-        with atomic_write(self.record_file) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-    def _recorded(self):
-        try:
-            return json.loads(self.record_file.read_text(encoding="utf-8")) if self.record_file.exists() else {}
-        except ValueError as error:
-            raise ModelDirectoryError(f"Unreadable {self.record_file}: {error!r}") from error
-
-
-def _delete(path):
-    delete(path)
-    delete(_resumable(path, {}).folder)
-
-
-def _resumable(path, record):
-    return ResumableFile(path, record, how_to_resume="start the command again")
+from keras_transformer.training.datasets.text import HELD_OUT_EVERY, load_text, text_lines, text_pairs
 
 
 def distill(config: DistillConfig) -> TokenDirectory:
@@ -115,28 +54,57 @@ def distill(config: DistillConfig) -> TokenDirectory:
     Reference:
         Kim & Rush 2016, "Sequence-Level Knowledge Distillation".
     """
-    folder = _Folder(config.output)
+    folder = DistillationFolder(config.output)
     folder.require_free(config.overwrite)
     BatchLimits(config.batch_size, config.batch_tokens)
     for path in (*config.teacher, *([config.reverse_model] if config.reverse_model else [])):
         ModelDirectory(path).require_finished()
+    options = _prepare_options(folder, config)
     lines = text_lines(config.source, config.encoding)
     references = text_pairs(config.source, config.target, config.encoding) if config.target else None
     validation = None
     if config.validation_source:
         validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
+    elif lines.count < HELD_OUT_EVERY:
+        raise ValueError(
+            f"`validation_source` must be given if the text has fewer than {HELD_OUT_EVERY} lines. "
+            f"Received: {lines.count} lines"
+        )
     with ModelDirectory(folder.path).locked():
         translator = _teacher(config)
         translator.check_n_best(config.n_best)
         record = _record(lines, config)
         folder.begin(record, config.overwrite)
         if not folder.translations.exists():
-            _translate(lines, translator, config, _resumable(folder.translations, record["translations"]))
-        choices, scores = _chosen(folder.translations, references, lines.count, config.select)
+            _translate(lines, translator, config, resumable(folder.translations, record["translations"]))
+        choices, scores = choose(folder.translations, references, lines.count, config.select)
         if config.reverse_model:
             scores = _reverse_scores(folder, choices, config, record["scores"])
         _write_texts(folder, choices, scores, config.reject)
-    return _prepared(folder, validation, config)
+    train = text_pairs(options.source, options.target, UTF_8)
+    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
+
+
+def _prepare_options(folder, config) -> PrepareConfig:
+    """The options of `prepare`, checked before the teacher starts."""
+    teacher = config.teacher[0]
+    languages = ModelDirectory(teacher).languages
+    if config.cleaning.languages:
+        LanguageRule(*languages)
+    return PrepareConfig(
+        source=str(folder.texts[0]),
+        target=str(folder.texts[1]),
+        output=str(folder.tokens.path),
+        overwrite=config.overwrite,
+        init_from=teacher if config.tokenizer == TokenizerConfig() else None,
+        tokenizer=config.tokenizer,
+        clean=True,
+        cleaning=config.cleaning,
+        source_language=languages[0],
+        target_language=languages[1],
+        max_length=config.max_length,
+        max_length_ratio=config.max_length_ratio,
+    )
 
 
 def _teacher(config) -> Translator:
@@ -191,62 +159,9 @@ def _translate(lines, translator, config, output: ResumableFile) -> None:
                 file.flush()
 
 
-class _Choose:
-    """Chooses a hypothesis of each sentence, in a worker process.
-
-    Args:
-        select: how.
-    """
-
-    def __init__(self, select: Selection):
-        self.select = select
-
-    def __call__(self, lines: list[str], references: list[str]) -> list[tuple[int, float]]:
-        """Returns the number of each chosen hypothesis, and the teacher's score of it.
-
-        Args:
-            lines: the hypotheses of each sentence, in JSON.
-            references: the reference translations; empty if hypotheses are chosen by score.
-        """
-        return [
-            self._best(json.loads(line)["translations"], reference)
-            for line, reference in itertools.zip_longest(lines, references)
-        ]
-
-    def _best(self, hypotheses, reference):
-        best = 0  # They are sorted by score.
-        if self.select != "score":
-            quality = [self._quality(hypothesis["text"], reference) for hypothesis in hypotheses]
-            best = quality.index(max(quality))
-        return best, hypotheses[best]["score"]
-
-    def _quality(self, text, reference) -> float:
-        import sacrebleu  # Slow to import, and not needed by the main process.
-
-        if self.select == "chrf":
-            return sacrebleu.sentence_chrf(text, [reference]).score
-        return sacrebleu.sentence_bleu(text, [reference]).score
-
-
-def _chosen(path, references, count, select) -> tuple[np.ndarray, np.ndarray]:
-    """The number of the chosen hypothesis of each sentence, and its score."""
-    choices, scores = np.zeros(count, "int32"), np.zeros(count)
-    targets = (target for _, target in references) if references and select != "score" else iter(())
-    chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in _chunks(_text_lines(path)))
-    done = 0
-    with contextlib.closing(WorkerProcesses(_Choose(select))) as workers:
-        with progress_bar(total=count, desc="choosing", unit=" lines") as bar:
-            for found in workers.map(chunks):
-                part = slice(done, done + len(found))
-                choices[part], scores[part] = zip(*found, strict=True)
-                done += len(found)
-                bar.update(len(found))
-    return choices, scores
-
-
 def _reverse_scores(folder, choices, config, record) -> np.ndarray:
     if not folder.reverse_scores.exists():
-        with _resumable(folder.reverse_scores, record).writing(resume=True) as (file, done):
+        with resumable(folder.reverse_scores, record).writing(resume=True) as (file, done):
             pairs = ((target, source) for source, target in _pairs(folder.translations, choices))
             rest = itertools.islice(pairs, done, None)
             scorer = Scorer(config.reverse_model)
@@ -254,7 +169,7 @@ def _reverse_scores(folder, choices, config, record) -> np.ndarray:
                 for score in scorer.score_stream(rest, config.batch_size, config.batch_tokens):
                     file.write(f"{score.mean_log_prob:.4f}\n".encode())
                     bar.update()
-    return np.array([float(line) for line in _text_lines(folder.reverse_scores)])
+    return np.array([float(line) for line in written_lines(folder.reverse_scores)])
 
 
 def _write_texts(folder, choices, scores, reject) -> None:
@@ -281,40 +196,7 @@ def _write_texts(folder, choices, scores, reject) -> None:
     )
 
 
-def _prepared(folder, validation, config) -> TokenDirectory:
-    teacher = config.teacher[0]
-    languages = ModelDirectory(teacher).languages
-    own_tokenizer = config.tokenizer != TokenizerConfig()
-    options = PrepareConfig(
-        source=str(folder.texts[0]),
-        target=str(folder.texts[1]),
-        output=str(folder.tokens.path),
-        overwrite=config.overwrite,
-        init_from=None if own_tokenizer else teacher,
-        tokenizer=config.tokenizer,
-        clean=True,
-        cleaning=config.cleaning,
-        source_language=languages[0],
-        target_language=languages[1],
-        max_length=config.max_length,
-        max_length_ratio=config.max_length_ratio,
-    )
-    train = text_pairs(options.source, options.target, UTF_8)
-    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
-
-
 def _pairs(path, choices) -> Iterator[tuple[str, str]]:
-    for line, choice in zip(_text_lines(path), choices, strict=True):
+    for line, choice in zip(written_lines(path), choices, strict=True):
         found = json.loads(line)
         yield found["source"], found["translations"][choice]["text"]
-
-
-def _text_lines(path) -> Iterator[str]:
-    with open(path, encoding="utf-8", newline="\n") as file:
-        yield from file
-
-
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, _CHUNK)):
-        yield chunk

@@ -7,4 +7,5 @@ from .scorer import PairScore as PairScore, Scorer as Scorer
 from .sentences import Piece as Piece, SentenceSplitter as SentenceSplitter, SplitText as SplitText
 from .splitting_translator import SplittingTranslator as SplittingTranslator
 from .tokenization import Tokenizer as Tokenizer, TokenizerConfig as TokenizerConfig
-from .translator import Translation as Translation, Translator as Translator
+from .translation import Translation as Translation
+from .translator import Translator as Translator

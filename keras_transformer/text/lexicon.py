@@ -69,7 +69,13 @@ def _chunks(sources, targets, vocab_size) -> Iterator[_Entries]:
 
 
 def make_shortlist(
-    lexicon: Lexicon, frequencies: np.ndarray, source_vocab_size: int, width: int, num_frequent: int, last_special: int
+    lexicon: Lexicon,
+    frequencies: np.ndarray,
+    source_vocab_size: int,
+    width: int,
+    num_frequent: int,
+    last_special: int,
+    copies: np.ndarray | None = None,
 ) -> Shortlist:
     """Makes a shortlist of the likeliest translations of each source token.
 
@@ -80,6 +86,8 @@ def make_shortlist(
         width: maximum number of translations per source token.
         num_frequent: number of the most frequent target tokens, which are always considered.
         last_special: the largest id of a special token. It and all smaller ids are always considered.
+        copies: int `(source_vocab_size,)`: the target token with the text of each source token, which is considered
+            in addition to the translations; -1 if there is none. Default: no copies.
 
     Returns:
         The `Shortlist`.
@@ -95,6 +103,9 @@ def make_shortlist(
     table = np.zeros((source_vocab_size, width), "int32")
     is_listed = rank < width
     table[source[is_listed], rank[is_listed]] = target[is_listed]
+    if copies is not None:
+        # Padding must be a token that is always considered, which 0 is.
+        table = np.column_stack([np.where(np.isin(copies, always), 0, np.maximum(copies, 0)), table])
     return Shortlist(table, always, vocab_size)
 
 

@@ -29,8 +29,9 @@ def learn_shortlist(
 ) -> Shortlist:
     """Learns the shortlist of a model, and writes it to the model directory.
 
-    The likely translations of a subword are those of IBM Model 1. A part of the pairs is held out, and the share of
-    their target subwords that the list contains is printed.
+    The likely translations of a subword are those of IBM Model 1, and the subword itself, so that names and rare
+    characters can be copied. A part of the pairs is held out, and the share of their target subwords that the list
+    contains is printed.
 
     Args:
         directory: model directory of a finished training.
@@ -67,11 +68,18 @@ def learn_shortlist(
     vocab_sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
     frequencies = np.bincount(np.concatenate(targets), minlength=vocab_sizes[1])
     lexicon = learn_lexicon(sources, targets, vocab_sizes[1])
-    shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID)
+    copies = _copies(*tokenizers)
+    shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID, copies)
     with places.locked(), atomic_write(places.shortlist_file) as temporary:
         shortlist.save(temporary)
     _describe(shortlist, *tested)
     return shortlist
+
+
+def _copies(source, target) -> np.ndarray:
+    """The id in the target tokenizer of each subword of the source tokenizer; -1 if it has none."""
+    ids = {piece: i for i, piece in enumerate(target.pieces)}
+    return np.array([ids.get(piece, -1) for piece in source.pieces])
 
 
 def _describe(shortlist, sources, targets):

@@ -4,7 +4,8 @@ import warnings
 
 from keras_transformer.text.lines import checked_lines, level_outside_package
 from keras_transformer.text.sentences import SentenceSplitter
-from keras_transformer.text.translator import Translation, Translator, best_first
+from keras_transformer.text.translation import Translation, best_first
+from keras_transformer.text.translator import Translator
 
 
 class SplittingTranslator(Translator):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,42 +12,7 @@ from keras_transformer.text.alignment import Alignment, diagonal, from_attention
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """The translation of a line.
-
-    Attributes:
-        text: text of the best hypothesis.
-        score: log probability of the hypothesis divided by its length penalty. 0 for an empty line.
-        tokens: subword ids of the hypothesis, including the end token.
-        alternatives: the other `n_best - 1` hypotheses, best first.
-    """
-
-    text: str
-    score: float
-    tokens: tuple[int, ...] = ()
-    alternatives: tuple["Translation", ...] = ()
-
-    @property
-    def hypotheses(self) -> tuple["Translation", ...]:
-        """All `n_best` hypotheses, best first."""
-        return (self, *self.alternatives)
-
-    def to_json(self, source: str) -> str:
-        """The hypotheses as a JSON object on one line.
-
-        Args:
-            source: the translated line.
-
-        Example:
-
-        >>> Translation("zwei", -0.25).to_json("two")
-        '{"source": "two", "translations": [{"text": "zwei", "score": -0.25}]}'
-        """
-        translations = [{"text": one.text, "score": round(one.score, 4)} for one in self.hypotheses]
-        return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
+from keras_transformer.text.translation import Translation, best_first
 
 
 class Translator:
@@ -318,13 +282,3 @@ def with_n_best(strategy, n_best: int | None):
         n_best: number of hypotheses. Default: unchanged.
     """
     return dataclasses.replace(strategy, n_best=n_best) if n_best and isinstance(strategy, BeamSearch) else strategy
-
-
-def best_first(hypotheses: Sequence[Translation]) -> Translation:
-    """Makes one `Translation` of the hypotheses of a line.
-
-    Args:
-        hypotheses: at least one, best first.
-    """
-    best, *others = hypotheses
-    return dataclasses.replace(best, alternatives=tuple(others))

@@ -3,7 +3,10 @@ import json
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
+from keras_transformer.training.mixture_config import CorpusConfig
+from keras_transformer.training.start import check_run
 
 
 @pytest.fixture
@@ -33,6 +36,20 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     assert not (tmp_path / "run" / "tokens").exists()
 
 
+def test_a_corpus_may_have_few_lines(corpora, tmp_path):
+    """Nothing is held out of it, because the first corpus is validated on."""
+    for side, path in corpora["clean"].items():
+        lines = open(path, encoding="utf-8").readlines()[:5]
+        (tmp_path / side).write_text("".join(lines), encoding="utf-8")
+    corpora["terms"] = {side: str(tmp_path / side) for side in ("source", "target")}
+    check_run(TrainConfig(output=str(tmp_path / "run"), corpora={n: CorpusConfig(**c) for n, c in corpora.items()}))
+    few = {name: CorpusConfig(**corpora[name]) for name in ("terms", "clean")}
+    with pytest.raises(ValueError, match="fewer than 100 lines. Received: 5 lines"):
+        check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few))
+    validation = {f"validation_{side}": path for side, path in corpora["clean"].items()}
+    check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few, **validation))
+
+
 def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
     tokens = tmp_path / "tokens"
     command = ["prepare", "--output", str(tokens), "--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300"]
@@ -47,6 +64,8 @@ def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_pat
     assert "clean 0 (0%, 0.00 epochs)" in capsys.readouterr().err
     assert main(arguments(tmp_path / "other", **prepared, stages=json.dumps([{"weights": {"web": 1}}]))) == 2
     assert "there is no corpus 'web'" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert main(arguments(tmp_path / "other", **prepared, num_buckets=3)) == 2
+    assert "which require packing. Received: num_buckets=3" in capsys.readouterr().err
     assert main([*command, "--overwrite"]) == 0
     files = [f"--{side}={path}" for side, path in corpora["clean"].items()]
     assert main(["prepare", "--output", str(tokens), *files, "--tokenizer.vocab_size=300", "--overwrite"]) == 0
@@ -77,8 +96,14 @@ def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
     [
         ({"a": {"weight": -1, "tag": "bt"}}, {}, ["a must have either", "not -1", "not 'bt'"]),
         (None, {"stages": [{"weights": {"clean": 0}}, {"weights": {"x": 1}}]}, ["never ends", "not 0", "corpus 'x'"]),
+        (
+            {"a": {"weight": -1, "tag": "bt"}},
+            {"stages": [{"weights": {"a": 1}}, {"weights": {"x": 0}}]},
+            ["not -1", "not 'bt'", "never ends", "not 0", "corpus 'x'"],
+        ),
         (None, {"num_buckets": 3}, ["num_buckets"]),
         (None, {"dataset": "number_words/de_en"}, ["`dataset` must not be given with `corpora`"]),
+        (None, {"reverse": "true", "train_split": "all"}, ["`reverse`, `train_split` must not be given"]),
         ({"a": {"source": "nowhere", "target": "nowhere"}}, {}, ["nowhere"]),
     ],
 )

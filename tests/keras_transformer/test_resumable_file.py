@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.resumable_file import ResumableFile
 
 RECORD = {"source": "a hash", "n_best": 2, "search": {"beam_size": 4}}
@@ -65,6 +66,17 @@ def test_nothing_to_go_on_with(path):
     with ResumableFile(path, RECORD).writing(resume=True) as (file, done):
         assert done == 0
     assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_process_killed_before_the_record_was_written_leaves_nothing_in_the_way(path, resume):
+    left = path.with_name("out.partial") / f"{TEMPORARY}x"
+    left.mkdir(parents=True)
+    (left / "record.json").write_text("{")
+    with ResumableFile(path, RECORD).writing(resume) as (file, done):
+        file.write(b"one\n")
+        assert done == 0
+    assert path.read_bytes() == b"one\n" and [*path.parent.iterdir()] == [path]
 
 
 def refuse(path, message, record=RECORD, resume=True):

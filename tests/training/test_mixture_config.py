@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from keras_transformer.training.mixture_config import (
@@ -19,6 +21,8 @@ FILES = {"source": "a.en", "target": "a.de"}
         ({"a": {}}, "a must have either"),
         ({"a": {**FILES, "dataset": "x"}}, "a must have either"),
         ({"a": {"source": "a.en"}}, "a must have either"),
+        ({"a": {**FILES, "source": ["a.en", "b.en"]}}, r"same number of files, not [2, 1]"),
+        ({"a": {**FILES, "tag": "<0x41>"}}, "not '<0x41>'"),
         ({"a": {**FILES, "weight": 0}}, "a.weight must be positive, not 0"),
         ({"a": {**FILES, "weight": float("inf")}}, "a.weight must be positive, not inf"),
         ({"a": {**FILES, "tag": "bt"}}, "a.tag must be a symbol like <bt>, not 'bt'"),
@@ -43,10 +47,15 @@ def test_corpora(corpora, problem):
         ([{"weights": {"a": 1}}, {"weights": {"b": 1}}], "stage 1 never ends: it must have `epochs`"),
         ([{"weights": {"a": 1}, "epochs": 1, "of": "b"}, {"weights": {"b": 1}}], "stage 1 never ends: `of`"),
         ([{"weights": {"a": 1, "b": 1}, "epochs": 1}, {"weights": {"b": 1}}], "stage 1 never ends: `of`"),
-        ([{"weights": {"a": 1}, "epochs": 0}, {"weights": {"b": 1}}], "`epochs` must be positive, not 0"),
+        ([{"weights": {"a": 1}, "epochs": 0}, {"weights": {"b": 1}}], "`epochs` must be positive and finite, not 0"),
+        ([{"weights": {"a": 1}, "epochs": math.inf}, {"weights": {"b": 1}}], "finite, not inf"),
         ([{"weights": {"a": 1}, "epochs": 1}], "stage 1 is the last one"),
     ],
 )
 def test_stages(stages, problem):
     found = problems_of_stages([StageConfig(**stage) for stage in stages], ["a", "b"])
     assert len(found) == (problem is not None) and all(problem in one for one in found)
+
+
+def test_corpora_that_are_unknown_may_have_any_name():
+    assert problems_of_stages([StageConfig(weights={"c": 1})], None) == []

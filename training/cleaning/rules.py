@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 Rule = Callable[[str, str], bool]
 
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>|[{}]")
-_NUMBER = re.compile(r"\d+(?:[.,:\s'’]\d+)*")
+#: Digits with separators between them. A space separates thousands only.
+_NUMBER = re.compile(r"\d+(?:[.,:'’]\d+|\s\d{3}(?!\d))*")
 _ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+\.[\w.]+", re.IGNORECASE)
 #: Lengths that differ by fewer characters are kept.
 _SLACK = 20
@@ -48,6 +49,7 @@ def has_letters(source: str, target: str, fraction: float) -> bool:
 
 
 def _is_letter(character):
+    """Whether a character is a letter, or a mark that belongs to one, such as a vowel sign of Devanagari."""
     return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")
 
 
@@ -74,15 +76,26 @@ def is_no_copy(source: str, target: str) -> bool:
 
 
 def near(text: str) -> str:
-    """The letters and digits of a text, without case, accents of compatibility and spaces.
+    """The letters and digits of a text in lower case, without spaces and punctuation. Ligatures become letters.
 
     Example:
 
     >>> near("  The ﬁrst, 1st ...")
     'thefirst1st'
     """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(filter(str.isalnum, text))
+    return unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS_AND_DIGITS)
+
+
+class _LettersAndDigits(dict):
+    """Table for `str.translate` that removes all characters but letters and digits. It fills itself."""
+
+    def __missing__(self, code):
+        character = chr(code)
+        self[code] = code if character.isalnum() or _is_letter(character) else None
+        return self[code]
+
+
+_LETTERS_AND_DIGITS = _LettersAndDigits()
 
 
 def has_equal_numbers(source: str, target: str) -> bool:
@@ -101,7 +114,9 @@ def has_equal_numbers(source: str, target: str) -> bool:
 
 
 def _numbers(text):
-    return collections.Counter(re.sub(r"\D", "", found) for found in _NUMBER.findall(text))
+    """The numbers of a text in the digits 0 to 9, without separators."""
+    digits = (filter(str.isdecimal, found) for found in _NUMBER.findall(text))
+    return collections.Counter("".join(str(unicodedata.decimal(digit)) for digit in number) for number in digits)
 
 
 def has_equal_addresses(source: str, target: str) -> bool:
@@ -167,6 +182,7 @@ def rules(config, scripts: tuple[str | None, str | None]) -> list[tuple[str, Rul
         scripts: the script of the source and of the target; `None` if unknown.
     """
     every = [
+        ("length", config.max_characters, lambda s, t: max(len(s), len(t)) <= config.max_characters),
         ("length_ratio", config.max_length_ratio, lambda s, t: within_ratio(s, t, config.max_length_ratio)),
         ("letters", config.min_letters, lambda s, t: has_letters(s, t, config.min_letters)),
         ("markup", config.markup, has_no_markup),

@@ -3,28 +3,18 @@
 import abc
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from keras_transformer.text.tokenization import PAD_ID
 from keras_transformer.training.data.buckets import bucket_lengths
+from keras_transformer.training.data.packed_rows import PACKED_INPUTS, Shape, packed_rows, packed_shape
 from keras_transformer.training.data.packing import Packing
 from keras_transformer.training.data.rows import TokenSide, laid_out
 
-#: Minimum length of packed rows, on the longer side. Shorter rows have more padding.
-_MIN_ROW_LENGTH = 64
-
 #: Inputs by name, labels and sample weights, of shape `(rows, source)` or `(rows, target)`.
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
-
-
-class Shape(NamedTuple):
-    """Rows of a batch, and their length on each side."""
-
-    rows: int
-    source: int
-    target: int
 
 
 class Batches(abc.ABC):
@@ -215,10 +205,6 @@ class BucketedBatches(CorpusBatches):
         return {"source": source.ids, "target": target.shifted()}, target.ids
 
 
-#: Inputs of packed batches: those of `Transformer`, with segments.
-PACKED_INPUTS = ("source", "target", "source_segments", "target_segments")
-
-
 class PackedBatches(CorpusBatches):
     """Batches with several pairs per row and one shape. Their inputs include the segments that `Transformer` takes.
 
@@ -241,56 +227,6 @@ class PackedBatches(CorpusBatches):
         (shape,) = self.shapes
         pairs = self._packing.pairs_of(order, number * shape.rows, (number + 1) * shape.rows)
         return packed_rows(self.source, self.target, *pairs, self.filled(shape))
-
-
-def packed_shape(source: np.ndarray, target: np.ndarray, tokens_per_batch: int) -> Shape:
-    """The shape of packed batches. The side with fewer tokens has proportionally shorter rows.
-
-    Args:
-        source: int `(pairs,)`: source lengths.
-        target: int `(pairs,)`: target lengths.
-        tokens_per_batch: maximum size of a batch on the longer side.
-
-    Returns:
-        A `Shape` whose rows have room for the longest sentences.
-    """
-    longest = [int(lengths.max()) for lengths in (source, target)]
-    tokens = [int(lengths.sum(dtype="int64")) for lengths in (source, target)]
-    length = longest_row(max(longest), tokens_per_batch)
-    lengths = (max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
-    return Shape(tokens_per_batch // length, *lengths)
-
-
-def longest_row(longest: int, tokens_per_batch: int) -> int:
-    """The length of packed rows on the longer side.
-
-    Args:
-        longest: length of the longest sentence.
-        tokens_per_batch: maximum size of a batch.
-    """
-    rows = tokens_per_batch // min(max(longest, _MIN_ROW_LENGTH), tokens_per_batch)
-    return tokens_per_batch // rows
-
-
-def packed_rows(
-    source: TokenSide, target: TokenSide, pairs: np.ndarray, segments: np.ndarray, shape: Shape
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Lays out packed pairs.
-
-    Args:
-        source: the source sentences.
-        target: the target sentences.
-        pairs: int `(pairs,)`: indices of the pairs, row by row.
-        segments: int `(pairs,)`: index of each pair in its row, from 1.
-        shape: shape of the batch.
-
-    Returns:
-        The inputs `PACKED_INPUTS`, and the labels.
-    """
-    ours = laid_out(source, pairs, segments, (shape.rows, shape.source))
-    theirs = laid_out(target, pairs, segments, (shape.rows, shape.target))
-    arrays = ours.ids, theirs.shifted(), ours.segments, theirs.segments
-    return dict(zip(PACKED_INPUTS, arrays, strict=True)), theirs.ids
 
 
 def require_room(longest: int, config) -> None:

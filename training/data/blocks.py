@@ -56,12 +56,14 @@ class BlockMaker:
         corpora: the corpora.
         mixture: the order of the pairs.
         augmentation: an `AugmentationConfig`.
+        max_length: maximum length of a changed sentence, at least that of the corpora. Default: only the rows limit it.
     """
 
     path: str
     corpora: tuple[Tagged, ...]
     mixture: Mixture
     augmentation: AugmentationConfig
+    max_length: int | None = None
 
     def sentences(self, seed: int, number: int, longest: tuple[int, int]) -> tuple[TokenSide, TokenSide]:
         """The tokenized pairs of a block.
@@ -72,6 +74,8 @@ class BlockMaker:
             longest: maximum length of a sentence on each side, at least that of the corpora. A changed pair that is
                 longer is replaced by the unchanged pairs.
         """
+        if self.max_length is not None:
+            longest = min(longest[0], self.max_length), min(longest[1], self.max_length)
         generator = np.random.default_rng((seed, number))
         parts = []
         for corpus, sides, chosen in zip(self.corpora, self._sides, self.mixture.pairs(seed, number), strict=True):
@@ -93,9 +97,10 @@ class BlockMaker:
         return Block(source, target, packing, packing.order(np.random.default_rng((seed, number, 1))))
 
     @property
-    def longest(self) -> int:
-        """The length of the longest sentence of the corpora."""
-        return max(int(side.lengths.max()) for sides in self._sides for side in sides)
+    def longest(self) -> tuple[int, int]:
+        """The lengths of the longest source and of the longest target of the corpora."""
+        source, target = (max(int(side.lengths.max()) for side in sides) for sides in zip(*self._sides, strict=True))
+        return source, target
 
     @functools.cached_property
     def _sides(self):

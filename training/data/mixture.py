@@ -50,7 +50,7 @@ class Mixture:
         self.sizes = tuple(sizes)
         self.stages = tuple(stages)
         self.block_size = block_size
-        ends = [-(-stage.pairs // block_size) for stage in self.stages if stage.pairs is not None]
+        ends = [_num_blocks(stage, block_size) for stage in self.stages if stage.pairs is not None]
         #: The first block of each stage.
         self.first_blocks = (0, *itertools.accumulate(ends))
 
@@ -104,6 +104,13 @@ def _shares(weights, pairs) -> np.ndarray:
     return np.round(np.multiply(weights, pairs)).astype("int64")
 
 
+def _num_blocks(stage, block_size) -> int:
+    """The number of blocks of a stage with an end. A last block in which no corpus has a pair is omitted."""
+    count = -(-stage.pairs // block_size)
+    before = _shares(stage.weights, block_size * (count - 1))
+    return count if (_shares(stage.weights, stage.pairs) > before).any() else count - 1
+
+
 def make_stages(
     stages: Sequence | None, weights: Mapping[str, float | None], sizes: Mapping[str, int]
 ) -> tuple[Stage, ...]:
@@ -122,7 +129,8 @@ def make_stages(
         pairs = None
         if stage.epochs is not None:
             counted = next(split for split in sizes if _name(split) == stage.counted)
-            pairs = round(stage.epochs * sizes[counted] / shares[counted])
+            # At least a pair of the corpus with the largest share.
+            pairs = max(round(stage.epochs * sizes[counted] / shares[counted]), len(stage.weights))
         result.append(Stage(tuple(shares.values()), pairs))
     return tuple(result)
 

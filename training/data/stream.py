@@ -8,16 +8,10 @@ import itertools
 import threading
 from pathlib import Path
 
-from keras_transformer.training.data.batches import (
-    PACKED_INPUTS,
-    Batches,
-    longest_row,
-    packed_rows,
-    packed_shape,
-    require_room,
-)
+from keras_transformer.training.data.batches import Batches, require_room
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, make_stages
+from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.data.token_directory import TokenDirectory
 
@@ -46,12 +40,13 @@ class StreamedBatches(Batches):
 
     def __init__(self, maker: BlockMaker, config, multiple: int = 1, path: str | Path | None = None):
         super().__init__(multiple)
-        require_room(maker.longest, config)
+        longest = maker.longest
+        require_room(max(longest), config)
         # A copy: `maker` caches arrays, which would be sent to the worker processes.
         self._maker = dataclasses.replace(maker, path=str(path or maker.path))
-        length = longest_row(maker.longest, config.tokens_per_batch)
+        length = longest_row(max(longest), config.tokens_per_batch)
         sides = maker.sentences(0, 0, (length, length))
-        self.shapes = [packed_shape(*(side.lengths for side in sides), config.tokens_per_batch)]
+        self.shapes = [packed_shape(sides[0].lengths, sides[1].lengths, config.tokens_per_batch, longest)]
         # A block differs little from the first one in its numbers of steps and tokens per pair.
         first = maker.block(0, 0, self._lengths)
         epochs = sum(maker.mixture.sizes) / sum(part.count for part in maker.mixture.parts(0))
@@ -122,7 +117,13 @@ class StreamedBatches(Batches):
             self._workers.close()
 
 
-def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | Path | None = None) -> StreamedBatches:
+def make_stream(
+    tokens: TokenDirectory,
+    config,
+    multiple: int = 1,
+    path: str | Path | None = None,
+    max_length: int | None = None,
+) -> StreamedBatches:
     """The stream of a training.
 
     Args:
@@ -130,6 +131,7 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
         config: a `TrainConfig`.
         multiple: see `Batches`.
         path: see `StreamedBatches`.
+        max_length: maximum length of a sentence in the model, if there is one.
     """
     splits, tags = tokens.train_splits, tokens.tags
     sides = [tokens.sides(split) for split in splits]
@@ -139,7 +141,8 @@ def make_stream(tokens: TokenDirectory, config, multiple: int = 1, path: str | P
     stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
     mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
     corpora = tuple(Tagged(split, tags.get(split)) for split in splits)
-    return StreamedBatches(BlockMaker(str(tokens.path), corpora, mixture, config.augmentation), config, multiple, path)
+    maker = BlockMaker(str(tokens.path), corpora, mixture, config.augmentation, max_length)
+    return StreamedBatches(maker, config, multiple, path)
 
 
 def _weights(tokens) -> dict[str, float | None]:

@@ -1,9 +1,30 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
+import dataclasses
+
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
 from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
-__all__ = ["Corpus", "Pairs", "chained", "load_corpus", "load_text", "read_pairs"]
+__all__ = ["Corpus", "Pairs", "chained", "check_text", "load_corpus", "load_text", "read_pairs"]
+
+
+def check_text(config) -> None:
+    """Checks the text files of a `DataConfig`, without TensorFlow Datasets.
+
+    Args:
+        config: a `keras_transformer.training.data_config.DataConfig`.
+
+    Raises:
+        ValueError: if a file is missing, empty or in another encoding, or the sides are not aligned.
+    """
+    if config.source:
+        load_text(config)
+    if config.corpora and config.validation_source:
+        text_pairs(config.validation_source, config.validation_target, config.encoding)
+    for number, part in enumerate(config.parts.values()):
+        if part.source:
+            is_validated_on = number == 0 and not config.validation_source
+            load_text(part) if is_validated_on else text_pairs(part.source, part.target, part.encoding)
 
 
 def load_corpus(config) -> Corpus:
@@ -43,6 +64,8 @@ def _load_parts(config) -> Corpus:
         if part.source and validation:
             parts[name] = text_pairs(part.source, part.target, part.encoding)
             continue
+        if validation:  # The dataset need not have a split for it.
+            part = dataclasses.replace(part, validation_split=part.train_split)
         corpus = load_corpus(part)
         parts[name], validation = corpus.train, validation or corpus.validation
         languages = languages if any(languages) else corpus.languages

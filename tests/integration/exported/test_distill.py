@@ -144,6 +144,9 @@ BAD = {
     "--n_best=5": "`n_best`.*5",
     "--n_best=0": "`n_best` must be at least 1.*0",
     "--batch_size=0": "`batch_size`.*0",
+    "--max_length=1": "`max_length` must be at least 2",
+    "--source={few}": "`validation_source` must be given.*99 lines",
+    "--cleaning.languages": "requires `source_language`",
     "--select=chrf": "`select` by chrf requires `target`",
     "--reject=1": "`reject` must be in",
     "--reverse_model={exported}": "`reverse_model` requires `reject`",
@@ -156,9 +159,10 @@ BAD = {
 @pytest.mark.parametrize("options", BAD)
 def test_bad_input(command, exported, files, tmp_path, capsys, options):
     (tmp_path / "longer").write_text(files[1].read_text(encoding="utf-8") + "null\n", encoding="utf-8")
+    (tmp_path / "few").write_text("one\n" * 99, encoding="utf-8")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "text").touch()
-    names = {name: tmp_path / name for name in ("longer", "folder")}
+    names = {name: tmp_path / name for name in ("longer", "few", "folder")}
     given = options.format(source=files[0], exported=exported, **names).split()
     assert main([*command, *given]) == 2
     error = capsys.readouterr().err

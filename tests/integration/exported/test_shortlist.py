@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import Shortlist
+from keras_transformer.text.tokenization import Tokenizer
 
 
 @pytest.fixture
@@ -25,6 +26,9 @@ def test_the_shortlist_of_a_model(command, copy, capsys):
     assert main(command) == 0
     shortlist = Shortlist.load(copy / "shortlist.npz")
     assert len(shortlist.always) == 128 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
+    # Bytes of characters that the text does not contain can be copied.
+    rare = Tokenizer(copy / "tokenizer.model").encode(["☃"])
+    assert set(rare[0]) <= set(shortlist.candidates(rare).tolist()) and max(rare[0]) > 128
     assert "32 sentences at a time" in capsys.readouterr().err
     assert main(command) == 2
     assert "shortlist.npz exists; use --overwrite" in capsys.readouterr().err
@@ -57,8 +61,9 @@ def test_a_shortlist_is_not_in_all_formats(copy, capsys):
 def test_exports_with_a_shortlist(command, copy):
     """Each export is compared with the Keras model, which has the same list."""
     assert main([*command, "--width=1"]) == 0
-    options = ["--format=onnx,ctranslate2", "--shortlist", "--extra_length=9"]
+    options = ["--format=onnx,ctranslate2,saved_model", "--shortlist", "--extra_length=9"]
     assert main(["export", str(copy), *options]) == 0
     proofs = json.loads((copy / "export" / "verification.json").read_text(encoding="utf-8"))
-    assert proofs["onnx"]["search"]["shortlist"] and proofs["ctranslate2 greedy"]["search"]["shortlist"]
+    for name in ("onnx", "ctranslate2 greedy", "saved_model"):
+        assert proofs[name]["search"]["shortlist"]
     assert "shortlist" not in proofs["onnx encoder and decoder"]["search"]

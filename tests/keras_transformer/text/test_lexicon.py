@@ -41,6 +41,15 @@ def test_a_shortlist_has_the_likeliest_and_the_most_frequent_tokens(sentences):
     assert coverage(shortlist, *sentences) == 1.0
 
 
+def test_source_tokens_may_be_copied():
+    lexicon = learn_lexicon([[300], [301]], [[800], [801]], VOCAB)
+    copies = np.array([900 if i == 302 else -1 if i == 303 else i for i in range(VOCAB)])
+    frequencies = np.zeros(VOCAB, int)
+    shortlist = make_shortlist(lexicon, frequencies, VOCAB, 2, num_frequent=128, last_special=3, copies=copies)
+    extra = [set(shortlist.candidates([[i]])) - set(shortlist.always.tolist()) for i in (5, 300, 302, 303)]
+    assert extra == [set(), {300, 800}, {900}, set()]  # 5 is always considered.
+
+
 def test_coverage():
     lexicon = learn_lexicon([[300], [301]], [[800], [801]], VOCAB)
     shortlist = make_shortlist(lexicon, np.zeros(VOCAB, int), VOCAB, width=2, num_frequent=128, last_special=3)

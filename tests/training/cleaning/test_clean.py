@@ -1,8 +1,10 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
+from keras_transformer.text.scorer import PairScore
 from keras_transformer.training.cleaning import clean as module
 from keras_transformer.training.cleaning.clean import Cleaner, cleaned
 from keras_transformer.training.cleaning.config import CleaningConfig
@@ -113,6 +115,49 @@ def test_pairs_in_other_languages_are_removed(tmp_path):
     ]
     found, counts = run(tmp_path, pairs, languages=True)
     assert found == pairs[:1] and counts["language"] == 1
+
+
+@pytest.fixture
+def scorers(monkeypatch):
+    """Replaces models. The cross-entropies per token are in the text: `1 2` has 1 forward and 2 backward."""
+
+    class FakeScorer:
+        def __init__(self, path):
+            self.side = ("forward", "backward").index(path)
+
+        def score(self, source, target):
+            lines = list(zip(source, target, strict=True))
+            assert all(
+                pair[self.side].startswith("source") for pair in lines
+            )  # The backward model has the sides swapped.
+            return [PairScore(-3 * float(pair[self.side].split()[1 + self.side]), 3) for pair in lines]
+
+    monkeypatch.setattr(module, "Scorer", FakeScorer)
+
+
+@pytest.mark.parametrize(
+    ("reverse", "least", "kept"),
+    [
+        (None, math.exp(-1.1), [0, 1]),
+        ("backward", math.exp(-1.1), [0]),
+        ("backward", math.exp(-2.6), [0, 1]),
+        ("backward", math.exp(-3.1), [0, 1, 2]),
+        ("backward", 0.99, []),
+    ],
+)
+def test_pairs_with_low_scores_are_removed(scorers, tmp_path, reverse, least, kept):
+    """The cross-entropies are 1 and 1, 1 and 2 (1 + 1.5), 3 and 3. A pair that another filter removes has none."""
+    pairs = [(f"source {numbers}", f"ziel {numbers} und") for numbers in ("1 1", "1 2", "3 3")]
+    options = {"model": "forward", "reverse_model": reverse, "min_score": least, "numbers": False, "min_letters": 0}
+    cleaner = Cleaner(CleaningConfig(**options), ("en", "de"))
+    (chunk,) = cleaner.examine(Pairs(lambda: iter([*pairs, ("", "")]), 4))
+    assert chunk.reasons == [*(None if i in kept else "score" for i in range(3)), "empty"]
+
+
+def test_no_scores_are_needed_if_nothing_is_left(scorers):
+    cleaner = Cleaner(CleaningConfig(model="forward", min_score=0.5), ("en", "de"))
+    (chunk,) = cleaner.examine(Pairs(lambda: iter([("", "")]), 1))
+    assert chunk.reasons == ["empty"]
 
 
 @pytest.mark.parametrize("languages", [("en", None), ("en", "en-US"), ("en", "xx")])

@@ -16,6 +16,8 @@ def reason_for(source, target, **options):
     [
         (GOOD, None),
         (("Hello!", "Guten Tag!"), None),
+        (("A dog. " * 800, "Ein Hund. " * 500), "length"),
+        (("A dog. " * 500, "Ein Hund. " * 500), None),
         (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), "length_ratio"),
         (("| 12 | 13 | 14 |", "| 12 | 13 | 14 |"), "letters"),
         (("Click <b>here</b>.", "Hier klicken."), "markup"),
@@ -35,6 +37,7 @@ def test_the_reason(pair, reason):
 @pytest.mark.parametrize(
     ("pair", "option"),
     [
+        (("A dog. " * 800, "Ein Hund. " * 500), {"max_characters": 0}),
         (("A dog.", "Ein Hund, der sehr lange durch den großen Wald läuft."), {"max_length_ratio": 0}),
         (("| one | 13 | 14 | 15 |", "| eins | 13 | 14 | 15 |"), {"min_letters": 0}),
         (("Click <b>here</b>.", "Hier klicken."), {"markup": False}),
@@ -57,6 +60,8 @@ def test_each_rule_can_be_off(pair, option):
         ("7, 8 and 9", "7", True),
         ("6, 7, 8 and 9", "6", False),
         ("7 and 8", "7 und 9", False),
+        ("In 1999 12 cars", "12 Autos im Jahr 1999", True),
+        ("٣٥ سيارة", "35 cars", True),
         ("none", "keine", True),
     ],
 )
@@ -77,9 +82,15 @@ def test_near_ignores_case_punctuation_and_width():
     assert near("Ｈello,  WORLD!") == near("hello world") != near("hello word")
 
 
+def test_near_keeps_vowel_signs():
+    """They are marks, not letters: of the, do (in Hindi)."""
+    assert near("की") != near("का") != near("क") and near("की।") == near("की")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"max_characters": -1}, "max_characters.*-1"),
         ({"max_length_ratio": 0.5}, "max_length_ratio.*0.5"),
         ({"max_length_ratio": float("nan")}, "max_length_ratio.*nan"),
         ({"min_letters": 1.5}, "min_letters.*1.5"),

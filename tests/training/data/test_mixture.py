@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.mixture import Mixture, Part, Stage
+from keras_transformer.training.data.mixture import Mixture, Part, Stage, make_stages
+from keras_transformer.training.mixture_config import StageConfig
 
 
 def pairs_of(mixture, corpus, blocks, seed=1):
@@ -42,3 +43,21 @@ def test_stages_follow_each_other():
     epochs = pairs_of(mixture, 0, 4)
     assert sorted(epochs[:10]) == list(range(10)) and sorted(epochs[10:20]) == list(range(10))
     assert sorted(pairs_of(mixture, 2, 5)[:30]) == list(range(30))
+
+
+@pytest.mark.parametrize("pairs", range(1, 40))
+@pytest.mark.parametrize("weights", [(0.5, 0.5, 0.0), (0.4, 0.3, 0.3), (0.05, 0.05, 0.9)])
+def test_no_block_is_empty(weights, pairs):
+    """Also if the stage ends with one pair, which is rounded to none of each corpus."""
+    mixture = Mixture([50, 50, 50], [Stage(weights, pairs + 2), Stage((1.0, 0.0, 0.0))], block_size=12)
+    sizes = [[part.count for part in mixture.parts(block)] for block in range(6)]
+    assert all(map(any, sizes))
+    last = mixture.first_blocks[1]
+    assert sizes[last] == [12, 0, 0] and abs(sum(map(sum, sizes[:last])) - pairs - 2) <= 1
+
+
+def test_a_stage_has_pairs_even_if_it_is_short():
+    stages = [StageConfig(weights={"a": 0.5, "b": 0.5}, epochs=1e-6, of="a"), StageConfig(weights={"b": 1})]
+    sizes = {"train.a": 300, "train.b": 200}
+    mixture = Mixture([300, 200], make_stages(stages, {}, sizes), block_size=100)
+    assert [[part.count for part in mixture.parts(block)] for block in range(2)] == [[1, 1], [0, 100]]

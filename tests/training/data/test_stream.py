@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -49,12 +50,12 @@ def stream(tokens):
     """Makes streams, and closes them after the test."""
     made = []
 
-    def stream(augmentation=SAMPLING, tokens_per_batch=600, multiple=1):
+    def stream(augmentation=SAMPLING, tokens_per_batch=600, multiple=1, max_length=None):
         @dataclasses.dataclass(frozen=True, kw_only=True)
         class Config(BatchConfig):
             augmentation: object = dataclasses.field(default_factory=lambda: augmentation)
 
-        made.append(make_stream(tokens, Config(tokens_per_batch=tokens_per_batch), multiple))
+        made.append(make_stream(tokens, Config(tokens_per_batch=tokens_per_batch), multiple, max_length=max_length))
         return made[-1]
 
     yield stream
@@ -110,6 +111,14 @@ def test_changed_pairs_that_are_too_long_are_unchanged(maker, tokens):
     assert len(changed[0].lengths) > 80
     unchanged = {str(row) for row in best[0].lists()} & {str(row) for row in changed[0].lists()}
     assert len(unchanged) > 20
+
+
+def test_changed_pairs_have_room_in_the_model(stream, tokens):
+    """The model may have fewer positions than a row."""
+    longest = max(int(side.lengths.max()) for side in tokens.sides("train"))
+    batches = stream(AugmentationConfig(merge=0.5, source_sampling=0.3), max_length=longest + 3)
+    sides = batches._maker.sentences(1, 0, LONG)
+    assert longest < max(side.lengths.max() for side in sides) <= longest + 3
 
 
 def test_a_tag_starts_each_source_sentence(maker, tokens):
@@ -222,6 +231,25 @@ def test_corpora_follow_the_stages_with_their_tags(mixed, three, augmentation):
         steps += 1
     assert abs(counts["a"] - 100) <= 1 and abs(counts["b"] - 300) <= 1 and counts["c"] > 100
     assert re.search(r"a 100 \(\d+%, 2.00 epochs\), b 300 \(\d+%, 3.00 epochs\), c \d+", batches.sources(steps))
+
+
+def test_rows_have_room_for_the_sentences_of_later_stages(tmp_path):
+    """The first block has none of the long targets."""
+    parts = {
+        "a": [(f"{line} {line}", line.split()[0]) for line in LINES],
+        "b": [(line.split()[0], " ".join([line] * 8)) for line in LINES],
+    }
+    pairs = {name: Pairs(lambda part=part: iter(part), len(part)) for name, part in parts.items()}
+    corpora = {name: CorpusConfig(source="unused", target="unused") for name in parts}
+    models = train_tokenizers(parts["a"] + parts["b"], TokenizerConfig(vocab_size=300))
+    directory = TokenDirectory(tmp_path)
+    corpus = Corpus(chained([*pairs.values()]), pairs["a"], parts=pairs)
+    write_tokens(directory, corpus, models, DataConfig(corpora=corpora, max_length_ratio=100))
+    stages = [StageConfig(weights={"a": 1.0}, epochs=1), StageConfig(weights={"b": 1.0})]
+    batches = make_stream(directory, TrainConfig(output="x", prepared="x", tokens_per_batch=2000, stages=stages))
+    assert batches.shapes[0].target >= directory.sides("train.b")[1].lengths.max() > 50
+    with contextlib.closing(batches):
+        assert len(batches.training_batch(1, 4)[1]) == batches.shapes[0].rows
 
 
 def test_without_stages_the_shares_are_those_of_the_pairs(mixed):

@@ -2,7 +2,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from keras_transformer.training.data_config import DataConfig
-from keras_transformer.training.datasets import load_corpus
+from keras_transformer.training.datasets import by_name, load_corpus
+from keras_transformer.training.mixture_config import CorpusConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorFlow Datasets.
 
@@ -34,6 +35,24 @@ def test_pairs_in_the_order_of_the_name(mock_data, name, first, second):
 def test_splits_are_options(mock_data):
     config = DataConfig(dataset="wmt14_translate/de-en", train_split="test", validation_split="train")
     assert len(list(load_corpus(config).validation)) == 6
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_only_the_first_corpus_needs_a_split_for_validation(monkeypatch, tmp_path, has_files):
+    splits = []
+
+    def load(config):
+        splits.append((config.train_split, config.validation_split))
+        return load_by_name(DataConfig())
+
+    load_by_name = by_name.load_by_name
+    monkeypatch.setattr(by_name, "load_by_name", load)
+    (tmp_path / "text").write_text("a\n")
+    corpora = {"a": CorpusConfig(dataset="a"), "b": CorpusConfig(dataset="b", train_split="train[:10%]")}
+    files = {f"validation_{side}": str(tmp_path / "text") for side in ("source", "target") if has_files}
+    corpus = load_corpus(DataConfig(corpora=corpora, **files))
+    assert splits == [("train", "train" if has_files else "validation"), ("train[:10%]", "train[:10%]")]
+    assert (list(corpus.validation) == [("a", "a")]) is has_files
 
 
 def test_no_translation_dataset(mock_data):

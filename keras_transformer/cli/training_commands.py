@@ -1,0 +1,106 @@
+"""The commands that make a model, or a corpus for one. Each parses its options, then imports the implementation."""
+
+import sys
+
+from jsonargparse.typing import PositiveInt
+
+from keras_transformer.cli.options import make_config, make_parser
+from keras_transformer.cli.runtime_options import add_encoding
+
+#: The options that `train --help` shows.
+_ESSENTIALS = (
+    *("output", "overwrite", "config", "dataset", "source", "target", "validation_source", "validation_target"),
+    *("source_language", "target_language"),
+    *("prepared", "init_from", "devices", "tokens_per_batch", "tokenizer.vocab_size", "model.preset"),
+    *("recipe.epochs", "recipe.max_steps", "recipe.max_time", "recipe.precision"),
+)
+
+
+def train(arguments: list[str]) -> int:
+    """Train a model on a dataset, text files or a prepared corpus."""
+    from keras_transformer.training.config import TrainConfig
+
+    overwrite = "replace the model or the run in `--output`"
+    config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
+
+    from keras_transformer.training.start import train as run
+    from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
+
+    try:
+        run(config)
+    except (Diverged, Interrupted, WorkerLost) as error:
+        print(f"keras-transformer train: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def prepare(arguments: list[str]) -> int:
+    """Tokenize a corpus once, for any number of runs of `train --prepared`."""
+    from keras_transformer.training.data_config import PrepareConfig
+
+    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens in `--output`")
+
+    from keras_transformer.training.data.prepare import prepare as run
+
+    print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
+    return 0
+
+
+def distill(arguments: list[str]) -> int:
+    """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
+    from keras_transformer.distillation.config import DistillConfig
+
+    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are used again"
+    config = make_config(distill, DistillConfig, arguments, overwrite)
+
+    from keras_transformer.distillation.pipeline import distill as run
+
+    print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
+    return 0
+
+
+def average(arguments: list[str]) -> int:
+    """Replace the model of a finished run with the average of its last checkpoints."""
+    parser = make_parser(average)
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.model_directory import ModelDirectory
+
+    directory = ModelDirectory(options.directory)
+    directory.require_finished()
+
+    from keras_transformer.training.averaging import average as run
+
+    steps = run(directory, options.last)
+    print(
+        f"Wrote the average of the checkpoints at steps {', '.join(map(str, steps))} to {directory.model_file}",
+        file=sys.stderr,
+    )
+    if directory.export.exists():
+        print(f"The exports in {directory.export} contain the previous weights; export again", file=sys.stderr)
+    return 0
+
+
+def shortlist(arguments: list[str]) -> int:
+    """Learn which target subwords translate which source subwords, for `export --shortlist`."""
+    parser = make_parser(shortlist)
+    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
+    parser.add_argument("--target", required=True, help="its translation, best by the model itself or by its teacher")
+    add_encoding(parser)
+    parser.add_argument("--width", type=PositiveInt, default=50, help="translations per source subword")
+    frequent = "target subwords that are always considered, the most frequent ones, at least 128"
+    parser.add_argument("--num_frequent", type=PositiveInt, default=300, help=frequent)
+    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="pairs to learn from")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
+    options = parser.parse_args(arguments)
+
+    from keras_transformer.text.shortlisting import learn_shortlist
+    from keras_transformer.training.datasets import read_pairs
+
+    pairs = read_pairs(options.source, options.target, options.encoding)
+    names = ("width", "num_frequent", "max_pairs", "overwrite")
+    learn_shortlist(options.directory, pairs, **{name: options[name] for name in names})
+    return 0

@@ -1,0 +1,89 @@
+"""The choice of a hypothesis of each sentence."""
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.distillation.config import Selection
+from keras_transformer.distillation.folder import written_lines
+from keras_transformer.progress import progress_bar
+from keras_transformer.training.data.processes import WorkerProcesses
+
+#: Sentences whose hypotheses are compared at a time.
+_CHUNK = 2_000
+
+
+class _Choose:
+    """Chooses a hypothesis of each sentence, in a worker process.
+
+    Args:
+        select: how.
+    """
+
+    def __init__(self, select: Selection):
+        self.select = select
+
+    def __call__(self, lines: list[str], references: list[str]) -> list[tuple[int, float]]:
+        """Returns the number of each chosen hypothesis, and the teacher's score of it.
+
+        Args:
+            lines: the hypotheses of each sentence, in JSON.
+            references: the reference translations; empty if hypotheses are chosen by score.
+        """
+        return [
+            self._best(json.loads(line)["translations"], reference)
+            for line, reference in itertools.zip_longest(lines, references)
+        ]
+
+    def _best(self, hypotheses, reference):
+        best = 0  # They are sorted by score.
+        if self.select != "score":
+            quality = [self._quality(hypothesis["text"], reference) for hypothesis in hypotheses]
+            best = quality.index(max(quality))
+        return best, hypotheses[best]["score"]
+
+    def _quality(self, text, reference) -> float:
+        import sacrebleu  # Slow to import, and not needed by the main process.
+
+        if self.select == "chrf":
+            return sacrebleu.sentence_chrf(text, [reference]).score
+        return sacrebleu.sentence_bleu(text, [reference]).score
+
+
+def choose(
+    path: Path, references: Iterable[tuple[str, str]] | None, count: int, select: Selection
+) -> tuple[np.ndarray, np.ndarray]:
+    """Chooses a hypothesis of each sentence, on all cores.
+
+    Args:
+        path: file with the hypotheses of a sentence on each line, as `translate --json` writes them.
+        references: pairs of source and reference translation; `None` if there are none.
+        count: number of sentences.
+        select: how hypotheses are chosen.
+
+    Returns:
+        The number of the chosen hypothesis of each sentence, int32 `(count,)`, and the teacher's score of it, float64
+        `(count,)`.
+    """
+    choices, scores = np.zeros(count, "int32"), np.zeros(count)
+    targets = (target for _, target in references) if references and select != "score" else iter(())
+    chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in _chunks(written_lines(path)))
+    done = 0
+    with contextlib.closing(WorkerProcesses(_Choose(select))) as workers:
+        with progress_bar(total=count, desc="choosing", unit=" lines") as bar:
+            for found in workers.map(chunks):
+                part = slice(done, done + len(found))
+                choices[part], scores[part] = zip(*found, strict=True)
+                done += len(found)
+                bar.update(len(found))
+    return choices, scores
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(lines)
+    while chunk := list(itertools.islice(iterator, _CHUNK)):
+        yield chunk
