@@ -1,3 +1,5 @@
+import asyncio
+import contextlib
 import json
 import urllib.parse
 
@@ -137,6 +139,7 @@ def test_bad_parameters(make_client, changes, reason):
         (b"q=\xff", "application/x-www-form-urlencoded", "it is not UTF-8"),
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", "it is not UTF-8"),
         (b"a" * 700_000, "text/plain", "it has more than 610000 bytes"),
+        (b"q=a&" * 20_000, "application/x-www-form-urlencoded", "it has more than 10000 fields"),
     ],
 )
 def test_malformed_requests(client, body, kind, reason):
@@ -185,6 +188,22 @@ def test_a_sentence_that_is_cut_is_reported(client):
     answer = as_json(client, {**GOOD, "q": "word " * 25}).json()
     assert answer["translatedText"].split() == ["WORD"] * 25
     assert "25 subwords, more than 20" in answer["warnings"][0]
+
+
+@pytest.mark.parametrize("format", ["text", "html"])
+@pytest.mark.parametrize("q", [["a"] * 500, [""] * 500, "a. " * 500])
+def test_large_requests_do_not_occupy_the_event_loop(make_client, make_pair, upper, q, format):
+    translator, loops = upper(), []
+    count_tokens = translator.count_tokens
+
+    def noting(lines):
+        with contextlib.suppress(RuntimeError):  # Of a thread without an event loop.
+            loops.append(asyncio.get_running_loop())
+        return count_tokens(lines)
+
+    translator.count_tokens = noting
+    answer = as_json(make_client([make_pair(translator=translator)]), {**GOOD, "q": q, "format": format})
+    assert answer.status_code == 200 and not loops
 
 
 def test_texts_that_are_not_split(make_client, make_pair, upper):
