@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 import urllib.parse
 
 import pytest
@@ -218,6 +219,40 @@ def test_a_failure_is_that_of_one_request(client, capsys):
     assert (answer.status_code, answer.json()) == (500, {"error": "Cannot translate text: internal error"})
     assert "RuntimeError('no memory')" in capsys.readouterr().err
     assert as_json(client, GOOD).status_code == 200
+
+
+def test_the_sentences_of_a_client_that_disconnects_are_not_translated(make_client, make_pair, upper):
+    translator, opened = upper(), threading.Event()
+    inner = translator._translate_batch
+    translator._translate_batch = lambda sentences, n_best: opened.wait(60) and inner(sentences, n_best)
+    pair = make_pair(translator=translator)
+    client = make_client([pair])
+
+    async def disconnect(sentence):
+        body = json.dumps({**GOOD, "q": sentence}).encode()
+        messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+        sent = []
+
+        async def receive():
+            await asyncio.sleep(0.05)
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"", "headers": headers}
+        await asyncio.wait_for(client.app(scope, receive, send), 10)
+        return sent[0]["status"]
+
+    async def requests():
+        assert [await disconnect(sentence) for sentence in ("first", "second", "third")] == [499] * 3
+        opened.set()
+        await pair.batcher.translate(["fourth"])
+
+    asyncio.run(requests())
+    assert translator.batches == [["first"], ["fourth"]]
+    assert 'requests_total{path="/translate",status="499"} 3.0' in client.get("/metrics").text
 
 
 def test_a_request_with_more_sentences_than_may_wait(make_client):
