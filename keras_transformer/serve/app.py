@@ -71,9 +71,9 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     for path, methods, endpoint, description in (
         ("/translate", ["POST", "GET"], service.translate, TRANSLATE),
         ("/detect", ["POST", "GET"], service.detect, DETECT),
-        ("/languages", ["GET"], service.languages, LANGUAGES),
-        ("/frontend/settings", ["GET"], service.settings, SETTINGS),
-        ("/health", ["GET"], service.health, HEALTH),
+        ("/languages", ["GET", "HEAD"], service.languages, LANGUAGES),
+        ("/frontend/settings", ["GET", "HEAD"], service.settings, SETTINGS),
+        ("/health", ["GET", "HEAD"], service.health, HEALTH),
     ):
         for method in methods:
             app.add_api_route(
@@ -225,6 +225,8 @@ class _Service:
         return parameters
 
     async def _detect(self, texts) -> list[Detected]:
+        if not self._languages.can_detect:
+            raise HTTPException(400, f"auto is not supported for {', '.join(self._languages.sources)}: name the source")
         if len(self._languages.sources) == 1:
             return self._languages.detect(texts[0])
         return await asyncio.to_thread(self._languages.detect, "\n".join(texts))

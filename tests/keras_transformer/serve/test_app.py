@@ -1,12 +1,15 @@
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import urllib.parse
 
 import pytest
 
+from keras_transformer.serve.config import ServeConfig
 from keras_transformer.serve.languages import name_of
+from keras_transformer.serve.server import _bound_socket
 
 GOOD = {"q": "a dog. a cat.", "source": "en", "target": "de"}
 
@@ -59,6 +62,37 @@ def test_html(client):
     assert answer.json() == {"translatedText": "<p>A &lt; <b>DOG</b></p>\n"}
 
 
+def test_a_request_of_mastodon(client):
+    """A post with a mention, a tag and an emoji, its content warning, and a description, of an unknown language."""
+    post = (
+        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob</span>'
+        '</a></span> two dogs <span translate="no">:cat:</span><br />see <a href="https://a.example/tags/dogs" '
+        'class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
+    )
+    body = json.dumps(
+        {"q": [post, "hot &amp; cold", "a dog"], "source": "auto", "target": "de", "format": "html", "api_key": None}
+    )
+    answer = client.post("/translate", content=body, headers={"content-type": "application/json"}).json()
+    assert answer["detectedLanguage"] == [{"language": "en", "confidence": 100.0}] * 3
+    translated, *others = answer["translatedText"]
+    assert others == ["HOT &amp; COLD", "A DOG"]
+    kept = post[post.index("<span") : post.index(" two")]
+    assert translated.startswith("<p>") and kept in translated and '<span translate="no">:cat:</span>' in translated
+    assert re.findall("<[^>]*>", translated) == re.findall("<[^>]*>", post)
+    assert re.sub("<[^>]*>", "", translated) == "@bob TWO DOGS :cat:SEE #DOGS"
+    (english, _) = client.get("/languages", headers={"content-type": "application/json"}).json()
+    assert english == {"code": "en", "name": "English", "targets": ["de"]}
+
+
+def test_requests_of_discourse(client):
+    """It detects the language, looks for both languages in the list, and posts HTML as a form with an empty key."""
+    (found,) = client.post("/detect", data={"q": "two dogs", "api_key": ""}).json()
+    assert {"en", "de"} <= {language["code"] for language in client.get("/languages").json()}
+    form = {"q": "<p>two <em>dogs</em></p>", "source": found["language"], "target": "de", "format": "html"}
+    answer = as_form(client, {**form, "api_key": ""})
+    assert answer.json() == {"translatedText": "<p>TWO <em>DOGS</em></p>"}
+
+
 def test_alternatives_are_joined_by_rank(client):
     answer = as_json(client, {**GOOD, "alternatives": 2}).json()
     assert answer == {"translatedText": "A DOG. A CAT.", "alternatives": ["1 1", "2 2"]}
@@ -90,6 +124,16 @@ def test_source_languages_are_detected(make_client, make_pair, upper):
         {"code": "de", "name": "German", "targets": ["fr"]},
         {"code": "it", "name": "Italian", "targets": []},
     ]
+
+
+@pytest.mark.parametrize("codes", [("zh-Hans", "zh-Hant"), ("en", "gl")])
+def test_source_languages_that_cannot_be_told_apart(make_client, make_pair, codes):
+    client = make_client([make_pair(code, "fr") for code in codes])
+    assert as_json(client, {"q": "a", "source": codes[1], "target": "fr"}).json() == {"translatedText": "A"}
+    reason = f"auto is not supported for {', '.join(codes)}: name the source"
+    for path in ("/translate", "/detect"):
+        answer = client.post(path, json={"q": "a", "source": "auto", "target": "fr"})
+        assert (answer.status_code, answer.json()) == (400, {"error": reason})
 
 
 @pytest.mark.parametrize(("source", "target"), [("EN", "De"), ("en-US", "de-AT")])
@@ -297,12 +341,29 @@ def test_other_paths_and_methods(client):
     assert client.put("/translate").json() == {"error": "Method Not Allowed"}
 
 
+@pytest.mark.parametrize("path", ["/health", "/languages", "/frontend/settings"])
+def test_monitors_that_ask_for_the_headers_only(client, path):
+    assert client.head(path).status_code == 200
+
+
 def test_the_openapi_page_describes_the_endpoints(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert [*paths] == ["/translate", "/detect", "/languages", "/frontend/settings", "/health"]
     body = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["required"] == ["q", "source", "target"] and "alternatives" in body["properties"]
     assert client.get("/docs").status_code == 200
+
+
+def test_two_servers_that_start_at_the_same_time_on_a_port():
+    with _bound_socket(ServeConfig(port=0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ValueError, match=rf"port={port} \(Address already in use\)"):
+            _bound_socket(ServeConfig(port=port))
+
+
+def test_an_unknown_host():
+    with pytest.raises(ValueError, match=r"host=no\.such\.invalid, port=5000 \((?!Unknown error)"):
+        _bound_socket(ServeConfig(host="no.such.invalid"))
 
 
 @pytest.mark.parametrize(("code", "name"), [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("qq", "qq")])
