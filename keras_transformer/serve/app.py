@@ -5,8 +5,8 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from limits import RateLimitItemPerMinute
@@ -29,6 +29,7 @@ from keras_transformer.serve.parameters import integer_parameter, is_valid_key, 
 from keras_transformer.version import __version__
 
 _FORMATS = ("text", "html")
+T = TypeVar("T")
 
 
 class JsonResponse(Response):
@@ -70,9 +71,9 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     for path, methods, endpoint, description in (
         ("/translate", ["POST", "GET"], service.translate, TRANSLATE),
         ("/detect", ["POST", "GET"], service.detect, DETECT),
-        ("/languages", ["GET"], service.languages, LANGUAGES),
-        ("/frontend/settings", ["GET"], service.settings, SETTINGS),
-        ("/health", ["GET"], service.health, HEALTH),
+        ("/languages", ["GET", "HEAD"], service.languages, LANGUAGES),
+        ("/frontend/settings", ["GET", "HEAD"], service.settings, SETTINGS),
+        ("/health", ["GET", "HEAD"], service.health, HEALTH),
     ):
         for method in methods:
             app.add_api_route(
@@ -164,7 +165,7 @@ class _Service:
         pair = self._pair(detected.language if detected else source, target)
         alternatives = integer_parameter(parameters, "alternatives", pair.translator.max_n_best - 1)
         self._metrics.characters.inc(sum(map(len, texts)))
-        found = await pair.translate(texts, 1 + alternatives, is_html=format == "html")
+        found = await _while_connected(request, pair.translate(texts, 1 + alternatives, is_html=format == "html"))
         answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
         if alternatives:
             answer["alternatives"] = [one.texts[1:] for one in found]
@@ -224,6 +225,8 @@ class _Service:
         return parameters
 
     async def _detect(self, texts) -> list[Detected]:
+        if not self._languages.can_detect:
+            raise HTTPException(400, f"auto is not supported for {', '.join(self._languages.sources)}: name the source")
         if len(self._languages.sources) == 1:
             return self._languages.detect(texts[0])
         return await asyncio.to_thread(self._languages.detect, "\n".join(texts))
@@ -250,6 +253,20 @@ class _Service:
         if found is None:
             raise HTTPException(400, f"{target} is not supported as a target language of {known}")
         return self._languages.pairs[known, found]
+
+
+async def _while_connected(request, work: Coroutine[Any, Any, T]) -> T:
+    """Awaits work, which is cancelled if the client disconnects: its sentences leave the queue."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())  # The body has been read. Only the end of the connection follows.
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
 
 
 def _error(request, error) -> Response:

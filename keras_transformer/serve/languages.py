@@ -24,8 +24,11 @@ class Languages:
     Args:
         pairs: the pairs.
 
+    Attributes:
+        can_detect: whether `detect` can be used. lingua knows neither all languages nor different scripts of one.
+
     Raises:
-        ValueError: if there are several source languages and lingua is not installed or does not know them.
+        ValueError: if there are several source languages and lingua is not installed.
     """
 
     def __init__(self, pairs: Sequence[LanguagePair]):
@@ -33,6 +36,7 @@ class Languages:
         self.sources = [*dict.fromkeys(pair.source for pair in pairs)]
         self.codes = [*dict.fromkeys(code for pair in self.pairs for code in pair)]
         self._detector = _detector(self.sources) if len(self.sources) > 1 else None
+        self.can_detect = len(self.sources) == 1 or self._detector is not None
 
     def find(self, code: str, among: Iterable[str]) -> str | None:
         """Finds a language by its code, in any case, or by the code without region and script.
@@ -56,7 +60,7 @@ class Languages:
         return [target for known, target in self.pairs if known == source]
 
     def detect(self, text: str) -> list[Detected]:
-        """Detects which of the source languages a text has.
+        """Detects which of the source languages a text has. Needs `can_detect`.
 
         Args:
             text: the text.
@@ -105,6 +109,6 @@ def _detector(codes):
         ) from error
     unknown = [code for code in codes if not hasattr(IsoCode639_1, _base(code).upper())]
     if unknown or len(set(map(_base, codes))) < len(codes):
-        raise ValueError(f"lingua must be able to tell the source languages apart. Received: {', '.join(codes)}")
+        return None
     languages = [getattr(IsoCode639_1, _base(code).upper()) for code in codes]
     return LanguageDetectorBuilder.from_iso_codes_639_1(*languages).with_preloaded_language_models().build()

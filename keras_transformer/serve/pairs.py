@@ -16,8 +16,10 @@ from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.text.translator import Translation, Translator
 
-#: Characters of a text that is split so fast that a thread would take longer.
+#: Size of a request, see `_size`, that is split so fast that a thread would take longer.
 _SHORT = 1000
+#: Time that a text takes apart from its length, in characters: many short texts take as long as a long one.
+_PER_TEXT = 100
 
 
 class TranslatedText(NamedTuple):
@@ -80,16 +82,19 @@ class LanguagePair:
             TooManySentences: see `Batcher.translate`.
         """
         parse, join = (self._parse_html, self._join_html) if is_html else (self.split, _join_text)
-        documents = [await _in_thread_if(len(text) > _SHORT, parse, text) for text in texts]
+        documents = await _in_thread_if(_size(texts) > _SHORT, lambda: [parse(text) for text in texts])
         sentences = [sentence for document in documents for sentence in document.sentences]
         found = iter(await self.batcher.translate(sentences, n_best))
-        results = []
-        for text, document in zip(texts, documents, strict=True):
-            translations = [next(found) for _ in document.sentences]
-            ranks = [[one.hypotheses[rank] for one in translations] for rank in range(n_best)]
-            joined = [await _in_thread_if(is_html or len(text) > _SHORT, join, document, rank) for rank in ranks]
-            results.append(TranslatedText(joined, [*document.warnings]))
-        return results
+
+        def join_all():
+            results = []
+            for document in documents:
+                translations = [next(found) for _ in document.sentences]
+                ranks = [[one.hypotheses[rank] for one in translations] for rank in range(n_best)]
+                results.append(TranslatedText([join(document, rank) for rank in ranks], [*document.warnings]))
+            return results
+
+        return await _in_thread_if(is_html or _size(texts) > _SHORT, join_all)
 
     def _parse_html(self, text: str) -> HtmlText:
         return HtmlText(text, self._splitter)
@@ -106,9 +111,14 @@ def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:
     return split.join(one.text for one in translations)
 
 
-async def _in_thread_if(takes_long, function, *arguments):
+def _size(texts: Sequence[str]) -> int:
+    """How long it takes to split texts, as the length of a single text."""
+    return sum(map(len, texts)) + _PER_TEXT * (len(texts) - 1)
+
+
+async def _in_thread_if(takes_long, function):
     """Calls a function, in another thread if it takes long, so that other requests need not wait for it."""
-    return await asyncio.to_thread(function, *arguments) if takes_long else function(*arguments)
+    return await asyncio.to_thread(function) if takes_long else function()
 
 
 def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:

@@ -16,6 +16,8 @@ _BYTES_PER_CHARACTER = 12
 _LONGEST_CODE = 100
 #: Seconds in which a request must arrive.
 _SECONDS = 60
+#: Fields of a query or a form. More would occupy the event loop for seconds.
+_MAX_FIELDS = 10_000
 #: Bytes of a request body for everything else.
 _OTHER_BYTES = 10_000
 
@@ -120,6 +122,8 @@ async def _read_body(request, limit) -> bytes:
 
 
 def _parse_query(text):
+    if text.count("&") >= _MAX_FIELDS:
+        raise HTTPException(400, f"Invalid request: it has more than {_MAX_FIELDS} fields")
     return parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="strict")
 
 

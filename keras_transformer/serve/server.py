@@ -60,16 +60,17 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
 
 
 def _bound_socket(config: ServeConfig) -> socket.socket:
-    """A socket on the address and port of the options. It fails before the models are loaded."""
+    """A socket that listens on the address and port of the options. Requests wait in it until the models are loaded."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host, config.port))
+        listener.listen()  # Of two servers that start at the same time, the second fails here.
     except OSError as error:
         listener.close()
         raise ValueError(
             f"`host` and `port` must be an address of this machine that is not in use. "
-            f"Received: host={config.host}, port={config.port} ({os.strerror(error.errno) if error.errno else error})"
+            f"Received: host={config.host}, port={config.port} ({error.strerror or error})"
         ) from error
     return listener

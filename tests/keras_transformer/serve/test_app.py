@@ -1,9 +1,15 @@
+import asyncio
+import contextlib
 import json
+import re
+import threading
 import urllib.parse
 
 import pytest
 
+from keras_transformer.serve.config import ServeConfig
 from keras_transformer.serve.languages import name_of
+from keras_transformer.serve.server import _bound_socket
 
 GOOD = {"q": "a dog. a cat.", "source": "en", "target": "de"}
 
@@ -56,6 +62,37 @@ def test_html(client):
     assert answer.json() == {"translatedText": "<p>A &lt; <b>DOG</b></p>\n"}
 
 
+def test_a_request_of_mastodon(client):
+    """A post with a mention, a tag and an emoji, its content warning, and a description, of an unknown language."""
+    post = (
+        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob</span>'
+        '</a></span> two dogs <span translate="no">:cat:</span><br />see <a href="https://a.example/tags/dogs" '
+        'class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
+    )
+    body = json.dumps(
+        {"q": [post, "hot &amp; cold", "a dog"], "source": "auto", "target": "de", "format": "html", "api_key": None}
+    )
+    answer = client.post("/translate", content=body, headers={"content-type": "application/json"}).json()
+    assert answer["detectedLanguage"] == [{"language": "en", "confidence": 100.0}] * 3
+    translated, *others = answer["translatedText"]
+    assert others == ["HOT &amp; COLD", "A DOG"]
+    kept = post[post.index("<span") : post.index(" two")]
+    assert translated.startswith("<p>") and kept in translated and '<span translate="no">:cat:</span>' in translated
+    assert re.findall("<[^>]*>", translated) == re.findall("<[^>]*>", post)
+    assert re.sub("<[^>]*>", "", translated) == "@bob TWO DOGS :cat:SEE #DOGS"
+    (english, _) = client.get("/languages", headers={"content-type": "application/json"}).json()
+    assert english == {"code": "en", "name": "English", "targets": ["de"]}
+
+
+def test_requests_of_discourse(client):
+    """It detects the language, looks for both languages in the list, and posts HTML as a form with an empty key."""
+    (found,) = client.post("/detect", data={"q": "two dogs", "api_key": ""}).json()
+    assert {"en", "de"} <= {language["code"] for language in client.get("/languages").json()}
+    form = {"q": "<p>two <em>dogs</em></p>", "source": found["language"], "target": "de", "format": "html"}
+    answer = as_form(client, {**form, "api_key": ""})
+    assert answer.json() == {"translatedText": "<p>TWO <em>DOGS</em></p>"}
+
+
 def test_alternatives_are_joined_by_rank(client):
     answer = as_json(client, {**GOOD, "alternatives": 2}).json()
     assert answer == {"translatedText": "A DOG. A CAT.", "alternatives": ["1 1", "2 2"]}
@@ -87,6 +124,16 @@ def test_source_languages_are_detected(make_client, make_pair, upper):
         {"code": "de", "name": "German", "targets": ["fr"]},
         {"code": "it", "name": "Italian", "targets": []},
     ]
+
+
+@pytest.mark.parametrize("codes", [("zh-Hans", "zh-Hant"), ("en", "gl")])
+def test_source_languages_that_cannot_be_told_apart(make_client, make_pair, codes):
+    client = make_client([make_pair(code, "fr") for code in codes])
+    assert as_json(client, {"q": "a", "source": codes[1], "target": "fr"}).json() == {"translatedText": "A"}
+    reason = f"auto is not supported for {', '.join(codes)}: name the source"
+    for path in ("/translate", "/detect"):
+        answer = client.post(path, json={"q": "a", "source": "auto", "target": "fr"})
+        assert (answer.status_code, answer.json()) == (400, {"error": reason})
 
 
 @pytest.mark.parametrize(("source", "target"), [("EN", "De"), ("en-US", "de-AT")])
@@ -137,6 +184,7 @@ def test_bad_parameters(make_client, changes, reason):
         (b"q=\xff", "application/x-www-form-urlencoded", "it is not UTF-8"),
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", "it is not UTF-8"),
         (b"a" * 700_000, "text/plain", "it has more than 610000 bytes"),
+        (b"q=a&" * 20_000, "application/x-www-form-urlencoded", "it has more than 10000 fields"),
     ],
 )
 def test_malformed_requests(client, body, kind, reason):
@@ -187,6 +235,22 @@ def test_a_sentence_that_is_cut_is_reported(client):
     assert "25 subwords, more than 20" in answer["warnings"][0]
 
 
+@pytest.mark.parametrize("format", ["text", "html"])
+@pytest.mark.parametrize("q", [["a"] * 500, [""] * 500, "a. " * 500])
+def test_large_requests_do_not_occupy_the_event_loop(make_client, make_pair, upper, q, format):
+    translator, loops = upper(), []
+    count_tokens = translator.count_tokens
+
+    def noting(lines):
+        with contextlib.suppress(RuntimeError):  # Of a thread without an event loop.
+            loops.append(asyncio.get_running_loop())
+        return count_tokens(lines)
+
+    translator.count_tokens = noting
+    answer = as_json(make_client([make_pair(translator=translator)]), {**GOOD, "q": q, "format": format})
+    assert answer.status_code == 200 and not loops
+
+
 def test_texts_that_are_not_split(make_client, make_pair, upper):
     translator = upper()
     client = make_client([make_pair(translator=translator, split_sentences=False)])
@@ -199,6 +263,40 @@ def test_a_failure_is_that_of_one_request(client, capsys):
     assert (answer.status_code, answer.json()) == (500, {"error": "Cannot translate text: internal error"})
     assert "RuntimeError('no memory')" in capsys.readouterr().err
     assert as_json(client, GOOD).status_code == 200
+
+
+def test_the_sentences_of_a_client_that_disconnects_are_not_translated(make_client, make_pair, upper):
+    translator, opened = upper(), threading.Event()
+    inner = translator._translate_batch
+    translator._translate_batch = lambda sentences, n_best: opened.wait(60) and inner(sentences, n_best)
+    pair = make_pair(translator=translator)
+    client = make_client([pair])
+
+    async def disconnect(sentence):
+        body = json.dumps({**GOOD, "q": sentence}).encode()
+        messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+        sent = []
+
+        async def receive():
+            await asyncio.sleep(0.05)
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"", "headers": headers}
+        await asyncio.wait_for(client.app(scope, receive, send), 10)
+        return sent[0]["status"]
+
+    async def requests():
+        assert [await disconnect(sentence) for sentence in ("first", "second", "third")] == [499] * 3
+        opened.set()
+        await pair.batcher.translate(["fourth"])
+
+    asyncio.run(requests())
+    assert translator.batches == [["first"], ["fourth"]]
+    assert 'requests_total{path="/translate",status="499"} 3.0' in client.get("/metrics").text
 
 
 def test_a_request_with_more_sentences_than_may_wait(make_client):
@@ -243,12 +341,29 @@ def test_other_paths_and_methods(client):
     assert client.put("/translate").json() == {"error": "Method Not Allowed"}
 
 
+@pytest.mark.parametrize("path", ["/health", "/languages", "/frontend/settings"])
+def test_monitors_that_ask_for_the_headers_only(client, path):
+    assert client.head(path).status_code == 200
+
+
 def test_the_openapi_page_describes_the_endpoints(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert [*paths] == ["/translate", "/detect", "/languages", "/frontend/settings", "/health"]
     body = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["required"] == ["q", "source", "target"] and "alternatives" in body["properties"]
     assert client.get("/docs").status_code == 200
+
+
+def test_two_servers_that_start_at_the_same_time_on_a_port():
+    with _bound_socket(ServeConfig(port=0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ValueError, match=rf"port={port} \(Address already in use\)"):
+            _bound_socket(ServeConfig(port=port))
+
+
+def test_an_unknown_host():
+    with pytest.raises(ValueError, match=r"host=no\.such\.invalid, port=5000 \((?!Unknown error)"):
+        _bound_socket(ServeConfig(host="no.such.invalid"))
 
 
 @pytest.mark.parametrize(("code", "name"), [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("qq", "qq")])
