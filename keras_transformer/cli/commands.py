@@ -59,7 +59,7 @@ def distill(arguments: list[str]) -> int:
     """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
     from keras_transformer.distillation.config import DistillConfig
 
-    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are used again"
+    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are kept"
     config = make_config(distill, DistillConfig, arguments, overwrite)
 
     from keras_transformer.distillation.pipeline import distill as run
@@ -99,7 +99,7 @@ def translate(arguments: list[str]) -> int:
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
     parser.add_argument(
-        "--output", help="file to write in UTF-8, created when it is complete; default: standard output"
+        "--output", help="file to write in UTF-8; it appears when all lines are translated; default: standard output"
     )
     parser.add_argument("--resume", action="store_true", help="resume an interrupted translation to `--output`")
     line_by_line = "translate each line as soon as it is read; slower; always on for input from a terminal"
@@ -107,9 +107,9 @@ def translate(arguments: list[str]) -> int:
     parser.add_argument(
         "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
     )
-    split = "split each line into sentences, translate them one by one, and keep the white space of the line"
+    split = "split each line into sentences and translate each of them; white space is kept; needs the extra `serve`"
     parser.add_argument("--split_sentences", action="store_true", help=split)
-    language = "code of the source language, such as en, for its rules of splitting; default: that of the model"
+    language = "code of the source language, such as en, for `--split_sentences`; default: that of the model"
     parser.add_argument("--source_language", help=language)
     add_runtime(parser)
     add_sampling(parser)
@@ -145,14 +145,15 @@ def evaluate(arguments: list[str]) -> int:
 def compare(arguments: list[str]) -> int:
     """Compare two models on a test set: BLEU, chrF and TER with significance, and the lines that differ most."""
     parser = make_parser(compare)
-    help = "model directory, several separated by commas, or a file of translations"
+    help = "model directory, several separated by commas, or a file of translations, one per line of `--source`"
     parser.add_argument("first", help=help)
     parser.add_argument("second", help=help)
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
     parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
-    parser.add_argument("--differences", type=int, default=5, help="number of lines to list in each direction")
+    differences = "number of lines to list where the second is better, and where it is worse"
+    parser.add_argument("--differences", type=int, default=5, help=differences)
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
@@ -184,7 +185,7 @@ def score(arguments: list[str]) -> int:
 
 
 def plot_attention(arguments: list[str]) -> int:
-    """Plot the cross-attention of each head of a decoder layer for one sentence."""
+    """Plot the cross-attention of each head of a decoder layer for one sentence. Needs the extra `plot`."""
     parser = make_parser(plot_attention)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("sentence", help="source sentence")
@@ -247,16 +248,16 @@ def serve(arguments: list[str]) -> int:
 
 
 def shortlist(arguments: list[str]) -> int:
-    """Learn which target subwords translate which source subwords, for `export --shortlist`."""
+    """Write the likely translations of each source subword to the model directory, for `export --shortlist`."""
     parser = make_parser(shortlist)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
-    parser.add_argument("--target", required=True, help="its translation, best by the model itself or by its teacher")
+    parser.add_argument("--target", required=True, help="its translation, preferably by the model itself")
     add_encoding(parser)
-    parser.add_argument("--width", type=PositiveInt, default=50, help="translations per source subword")
-    frequent = "target subwords that are always considered, the most frequent ones, at least 128"
+    parser.add_argument("--width", type=PositiveInt, default=50, help="maximum translations per source subword")
+    frequent = "number of the most frequent target subwords, which are always considered; below 128, 128 are used"
     parser.add_argument("--num_frequent", type=PositiveInt, default=300, help=frequent)
-    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="pairs to learn from")
+    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="maximum pairs to learn from")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
     options = parser.parse_args(arguments)
 
