@@ -27,7 +27,10 @@ class ExportConfig(BeamSearch):
         reference: translation of `source`, aligned line by line.
         encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
         shortlist: search among the tokens of the model's shortlist only, which `keras-transformer shortlist` writes.
-        n_best: number of hypotheses that `n_best`, `tokens` and `model.onnx` return. Default: `beam_size`.
+        n_best: number of hypotheses that `model.onnx` and the signatures `n_best` and `tokens` of the SavedModel
+            return. Default: `beam_size`.
+        token_scores: whether `model.onnx` and the signature `tokens` of the SavedModel also return the log probability
+            of each token.
 
     Raises:
         ValueError: if an option is invalid.

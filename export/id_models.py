@@ -46,7 +46,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
     Raises:
         ValueError: if the folder exists, the model or the strategy is not supported, or the Keras backend is not
             TensorFlow.
-        VerificationError: if a program does not agree with the model. No files are left behind.
+        VerificationError: if a program does not agree with the model; see `export`. No files are left behind.
 
     Example:
 

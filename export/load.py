@@ -14,7 +14,8 @@ def load_translator(
 
     Args:
         directory: the model directory. With `"keras"` also a list of directories; see `KerasTranslator`.
-        runtime: one of `RUNTIMES`. All except `"keras"` require their export.
+        runtime: `"keras"`, or an export of the directory: `"saved_model"`, `"onnx"`, `"onnx_int8"`, `"onnx_float16"` or
+            `"ctranslate2"`.
         num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
             threads, which are set for the whole process and only before TensorFlow has run an operation.
         **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.

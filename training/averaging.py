@@ -41,7 +41,8 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
     Existing exports do not change.
 
     Args:
-        directory: the model directory.
+        directory: the model directory, a `keras_transformer.model_directory.ModelDirectory` such as the result of
+            `train`.
         last: number of checkpoints. Default: the latest `keep_checkpoints`; an older best checkpoint is ignored.
 
     Returns:
@@ -49,6 +50,10 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
 
     Raises:
         ValueError: if the run is not finished, fewer than `last` checkpoints are valid, or one belongs to another run.
+
+    Example:
+
+        average(ModelDirectory("runs/en-de"), last=3)
     """
     with directory.locked():
         record = directory.require_finished()

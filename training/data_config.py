@@ -29,11 +29,11 @@ class DataConfig:
             2,000 lines, is held out.
         validation_target: target text, aligned with `validation_source`.
         encoding: encoding of the text files, such as `cp1252` or `utf-16`.
-        source_language: code of the source language, such as `en`, which servers report. Default: the language of
-            `dataset`.
-        target_language: code of the target language, likewise.
-        corpora: several training corpora instead of `dataset` or `source`: name -> options, see `CorpusConfig`. Without
-            `validation_source`, the first corpus is validated on.
+        source_language: code of the source language, such as `en`, for `serve`, the splitting of sentences, and the
+            filter by language. Default: the language of `dataset`.
+        target_language: code of the target language, such as `de`. Default: the language of `dataset`.
+        corpora: several training corpora instead of `dataset` or `source`, in a YAML file: name -> options, see
+            `CorpusConfig`. Without `validation_source`, the first corpus is validated on.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair. Pairs with a larger ratio are removed if the
             lengths also differ by more than 10 tokens.
@@ -143,10 +143,11 @@ class BatchConfig:
 
     Args:
         tokens_per_batch: global batch size over all devices, in tokens of the longer side, including padding.
-        num_buckets: number of padded lengths for batches with one pair per row. Each is one shape to compile.
-            Default: packing, with several pairs per row, one shape and little padding.
-        stages: parts of the training with different mixtures of `corpora`, in their order; see `StageConfig`. Default:
-            one mixture, by the weights of the corpora.
+        num_buckets: number of padded lengths for batches with one pair per row. Each is one shape to compile. Not
+            allowed with `augmentation` or `corpora`. Default: packing, with several pairs per row, one shape and little
+            padding.
+        stages: parts of the training with different mixtures of `corpora`, in a YAML file, in their order; see
+            `StageConfig`. Default: one mixture, by the weights of the corpora.
 
     Raises:
         ValueError: if an option is out of range.
@@ -162,7 +163,7 @@ class BatchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentationConfig:
-    """Random changes of the training text, drawn again in each epoch.
+    """Random changes of the training text, different in each epoch.
 
     The changed text is tokenized during the training, by other processes. A changed pair that is longer than a packed
     row or `model.max_length` is replaced by the unchanged one.
@@ -212,7 +213,7 @@ class AugmentationConfig:
 class PrepareConfig(DataConfig):
     """Options of `keras-transformer prepare`.
 
-    The options of `DataConfig` are included.
+    The options of the data are included; `keras-transformer help prepare` explains them.
 
     Args:
         output: the folder to write.

@@ -2,9 +2,12 @@
 # Back-translation: text in the target language alone improves a model that has few translations to learn from.
 # A model of the reverse direction translates the text, and the pairs become a second, tagged corpus.
 #
+#   sh examples/back-translation/run.sh
+#
 # The current folder has the parallel text (train.en, train.de), German text (mono.de), and text to validate on
 # (dev.en, dev.de). With test.en and test.de, the result is compared with a model that is trained on the parallel text
-# alone. Arguments are options of all trainings. If the script was interrupted, start it again: it continues.
+# alone. Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the
+# script was interrupted, start it again: it continues.
 #
 # References: Sennrich et al. 2016, "Improving Neural Machine Translation Models with Monolingual Data"; Caswell et al.
 # 2019, "Tagged Back-Translation".

@@ -1,10 +1,12 @@
 #!/bin/sh
 # A student: a small, fast model that learns from the translations of a larger one, its teacher.
 #
+#   sh examples/student/run.sh
+#
 # The current folder has the parallel text (train.en, train.de) and text to validate on (dev.en, dev.de). With test.en
 # and test.de, the student is compared with the teacher. A model directory in runs/teacher is used as the teacher;
-# without one, a teacher is trained. Arguments are options of all trainings. If the script was interrupted, start it
-# again: it continues.
+# without one, a teacher is trained. Arguments of the script, such as `--recipe.max_steps 100`, are passed to every
+# `keras-transformer train`. If the script was interrupted, start it again: it continues.
 #
 # Reference: Kim & Rush 2016, "Sequence-Level Knowledge Distillation".
 set -eu

@@ -58,9 +58,9 @@ def import_marian(
         directory: folder with config.json, model.safetensors, source.spm, target.spm and vocab.json.
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
-        source_language: code of the source language, such as `en`, which servers report. Default: that of
-            tokenizer_config.json, if the file exists.
-        target_language: code of the target language, likewise.
+        source_language: code of the source language, such as `en`, for `serve` and the splitting of sentences. Default:
+            that of tokenizer_config.json, if the file exists.
+        target_language: code of the target language, such as `de`. Default: that of tokenizer_config.json.
 
     Returns:
         The model directory.

@@ -23,7 +23,7 @@ def translate(arguments: list[str]) -> int:
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
     parser.add_argument(
-        "--output", help="file to write in UTF-8, created when it is complete; default: standard output"
+        "--output", help="file to write in UTF-8; it appears when all lines are translated; default: standard output"
     )
     parser.add_argument("--resume", action="store_true", help="resume an interrupted translation to `--output`")
     line_by_line = "translate each line as soon as it is read; slower; always on for input from a terminal"
@@ -31,9 +31,9 @@ def translate(arguments: list[str]) -> int:
     parser.add_argument(
         "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
     )
-    split = "split each line into sentences, translate them one by one, and keep the white space of the line"
+    split = "split each line into sentences and translate each of them; white space is kept; needs the extra `serve`"
     parser.add_argument("--split_sentences", action="store_true", help=split)
-    language = "code of the source language, such as en, for its rules of splitting; default: that of the model"
+    language = "code of the source language, such as en, for `--split_sentences`; default: that of the model"
     parser.add_argument("--source_language", help=language)
     add_runtime(parser)
     add_sampling(parser)
@@ -69,14 +69,15 @@ def evaluate(arguments: list[str]) -> int:
 def compare(arguments: list[str]) -> int:
     """Compare two models on a test set: BLEU, chrF and TER with significance, and the lines that differ most."""
     parser = make_parser(compare)
-    help = "model directory, several separated by commas, or a file of translations"
+    help = "model directory, several separated by commas, or a file of translations, one per line of `--source`"
     parser.add_argument("first", help=help)
     parser.add_argument("second", help=help)
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
     parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
-    parser.add_argument("--differences", type=int, default=5, help="number of lines to list in each direction")
+    differences = "number of lines to list where the second is better, and where it is worse"
+    parser.add_argument("--differences", type=int, default=5, help=differences)
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
@@ -108,7 +109,7 @@ def score(arguments: list[str]) -> int:
 
 
 def plot_attention(arguments: list[str]) -> int:
-    """Plot the cross-attention of each head of a decoder layer for one sentence."""
+    """Plot the cross-attention of each head of a decoder layer for one sentence. Needs the extra `plot`."""
     parser = make_parser(plot_attention)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("sentence", help="source sentence")

@@ -28,7 +28,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
         "--runtime", choices=RUNTIMES, default="keras", help="runtime that translates: Keras, or the name of an export"
     )
     add_batching(parser, "sentences", "source tokens")
-    threads = "threads per batch; default: all cores, divided among the parallel batches"
+    threads = "threads per batch; 0: all cores, divided among the parallel batches"
     parser.add_argument("--num_threads", type=NonNegativeInt, default=0, help=threads)
     parallel = "batches translated at the same time; default: one per core, except with the keras runtime: 1"
     parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
@@ -36,7 +36,8 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.
     for action in parser._actions:
         if action.dest in defaults:
-            action.help = f"{action.help} (default: {defaults[action.dest]}, or the value of the export)"
+            exported = "" if action.dest == "n_best" else ", or the value of the export"
+            action.help = f"{action.help} (default: {defaults[action.dest]}{exported})"
             action.default = argparse.SUPPRESS
 
 
@@ -48,9 +49,14 @@ def add_sampling(parser: ArgumentParser) -> None:
     """
     help = "sample translations instead of searching for the best, such as for back-translation; keras runtime only"
     parser.add_argument("--sampling", action="store_true", help=help)
-    parser.add_argument("--temperature", type=float, help="with sampling: below 1, likely tokens gain")
-    parser.add_argument("--top_k", type=NonNegativeInt, help="with sampling: likeliest tokens used; 0: all")
-    parser.add_argument("--top_p", type=float, help="with sampling: probability mass of the tokens used")
+    parser.add_argument(
+        "--temperature", type=float, help="with sampling: divisor of the logits; below 1, fewer unlikely tokens"
+    )
+    parser.add_argument(
+        "--top_k", type=NonNegativeInt, help="with sampling: number of likeliest tokens to sample from; 0: all"
+    )
+    top_p = "with sampling: sample from the smallest set of tokens with this total probability; 1: all"
+    parser.add_argument("--top_p", type=float, help=top_p)
     seed = "with sampling: seed; the samples of a line depend on the seed and the line only"
     parser.add_argument("--seed", type=NonNegativeInt, help=seed)
     parser.set_defaults(_SAMPLING_DEFAULTS)

@@ -50,7 +50,7 @@ def distill(arguments: list[str]) -> int:
     """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
     from keras_transformer.distillation.config import DistillConfig
 
-    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are used again"
+    overwrite = "replace the result in `--output`; translations of the same text by the same teacher are kept"
     config = make_config(distill, DistillConfig, arguments, overwrite)
 
     from keras_transformer.distillation.pipeline import distill as run
@@ -84,16 +84,16 @@ def average(arguments: list[str]) -> int:
 
 
 def shortlist(arguments: list[str]) -> int:
-    """Learn which target subwords translate which source subwords, for `export --shortlist`."""
+    """Write the likely translations of each source subword to the model directory, for `export --shortlist`."""
     parser = make_parser(shortlist)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
-    parser.add_argument("--target", required=True, help="its translation, best by the model itself or by its teacher")
+    parser.add_argument("--target", required=True, help="its translation, preferably by the model itself")
     add_encoding(parser)
-    parser.add_argument("--width", type=PositiveInt, default=50, help="translations per source subword")
-    frequent = "target subwords that are always considered, the most frequent ones, at least 128"
+    parser.add_argument("--width", type=PositiveInt, default=50, help="maximum translations per source subword")
+    frequent = "number of the most frequent target subwords, which are always considered; below 128, 128 are used"
     parser.add_argument("--num_frequent", type=PositiveInt, default=300, help=frequent)
-    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="pairs to learn from")
+    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="maximum pairs to learn from")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
     options = parser.parse_args(arguments)
 

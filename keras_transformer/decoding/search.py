@@ -20,15 +20,28 @@ NEG_INF = -1e9
 
 
 class Hypotheses(NamedTuple):
-    """The result of a search: hypotheses with the best first, or samples in the order of sampling."""
+    """The result of a search: hypotheses with the best first, or samples in the order of sampling.
 
-    tokens: Any  # int32 (batch, n_best, length): without BOS, with EOS, then padding
-    scores: Any  # float32 (batch, n_best): log p / length penalty; NEG_INF if fewer hypotheses were found
-    token_scores: Any = ()  # float32 (batch, n_best, length): log p of each token, 0 at padding; () if not requested
+    Attributes:
+        tokens: int32 `(batch, n_best, length)`: without the start token, with the end token, then padding.
+        scores: float32 `(batch, n_best)`: log probability / length penalty; -1e9 if fewer hypotheses were found.
+        token_scores: float32 `(batch, n_best, length)`: log probability of each token, 0 at padding; `()` if not
+            requested.
+    """
+
+    tokens: Any
+    scores: Any
+    token_scores: Any = ()
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the special tokens."""
+    """Ids of the special tokens.
+
+    Attributes:
+        pad: id of padding.
+        bos: id of the start token.
+        eos: id of the end token.
+    """
 
     pad: int = 0
     bos: int = 2
@@ -36,11 +49,17 @@ class SpecialIds(NamedTuple):
 
 
 class SearchInputs(NamedTuple):
-    """The inputs of a search: tensors with one row per sentence."""
+    """The inputs of a search: tensors with one row per sentence.
 
-    limits: Any  # int32 (batch,): maximum tokens per hypothesis, including EOS; at least 1
-    prefix: Any = ()  # int32 (batch, prefix_length): first tokens of each hypothesis, even beyond its limit; padded
-    noise: Any = ()  # float32 (batch, n_samples, max_length or more): for sampling, uniform in [0, 1), one per token
+    Attributes:
+        limits: int32 `(batch,)`: maximum tokens per hypothesis, including the end token; at least 1.
+        prefix: int32 `(batch, prefix_length)`, padded: first tokens of each hypothesis, even beyond its limit.
+        noise: float32 `(batch, n_samples, max_length or more)`: uniform numbers in [0, 1) from `Sampling.noise`.
+    """
+
+    limits: Any
+    prefix: Any = ()
+    noise: Any = ()
 
 
 class State(NamedTuple):
@@ -82,8 +101,9 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
     """Runs a search.
 
     Args:
-        make: the `searching` method of a strategy: `make(sentences, ids)` returns a search.
-        next_logits: callable `(tokens, cache, memory, offset) -> (logits, cache)`; see the module docstring.
+        make: the `searching` method of a strategy.
+        next_logits: callable `(tokens, cache, memory, offset) -> (logits, cache)`. It maps the newest tokens `(rows,)`,
+            whose position is `offset`, to logits `(rows, vocab_size)` for the next ones, and returns the updated cache.
         cache: initial cache with `batch * beam_size` rows. The rows of a sentence are consecutive.
         memory: nested structure of tensors with `batch` rows.
         sentences: the `SearchInputs`.
@@ -92,6 +112,17 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
 
     Returns:
         `Hypotheses`.
+
+    Example: a model that counts.
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> def next_logits(tokens, cache, memory, offset):
+    ...     return keras.ops.one_hot(tokens + 1, 8), cache
+    >>> sentences = SearchInputs(limits=np.array([5], "int32"))
+    >>> ids = SpecialIds(pad=0, bos=4, eos=7)
+    >>> found = run_search(GreedySearch().searching, next_logits, (), (), sentences, max_length=5, ids=ids)
+    >>> np.array(found.tokens)[0, 0, :3]
+    array([5, 6, 7], dtype=int32)
     """
     searching = make(sentences, ids)
     batch_size = ops.shape(sentences.limits)[0]

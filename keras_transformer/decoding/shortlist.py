@@ -16,7 +16,7 @@ class Shortlist:
 
     The candidates of a batch are the likely translations of all its source tokens, and tokens that are always
     considered. The search then computes the logits of the candidates only. With a large vocabulary, these are most of
-    the work of a small model. Because the candidates depend on the batch, so may the result, if a list misses a token.
+    the work of a small model. The candidates depend on the batch. The result may therefore depend on it, too.
 
     Args:
         table: int `(source_vocab_size, width)`: the likely translations of each source token, padded with any token
@@ -71,7 +71,7 @@ class Shortlist:
             strategy: the strategy.
 
         Raises:
-            ValueError: if it cannot.
+            ValueError: if the search cannot use the list.
         """
         sizes, ours = (config.source_vocabulary, config.vocab_size), (len(self.table), self.vocab_size)
         if sizes != ours:

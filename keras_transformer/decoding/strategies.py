@@ -27,12 +27,12 @@ class GreedySearch(_Strategy):
     """Greedy search: the most likely token at each step.
 
     Args:
-        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
-            At the limit only the end token is allowed.
-        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
-            precedence.
-        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
-            other token is allowed, the hypothesis ends.
+        extra_length: maximum number of tokens of a hypothesis beyond those of its source. Both counts include the end
+            token. At the limit only the end token is allowed.
+        min_length: minimum number of tokens before the end token, including a prefix or prompt of `generate`. The
+            maximum length has precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
+            `generate` are allowed. If no other token is allowed, the hypothesis ends.
         token_scores: whether to also return the log probability of each token.
 
     Raises:
@@ -69,12 +69,12 @@ class BeamSearch(_Strategy):
         length_penalty: exponent α of the length penalty, at least 0.
         length_penalty_kind: `"gnmt"` for ((5 + n) / 6)^α, or `"length"` for n^α, where n counts the end token.
         n_best: number of hypotheses to return, at most `beam_size`.
-        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
-            At the limit only the end token is allowed.
-        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
-            precedence.
-        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
-            other token is allowed, the hypothesis ends.
+        extra_length: maximum number of tokens of a hypothesis beyond those of its source. Both counts include the end
+            token. At the limit only the end token is allowed.
+        min_length: minimum number of tokens before the end token, including a prefix or prompt of `generate`. The
+            maximum length has precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
+            `generate` are allowed. If no other token is allowed, the hypothesis ends.
         token_scores: whether to also return the log probability of each token.
 
     Raises:
@@ -133,12 +133,12 @@ class Sampling(_Strategy):
         seed: int. The same seed and batch give the same samples. A sequence has one seed for each sentence of the
             batch, whose samples then do not depend on the other sentences. Default: a new random seed for each call.
         n_samples: number of independent samples to return per sentence.
-        extra_length: maximum length of a hypothesis beyond the length of its source, counting the end token of both.
-            At the limit only the end token is allowed.
-        min_length: minimum length of a hypothesis, including a prefix but not the end token. The maximum length has
-            precedence.
-        no_repeat_ngram_size: forbid repeated n-grams of this size, except those in a prefix; 0 allows all. If no
-            other token is allowed, the hypothesis ends.
+        extra_length: maximum number of tokens of a hypothesis beyond those of its source. Both counts include the end
+            token. At the limit only the end token is allowed.
+        min_length: minimum number of tokens before the end token, including a prefix or prompt of `generate`. The
+            maximum length has precedence.
+        no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
+            `generate` are allowed. If no other token is allowed, the hypothesis ends.
         token_scores: whether to also return the log probability of each token.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Text that a teacher translates, for the training of a student."""
+"""Sequence-level distillation: a teacher translates the text that a student is trained on."""
 
 import lazy_loader
 

@@ -44,14 +44,13 @@ class DistillConfig:
             result, at most 2,000 pairs, is held out.
         validation_target: target text, aligned with `validation_source`.
         encoding: encoding of the text files, such as `cp1252` or `utf-16`.
-        overwrite: replace an earlier result in `output`. Translations of the same text by the same teacher are used
-            again.
+        overwrite: replace an earlier result in `output`. Translations of the same text by the same teacher are kept.
         runtime: runtime of the teacher: `keras`, or the name of an export. Default: `onnx_int8`; for several teachers
             `keras`.
         n_best: number of hypotheses per sentence. Default: 4 with reference translations, otherwise 1.
         select: the hypothesis to train on: the best by the `score` of the teacher, or the closest to the reference
             translation by sentence `chrf` or `bleu`. Default: `chrf` with reference translations, otherwise `score`.
-        reject: fraction of the pairs to remove, those with the worst scores.
+        reject: fraction of the pairs to remove: those with the worst scores; see `reverse_model`.
         reverse_model: model directory of the opposite direction. The score of a pair is then the log probability per
             token of the source, given the translation. Default: the teacher's score of the translation.
         batch_size: maximum sentences per batch.

@@ -52,8 +52,8 @@ class MultiHeadAttention(Composite):
     """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Names here -> paper: `num_heads` -> h; `query`, `key`, `value` -> Q, K, V. Differences from
-    `keras.layers.MultiHeadAttention`: each projection is one `Dense` layer for all heads, `d_k` and `d_v` do not depend
-    on `d_model`, and decoding can use a cache.
+    `keras.layers.MultiHeadAttention`: each projection is one `Dense` layer for all heads, `d_k` and `d_v` have
+    defaults, and decoding can use a cache.
 
     Masking: keys whose mask is `False` are not attended to. The mask of the query is passed on to the next layer but
     not applied. The output is zero, before the output bias, for a query whose keys are all masked.
@@ -188,7 +188,7 @@ class MultiHeadAttention(Composite):
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """Makes a cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a cache for `batch_size` rows. `like` is any int tensor. Only JAX allocates `max_length` positions."""
         return kv_cache.empty(like, batch_size, self.num_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):

@@ -55,7 +55,7 @@ class CausalDecoderLayer(SelfAttentionBlock):
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """Makes a cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
         return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
 
 
@@ -117,7 +117,7 @@ class CausalDecoder(TransformerStack):
         return (self._normalize(x), *others) if others else self._normalize(x)
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
-        """Makes one cache per layer; see `keras_transformer.cache.empty`."""
+        """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""
         return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
 
     def compute_output_shape(self, inputs_shape):

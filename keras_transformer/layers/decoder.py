@@ -112,7 +112,7 @@ class DecoderLayer(TransformerBlock):
         return self.cross_attention.sublayer.project(memory)
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """Makes a self-attention cache for `batch_size` rows; see `keras_transformer.cache.empty`."""
+        """Makes a self-attention cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
         return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
 
     def compute_output_shape(self, target_shape, memory_shape):
@@ -214,7 +214,7 @@ class Decoder(TransformerStack):
         return tuple(layer.project_memory(memory) for layer in self.layers)
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
-        """Makes one self-attention cache per layer; see `keras_transformer.cache.empty`."""
+        """Makes one self-attention cache per layer; see `MultiHeadAttention.empty_cache`."""
         return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
 
     def compute_output_shape(self, target_shape, memory_shape):

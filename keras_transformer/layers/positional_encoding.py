@@ -42,7 +42,7 @@ class PositionalEncoding(keras.layers.Layer):
     Call arguments:
         inputs: `(batch, length, d_model)` with an even `d_model`; or `(batch, d_model)`, one position per row.
         offset: position of the first input; an int or an int scalar tensor.
-        positions: int `(batch, length)`, such as the result of `segment_positions`. Default: `offset`, `offset` + 1, ….
+        positions: int `(batch, length)`, for rows that pack several sequences. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.
@@ -102,7 +102,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Call arguments:
         inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position per row.
         offset: position of the first input; an int or an int scalar tensor.
-        positions: int `(batch, length)`, such as the result of `segment_positions`. Default: `offset`, `offset` + 1, ….
+        positions: int `(batch, length)`, for rows that pack several sequences. Default: `offset`, `offset` + 1, ….
 
     Returns:
         The shape of `inputs`.

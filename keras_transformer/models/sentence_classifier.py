@@ -17,8 +17,8 @@ class SentenceClassifier(ConfiguredModel):
     This is a functional model. Its input is int ids `(batch, source_length)`, its output is float32 logits
     `(batch, num_classes)`. Train it with a loss that has `from_logits=True`.
 
-    Masking: positions with `pad_id` are not attended to and are excluded from the mean. The mean over no position is
-    zeros, and so is the first position of a source of length 0.
+    Masking: positions with `pad_id` are not attended to and are excluded from the mean. A source without tokens is
+    pooled to zeros.
 
     Args:
         config: a `TransformerConfig`. Options of the decoder are ignored.

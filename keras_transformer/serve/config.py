@@ -18,11 +18,11 @@ class ServeConfig:
     Args:
         host: address to listen on. `0.0.0.0` accepts requests from other machines.
         port: port to listen on. 0: any free port.
-        languages: pair of languages of each directory, such as `en-de` or `zh-TW:en`, separated by commas. Default:
-            those that the directories record.
+        languages: pair of languages of each directory, separated by commas, such as `en-de,de-en`. Codes with a hyphen
+            need a colon: `zh-TW:en`. Default: those that the directories record.
         runtime: runtime that translates: Keras, or the name of an export. Default: the fastest that each directory
             contains, onnx_int8 first.
-        num_threads: threads per batch. Default: all cores, divided among the parallel batches.
+        num_threads: threads per batch. 0: all cores, divided among the parallel batches.
         parallel_batches: batches translated at the same time. Default: one per core, except with the keras runtime: 1.
         batch_size: maximum sentences per batch, of one client or of several.
         batch_tokens: maximum source tokens per batch, including padding.
@@ -33,7 +33,7 @@ class ServeConfig:
         requests_per_minute: maximum number of requests per minute to the API from one address. Default: no limit.
         api_key: key that requests must contain. The environment variable `KERAS_TRANSFORMER_API_KEY` hides it from the
             list of processes. Default: no key is needed.
-        split_sentences: split texts into sentences. `false`: each text is one sentence.
+        split_sentences: split texts into sentences. `false`: each line is one sentence.
         page: show a page for people at `/`.
 
     Raises:

@@ -15,10 +15,10 @@ class Alignment(NamedTuple):
     """Which subwords of a sentence correspond to which subwords of its translation.
 
     Attributes:
-        source: the part of the sentence that each source subword covers.
-        target: the part of the translation that each target subword covers.
-        weights: float32 `(len(target), len(source))`. Larger weights are more likely correspondences. Those of a source
-            subword sum to 1.
+        source: the characters of the sentence that each source subword covers, `(begin, end)`.
+        target: the characters of the translation that each target subword covers, `(begin, end)`.
+        weights: float32 `(len(target), len(source))`. Larger weights are more likely correspondences. Each column sums
+            to 1.
     """
 
     source: list[Span]
@@ -29,8 +29,8 @@ class Alignment(NamedTuple):
         """Sums the weights of larger units, such as words.
 
         Args:
-            source: parts of the sentence.
-            target: parts of the translation.
+            source: `(begin, end)` of each unit of the sentence.
+            target: `(begin, end)` of each unit of the translation.
 
         Returns:
             Float `(len(target), len(source))`.

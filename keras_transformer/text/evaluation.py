@@ -51,7 +51,8 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
     Args:
         translations: one translation per line.
         references: one reference per translation.
-        bleu_tokenize: one of `BLEU_TOKENIZERS`. Use `none` for text that is already tokenized, `zh` for Chinese.
+        bleu_tokenize: tokenizer of sacreBLEU: `13a`, `none` (text that is already tokenized), `intl`, `zh` (Chinese) or
+            `char`.
 
     Returns:
         `Scores`.

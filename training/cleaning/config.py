@@ -20,7 +20,7 @@ class CleaningConfig:
         min_letters: remove pairs with a side that has a smaller fraction of letters among its characters, without
             spaces. 0: off.
         markup: remove pairs with HTML tags or braces of code.
-        copies: remove pairs whose sides are near duplicates of each other.
+        copies: remove pairs whose sides have the same letters and digits, ignoring case.
         numbers: remove pairs whose numbers differ. Up to 2 numbers may be missing on one side, which may spell them in
             words.
         urls: remove pairs whose web addresses or mail addresses differ.
@@ -29,9 +29,10 @@ class CleaningConfig:
         languages: remove pairs with a side that is in another language, found with lingua. Requires the languages
             of the corpus. Lingua knows 75 languages and compares with the ten commonest. Each process takes about
             0.2 GiB for it.
-        duplicates: remove pairs that equal an earlier pair.
-        duplicate_sources: remove pairs whose source equals an earlier source.
-        duplicate_targets: remove pairs whose target equals an earlier target.
+        duplicates: remove pairs that equal an earlier pair: `exact`, or `near` (in their letters and digits, ignoring
+            case).
+        duplicate_sources: remove pairs whose source equals an earlier source; values as in `duplicates`.
+        duplicate_targets: remove pairs whose target equals an earlier target; values as in `duplicates`.
         model: model directory for a filter by score. The score of a pair is exp(-|f - r| - (f + r) / 2), where f and r
             are the cross-entropies per token of `model` and `reverse_model` (dual conditional cross-entropy).
         reverse_model: model directory of the opposite direction. Default: the score of a pair is exp(-f).

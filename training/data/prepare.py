@@ -28,7 +28,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
 
     Args:
         config: the corpus, the tokenizer and the output.
-        corpus: the text, if it is not that of `config`.
+        corpus: the text. Default: that of `config`.
 
     Returns:
         The folder.
