@@ -7,3 +7,4 @@ from .marian.importer import import_marian as import_marian
 from .onnx.translator import OnnxTranslator as OnnxTranslator
 from .pipeline import export as export
 from .saved_model.translator import SavedModelTranslator as SavedModelTranslator
+from .verify.equality import VerificationError as VerificationError

@@ -31,8 +31,7 @@ def export(path: str, config: ExportConfig) -> None:
     Raises:
         ValueError: if the directory contains no finished model, a format cannot express the model, or the Keras
             backend is not TensorFlow. Nothing is written.
-        VerificationError: if an export does not agree with the Keras model. Its files are deleted. The error is in
-            `keras_transformer.export.verify.equality`.
+        VerificationError: if an export does not agree with the Keras model. Its files are deleted.
 
     Example:
 

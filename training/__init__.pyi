@@ -4,3 +4,4 @@ from .data.prepare import prepare as prepare
 from .data_config import PrepareConfig as PrepareConfig
 from .recipe_config import RecipeConfig as RecipeConfig
 from .start import train as train
+from .stopping import Diverged as Diverged, Interrupted as Interrupted, WorkerLost as WorkerLost

@@ -35,14 +35,13 @@ def copy_moving_average(model: keras.Model) -> None:
     adam_of(model).copy_average(model.trainable_variables)
 
 
-def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
+def average(path: str | Path, last: int | None = None) -> list[int]:
     """Replaces the model of a finished run with the average of its last checkpoints.
 
     Existing exports do not change.
 
     Args:
-        directory: the model directory, a `keras_transformer.model_directory.ModelDirectory` such as the result of
-            `train`.
+        path: the model directory.
         last: number of checkpoints. Default: the latest `keep_checkpoints`; an older best checkpoint is ignored.
 
     Returns:
@@ -53,8 +52,9 @@ def average(directory: ModelDirectory, last: int | None = None) -> list[int]:
 
     Example:
 
-        average(ModelDirectory("runs/en-de"), last=3)
+        average("runs/en-de", last=3)
     """
+    directory = ModelDirectory(path)
     with directory.locked():
         record = directory.require_finished()
         if not record["finished"]:

@@ -49,7 +49,7 @@ def train(config: TrainConfig) -> ModelDirectory:
         ValueError: if the data, the directory or an option is invalid. No files are left behind.
         Interrupted: if a signal stopped the process. A checkpoint is saved.
         Diverged: if the loss or a weight is NaN, infinite or too large.
-        WorkerLost: if another worker stops. These three errors are in `keras_transformer.training.stopping`.
+        WorkerLost: if another worker stops.
 
     Example:
 

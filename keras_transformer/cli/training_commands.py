@@ -73,7 +73,7 @@ def average(arguments: list[str]) -> int:
 
     from keras_transformer.training.averaging import average as run
 
-    steps = run(directory, options.last)
+    steps = run(options.directory, options.last)
     print(
         f"Wrote the average of the checkpoints at steps {', '.join(map(str, steps))} to {directory.model_file}",
         file=sys.stderr,
