@@ -66,8 +66,8 @@ def test_a_request_of_mastodon(client):
     """A post with a mention, a tag and an emoji, its content warning, and a description, of an unknown language."""
     post = (
         '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>'
-        'bob</span></a></span> two dogs <span translate="no">:cat:</span><br />see <a href="https://a.example/tags/dogs" '
-        'class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
+        'bob</span></a></span> two dogs <span translate="no">:cat:</span><br />see <a '
+        'href="https://a.example/tags/dogs" class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
     )
     body = json.dumps(
         {"q": [post, "hot &amp; cold", "a dog"], "source": "auto", "target": "de", "format": "html", "api_key": None}
