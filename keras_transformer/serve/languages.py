@@ -41,6 +41,8 @@ class Languages:
     def find(self, code: str, among: Iterable[str]) -> str | None:
         """Finds a language by its code, in any case, or by the code without region and script.
 
+        A code without them, such as `"zh"`, also finds the only one with them, such as `"zh-Hans"`.
+
         Args:
             code: a code, such as `"EN"` or `"en-US"`.
             among: the codes to search.
@@ -49,7 +51,9 @@ class Languages:
             The code in `among`, or `None`.
         """
         among = {known.lower(): known for known in among}
-        return among.get(code.lower()) or among.get(code.lower().split("-")[0])
+        variants = [name for lower, name in among.items() if _base(lower) == code.lower()]
+        only = variants[0] if len(variants) == 1 else None
+        return among.get(code.lower()) or among.get(_base(code)) or only
 
     def targets(self, source: str) -> list[str]:
         """The languages to which a language is translated.

@@ -65,9 +65,9 @@ def test_html(client):
 def test_a_request_of_mastodon(client):
     """A post with a mention, a tag and an emoji, its content warning, and a description, of an unknown language."""
     post = (
-        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob'
-        '</span></a></span> two dogs <span translate="no">:cat:</span><br />see <a href="https://a.example/tags/dogs" '
-        'class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
+        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>'
+        'bob</span></a></span> two dogs <span translate="no">:cat:</span><br />see <a '
+        'href="https://a.example/tags/dogs" class="mention hashtag" rel="tag">#<span>dogs</span></a></p>'
     )
     body = json.dumps(
         {"q": [post, "hot &amp; cold", "a dog"], "source": "auto", "target": "de", "format": "html", "api_key": None}
@@ -139,6 +139,12 @@ def test_source_languages_that_cannot_be_told_apart(make_client, make_pair, code
 @pytest.mark.parametrize(("source", "target"), [("EN", "De"), ("en-US", "de-AT")])
 def test_codes_in_other_forms(client, source, target):
     assert as_json(client, {**GOOD, "source": source, "target": target}).status_code == 200
+
+
+def test_a_code_without_script_finds_the_only_language_with_one(make_client, make_pair):
+    client = make_client([make_pair("en", "zh-Hans"), make_pair("en", "pt-BR"), make_pair("en", "pt-PT")])
+    targets = ("zh", "zh-TW", "pt", "pt-PT")
+    assert [as_json(client, {**GOOD, "target": target}).status_code for target in targets] == [200, 400, 400, 200]
 
 
 @pytest.mark.parametrize(
