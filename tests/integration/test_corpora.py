@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
 def test_a_corpus_may_have_few_lines(corpora, tmp_path):
     """Nothing is held out of it, because the first corpus is validated on."""
     for side, path in corpora["clean"].items():
-        lines = open(path, encoding="utf-8").readlines()[:5]
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)[:5]
         (tmp_path / side).write_text("".join(lines), encoding="utf-8")
     corpora["terms"] = {side: str(tmp_path / side) for side in ("source", "target")}
     check_run(TrainConfig(output=str(tmp_path / "run"), corpora={n: CorpusConfig(**c) for n, c in corpora.items()}))
