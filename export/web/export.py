@@ -24,9 +24,11 @@ _STATIC = Path(__file__).parent / "static"
 _RUNTIME = ("dist/ort.wasm.min.mjs", "dist/ort-wasm-simd-threaded.mjs", "dist/ort-wasm-simd-threaded.wasm")
 #: Makes a JavaScript module of sentencepiece-js, a CommonJS module. Its `load` reads a file; here, it takes the bytes.
 _AS_MODULE = """\
-const exports = {{}}, __filename = "/", require = () => ({{ URL, readFileSync: (bytes) => bytes }});
+const library = {{}};
+(function (exports, require, __filename) {{
 {}
-export const {{ SentencePieceProcessor }} = exports;
+}})(library, () => ({{ URL, readFileSync: (bytes) => bytes }}), "/");
+export const {{ SentencePieceProcessor }} = library;
 """
 
 
