@@ -68,13 +68,18 @@ function showTranslator({ languages, threads, onnxruntime, n_best, files }) {
   element("translate").disabled = false;
 }
 
+/** White space and bullets at the start of a line, which are not translated. */
+const BULLETS = /^\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*/u;
+
 /** The parts of a text: sentences, and what is between them and stays. */
 function split(text, language) {
   const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(language ?? "en", { granularity: "sentence" });
   const lines = text.split(/(\r\n|[\n\r\t\u2028\u2029]+)/);
   return lines.flatMap((line) => {
-    const parts = segmenter ? Array.from(segmenter.segment(line), ({ segment }) => segment) : [line];
-    return parts.flatMap((part) => {
+    const [bullets] = line.match(BULLETS);
+    const rest = line.slice(bullets.length);
+    const parts = segmenter ? Array.from(segmenter.segment(rest), ({ segment }) => segment) : [rest];
+    return [bullets, ...parts].flatMap((part) => {
       const sentence = part.trim();
       if (!/[\p{L}\p{N}]/u.test(sentence)) return [{ text: part }];
       const begin = part.indexOf(sentence);

@@ -134,7 +134,7 @@ def call(page, serve, folder):
 
 def test_translations_equal_those_of_python(call, folder, exported, lines):
     """Line by line, with the program of the format onnx."""
-    lines = [*lines, "", " ", "six " * 60]
+    lines = [*lines, "", " ", "six " * (1 + OnnxTranslator(folder).max_source_length)]
     for translator in (OnnxTranslator(exported, quantize="int8"), OnnxTranslator(folder)):
         with pytest.warns(UserWarning, match="truncated"):
             expected = [translator.translate([line], n_best=4)[0] for line in lines]
