@@ -27,14 +27,15 @@ async function keepFiles() {
   const show = (text) => (element("offline").textContent = text);
   try {
     const registration = await navigator.serviceWorker.register("service-worker.js", { updateViaCache: "none" });
-    registration.addEventListener("updatefound", () => {
-      const found = registration.installing;
-      found.addEventListener("statechange", () => {
-        if (found.state === "installed" && registration.active) show("A new version is ready: reload the page.");
-      });
-    });
     await navigator.serviceWorker.ready;
     show("The page works offline.");
+    const watch = (found) => {
+      const tell = () => found.state === "installed" && show("A new version is ready: reload the page.");
+      found.addEventListener("statechange", tell);
+      tell();
+    };
+    for (const found of [registration.waiting, registration.installing]) if (found) watch(found);
+    registration.addEventListener("updatefound", () => watch(registration.installing));
   } catch (error) {
     console.warn("The page does not work offline.", error);
   }
