@@ -15,6 +15,7 @@ from keras_transformer.cli import main
 from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.web import export
 from keras_transformer.export.web.packages import require_packages
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines
 
 pytestmark = pytest.mark.slow
@@ -130,6 +131,11 @@ def call(page, serve, folder):
     server = serve(folder)
     page.goto(f"{server.url}licences.txt")
     return lambda method, argument, **options: page.evaluate(CALL, [method, argument, options])
+
+
+def test_the_size_beside_the_model(folder):
+    models = {folder / "model.onnx", *ModelDirectory(folder).tokenizer_files}
+    assert sum(file.stat().st_size for file in folder.iterdir() if file not in models) < 5_000_000
 
 
 def test_translations_equal_those_of_python(call, folder, exported, lines):
