@@ -4,17 +4,16 @@ import gzip
 import hashlib
 import json
 import re
+import types
 
 import onnx
 import pytest
 from onnx import helper
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.web import export
 from keras_transformer.export.web.export import write_web
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.models import Transformer
 
 SCRIPTS = ("page.js", "translator.js", "worker.js")
 
@@ -41,7 +40,7 @@ def write(monkeypatch, tmp_path, graph):
     directory = ModelDirectory(tmp_path)
     directory.write_record({"languages": ["en", "de"]}, finished=True)
     directory.write_tokenizers((b"source", b"target"))
-    model = Transformer(TransformerConfig(vocab_size=11, num_layers=1, d_model=6, num_heads=2, d_ff=5, max_length=31))
+    model = types.SimpleNamespace(config=types.SimpleNamespace(max_length=31))
 
     def write(name, script="exports.SentencePieceProcessor = 1;"):
         contents = {"dist/index.js": script.encode(), "LICENSE": b"Terms"}
