@@ -39,6 +39,7 @@ NIGHTLY = {
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
     "docs/getting-started.md": ["trains for minutes; the system tests run it", "starts a server"],
+    "docs/browser.md": ["starts a server", "downloads from npm"],
     "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
     "docs/corpus.md": ["needs a model in the other direction", "starts a server"],
     "docs/decoding.md": ["needs two trained models", "needs a trained model"],
@@ -61,6 +62,7 @@ PROGRAMS = {
 
 #: Names for the conditions of `skip`.
 HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch")}
+HAS["has_npm"] = shutil.which("npm") is not None
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.
 
