@@ -28,6 +28,10 @@ $(VENV)/.installed-extended: $(VENV)/.installed-test
 	$(INSTALL) ".[dev,demo,serve,clean,jax,parity]"
 	touch $@
 
+$(VENV)/.installed-nightly: $(VENV)/.installed-extended
+	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray]"
+	touch $@
+
 quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart.py runs/quickstart
 
@@ -39,7 +43,7 @@ test-extended: $(VENV)/.installed-extended
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"
 
-test-nightly: $(VENV)/.installed-extended
+test-nightly: $(VENV)/.installed-nightly
 	$(PYTEST) -m nightly
 	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "slow and not torch_parity"
 	rm -rf build/nightly

@@ -16,5 +16,5 @@ setup(
         *find_packages(include=["keras_transformer", "keras_transformer.*"]),
         *(package for name, folder in FOLDERS.items() for package in subpackages(name, folder)),
     ],
-    package_data={"keras_transformer": ["py.typed"]},
+    package_data={"keras_transformer": ["py.typed"], "keras_transformer.export.web": ["static/*"]},
 )

@@ -40,6 +40,8 @@ class ExportFormat:
         client_packages: the packages that the client imports, by their names on PyPI, beside NumPy and sentencepiece.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
+        prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model. Raises
+            `ValueError` if it is not available. Default: nothing is needed.
         quantize: type of the weights if it is not float32; the value of `--quantize`.
         supports_token_scores: whether the search can return the score of each token.
         has_fixed_search: whether the export contains its search. Otherwise the client has an attribute `strategy` that
@@ -55,6 +57,7 @@ class ExportFormat:
     load: Callable | None
     client_packages: tuple[str, ...] = ()
     require_supported: Callable | None = None
+    prepare: Callable[[], object] | None = None
     quantize: str | None = None
     supports_token_scores: bool = True
     has_fixed_search: bool = True

@@ -46,6 +46,8 @@ def export(path: str, config: ExportConfig) -> None:
 def _export(directory, config):
     for name in config.programs:
         directory.require_replaceable(name)
+        if prepare := FORMATS[name].prepare:
+            prepare()
     texts = tuple(read_lines(path, config.encoding) for path in (config.source, config.reference) if path)
     shortlist = None
     if config.shortlist:

@@ -5,6 +5,7 @@ from keras_transformer.export.format import ExportFormat
 from keras_transformer.export.marian.format import HUGGINGFACE
 from keras_transformer.export.onnx.format import ONNX, ONNX_FLOAT16, ONNX_INT8
 from keras_transformer.export.saved_model.format import SAVED_MODEL
+from keras_transformer.export.web.format import WEB
 
 _ALL = (
     SAVED_MODEL,
@@ -13,6 +14,7 @@ _ALL = (
     ONNX_FLOAT16,
     CTRANSLATE2,
     HUGGINGFACE,
+    WEB,
 )
 
 #: Formats by the name of the export.

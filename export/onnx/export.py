@@ -44,24 +44,38 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
     """
     path.mkdir()
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+    if quantize == "float16":
+        model = of_dtype(model, "float16")
+    weights = WeightsFile(path)
+    for name in _GRAPHS:
+        proto = make_graph(name, model, tokenizers, strategy, quantize)
+        weights.take_from(proto)
+        onnx.save(proto, path / f"{name}.onnx")
+        onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
+
+
+def make_graph(name: str, model, tokenizers, strategy, quantize: str | None = None) -> onnx.ModelProto:
+    """Makes one of the graphs, with its weights and with the metadata that `OnnxTranslator` reads.
+
+    Args:
+        name: `"model"`, `"encoder"`, `"decoder"` or `"alignment"`.
+        model: the `Transformer`, in the dtype of the graph.
+        tokenizers: `(source, target)`.
+        strategy: `BeamSearch`.
+        quantize: `"int8"` for int8 weights.
+    """
+    proto = convert(*_GRAPHS[name](model, strategy), model.weights)
+    if quantize == "int8":
+        quantize_matrices(proto.graph)
+    sink_constants(proto.graph)
     metadata = {
         "config": json.dumps(dataclasses.asdict(model.config)),
         "search": json.dumps(dataclasses.asdict(strategy)),
         "source_tokenizer_sha256": tokenizers[0].sha256,
         "target_tokenizer_sha256": tokenizers[1].sha256,
     }
-    if quantize == "float16":
-        model = of_dtype(model, "float16")
-    weights = WeightsFile(path)
-    for name, make in _GRAPHS.items():
-        proto = convert(*make(model, strategy), model.weights)
-        if quantize == "int8":
-            quantize_matrices(proto.graph)
-        sink_constants(proto.graph)
-        onnx.helper.set_model_props(proto, metadata)
-        weights.take_from(proto)
-        onnx.save(proto, path / f"{name}.onnx")
-        onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
+    onnx.helper.set_model_props(proto, metadata)
+    return proto
 
 
 def of_dtype(model, dtype: str):

@@ -164,7 +164,7 @@ def _formatter(options) -> Callable[[int, str, Translation], str]:
 
 
 def _as_text(number, source, translation):
-    return " ".join(translation.text.splitlines())
+    return translation.line
 
 
 def _as_rows(number, source, translation):

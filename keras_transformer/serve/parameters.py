@@ -37,7 +37,7 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
     """
     try:
         async with asyncio.timeout(_SECONDS):
-            body = await _read_body(request, _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES)
+            body = await _read_body(request, max_body_bytes(max_characters))
     except TimeoutError as error:
         raise HTTPException(408, f"The request was not complete after {_SECONDS} seconds") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -51,6 +51,15 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
         return query | _values(_parse_query(body.decode("utf-8")))
     except UnicodeDecodeError as error:
         raise HTTPException(400, f"Invalid request: it is not UTF-8 ({error.reason})") from error
+
+
+def max_body_bytes(max_characters: int) -> int:
+    """Maximum number of bytes of a request body.
+
+    Args:
+        max_characters: maximum number of characters of a text.
+    """
+    return _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES
 
 
 def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -7,8 +7,14 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keras_transformer.serve.config import ServeConfig
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from keras_transformer.serve.pairs import LanguagePair
 
 #: The environment variable with the API key.
 API_KEY = "KERAS_TRANSFORMER_API_KEY"
@@ -26,19 +32,11 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
     """
     try:
         import uvicorn
-
-        from keras_transformer.serve.app import make_app
     except ImportError as error:
-        raise ValueError(f"{error.name} is not installed: pip install 'keras-transformer-kit[serve]'") from error
-    from keras_transformer.serve.metrics import Metrics
-    from keras_transformer.serve.pairs import load_pairs
+        raise _not_installed(error) from error
 
-    if config.api_key is None and os.environ.get(API_KEY):
-        config = dataclasses.replace(config, api_key=os.environ[API_KEY])
     with _bound_socket(config) as listener:
-        metrics = Metrics()
-        pairs = load_pairs(directories, config, metrics)
-        app = make_app(pairs, config, metrics)
+        app, pairs = load_app(directories, config)
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         for pair in pairs:
@@ -57,6 +55,37 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
         # uvicorn raises SIGTERM again after its shutdown. The default action would end the process with an error.
         signal.signal(signal.SIGTERM, lambda *_: None)
         Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+
+
+def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[FastAPI, list[LanguagePair]]":
+    """Loads models and makes the application that serves them, for any ASGI server.
+
+    Args:
+        directories: model directories, one per pair of languages.
+        config: the options. The API key of the environment is used if they have none.
+
+    Returns:
+        The ASGI application, and the pairs of languages that it translates.
+
+    Raises:
+        ValueError: if the extra `serve` is not installed, or a directory cannot be served.
+    """
+    try:
+        from keras_transformer.serve.app import make_app
+    except ImportError as error:
+        raise _not_installed(error) from error
+    from keras_transformer.serve.metrics import Metrics
+    from keras_transformer.serve.pairs import load_pairs
+
+    if config.api_key is None and os.environ.get(API_KEY):
+        config = dataclasses.replace(config, api_key=os.environ[API_KEY])
+    metrics = Metrics()
+    pairs = load_pairs(directories, config, metrics)
+    return make_app(pairs, config, metrics), pairs
+
+
+def _not_installed(error: ImportError) -> ValueError:
+    return ValueError(f"{error.name} is not installed: pip install 'keras-transformer-kit[serve]'")
 
 
 def _bound_socket(config: ServeConfig) -> socket.socket:

@@ -26,6 +26,17 @@ class Translation:
         """All `n_best` hypotheses, best first."""
         return (self, *self.alternatives)
 
+    @property
+    def line(self) -> str:
+        r"""The text of the best hypothesis on one line, for files with one translation per line.
+
+        Example:
+
+        >>> Translation("two\nlines", -0.25).line
+        'two lines'
+        """
+        return " ".join(self.text.splitlines())
+
     def to_json(self, source: str) -> str:
         """The hypotheses as a JSON object on one line.
 

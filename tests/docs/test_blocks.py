@@ -28,7 +28,14 @@ PAGES = sorted(
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
 #: Pages whose blocks take seconds: they run in the quick tier.
-QUICK = {"docs/decoding.md", "docs/exactness.md", "docs/benchmarks.md", "docs/releasing.md", "docs/api/index.md"}
+QUICK = {
+    "docs/ray.md",
+    "docs/decoding.md",
+    "docs/exactness.md",
+    "docs/benchmarks.md",
+    "docs/releasing.md",
+    "docs/api/index.md",
+}
 #: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in
 #: the quick tier. All other pages are in the slow tier.
 NIGHTLY = {
@@ -39,7 +46,14 @@ NIGHTLY = {
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
     "docs/getting-started.md": ["trains for minutes; the system tests run it", "starts a server"],
+    "docs/browser.md": ["starts a server", "downloads from npm"],
     "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
+    "docs/ray.md": [
+        "installs Ray",
+        "starts a server",
+        "needs Ray; the nightly tests run it",
+        "needs Ray; the nightly tests run it small",
+    ],
     "docs/corpus.md": ["needs a model in the other direction", "starts a server"],
     "docs/decoding.md": ["needs two trained models", "needs a trained model"],
     "docs/paper-recipe.md": ["needs two GPUs", "needs two machines; the tests of the clusters run two workers on one"],
@@ -61,6 +75,7 @@ PROGRAMS = {
 
 #: Names for the conditions of `skip`.
 HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch")}
+HAS["has_npm"] = shutil.which("npm") is not None
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.
 

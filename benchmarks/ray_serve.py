@@ -1,0 +1,203 @@
+"""Throughput of Ray Serve, and what clients see if a replica dies: `python -m benchmarks.ray_serve --help`.
+
+The service is `examples/ray/serve_app.py`. Each client is a thread that sends one sentence after another. An answer is
+wrong if it is not the translation by the same runtime without a server. A request without an answer is lost. The last
+row kills a replica with `kill -9` after a third of the time. It has recovered when all replicas run again.
+"""
+
+import argparse
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: Start of the command line of a replica's process.
+REPLICA = b"ray::ServeReplica:keras-transformer:Replica"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_serve", description=__doc__)
+    parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with exports")
+    parser.add_argument("--source", help="text to translate, one sentence per line; default: 500 held-out numbers")
+    parser.add_argument("--runtime", default="onnx_int8", help="runtime that translates")
+    parser.add_argument("--replicas", default="1,2", help="numbers of replicas; one of the last is killed")
+    parser.add_argument("--clients", type=int, default=16, help="number of clients")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of each row")
+    options = parser.parse_args()
+
+    from benchmarks.decode import texts
+    from keras_transformer.export import load_translator
+    from keras_transformer.text.splitting_translator import SplittingTranslator
+
+    lines = texts(options.source, None)[0]
+    translator = SplittingTranslator(load_translator(options.directory, options.runtime), "en")
+    expected = [translation.text for translation in translator.translate(lines)]
+    rows, counts = [], [int(count) for count in options.replicas.split(",")]
+    for count in counts:
+        with service(options, count) as port:
+            load(port, lines, expected, options.clients, 3)  # Warms up.
+            rows.append({"replicas": str(count), **load(port, lines, expected, options.clients, options.seconds)})
+            if count == counts[-1]:
+                with killing(count, options.seconds / 3) as recovery:
+                    row = load(port, lines, expected, options.clients, options.seconds)
+                rows.append({"replicas": f"{count}, one killed", **row, **recovery})
+    show(rows, options)
+    if any(row["wrong"] or row["lost"] or row["other"] for row in rows):
+        sys.exit("Some requests were lost or have wrong answers")
+
+
+@contextlib.contextmanager
+def service(options, replicas):
+    """Runs the service. Yields its port."""
+    command = [sys.executable, ROOT / "examples/ray/serve_app.py", options.directory, "--languages=en-de", "--port=0"]
+    command[-1] = f"--port={free_port()}"
+    command += [f"--runtime={options.runtime}", f"--replicas={replicas}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path.cwd())
+    try:
+        for line in process.stdout:
+            if found := re.search(r"Serving on http://\S+:(\d+)", line):
+                break
+        else:
+            sys.exit("The service did not start")
+        yield int(found[1])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def free_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def load(port, lines, expected, clients, seconds):
+    """Sends requests for a time. Returns a row of the table."""
+    numbers, results, end = itertools.count(), [], time.perf_counter() + seconds
+
+    def client():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        while (started := time.perf_counter()) < end:
+            i = next(numbers) % len(lines)
+            outcome = request(connection, lines[i], expected[i])
+            results.append((outcome, time.perf_counter() - started))
+            if outcome == "unavailable":
+                time.sleep(0.1)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    elapsed = time.perf_counter() - started
+    latencies = [latency for outcome, latency in results if outcome == "right"]
+    percentiles = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else [float("nan")] * 99
+    count = {name: sum(outcome == name for outcome, _ in results) for name in OUTCOMES}
+    times = {"p50": 1000 * percentiles[49], "p99": 1000 * percentiles[98], "longest": 1000 * max(latencies, default=0)}
+    return {"rate": len(latencies) / elapsed, **times, **count}
+
+
+#: What can become of a request.
+OUTCOMES = ("right", "unavailable", "wrong", "other", "lost")
+
+
+def request(connection, text, expected):
+    """Sends one request. Returns one of `OUTCOMES`."""
+    body = json.dumps({"q": text, "source": "en", "target": "de"})
+    try:
+        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        return "lost"
+    if response.status == 200:
+        return "right" if json.loads(answer) == {"translatedText": expected} else "wrong"
+    return "unavailable" if response.status == 503 else "other"
+
+
+@contextlib.contextmanager
+def killing(replicas, after):
+    """Kills a replica after some seconds. Yields a mapping, which then has the time until all replicas run again."""
+    recovery = {}
+    stop = threading.Event()
+
+    def run():
+        stop.wait(after)
+        os.kill(replica_processes()[0], signal.SIGKILL)
+        killed, has_fallen = time.perf_counter(), False
+        while not stop.wait(0.1):
+            running = running_replicas()
+            has_fallen |= running < replicas
+            if has_fallen and running == replicas:
+                recovery["recovery"] = time.perf_counter() - killed
+                return
+
+    import ray
+
+    ray.init(os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level="warning")
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield recovery
+        thread.join(120)
+    finally:
+        stop.set()
+        thread.join()
+        ray.shutdown()
+
+
+def replica_processes():
+    """The ids of the processes of all replicas on this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # A process that has ended.
+            if path.read_bytes().startswith(REPLICA):
+                found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def running_replicas():
+    from ray import serve
+
+    deployment = serve.status().applications["keras-transformer"].deployments["Replica"]
+    return deployment.replica_states.get("RUNNING", 0)
+
+
+def show(rows, options):
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = {
+        "replicas": ("replicas", ""),
+        "sentences/s": ("rate", ".0f"),
+        "p50 ms": ("p50", ".1f"),
+        "p99 ms": ("p99", ".1f"),
+        "longest ms": ("longest", ".0f"),
+        "answers": ("right", ""),
+        "503": ("unavailable", ""),
+        "other errors": ("other", ""),
+        "wrong": ("wrong", ""),
+        "lost": ("lost", ""),
+        "recovered after s": ("recovery", ".1f"),
+    }
+    table = Table(*columns, title=f"{options.clients} clients, {options.seconds:.0f} s for each row")
+    for row in rows:
+        table.add_row(*(format(row[name], form) if name in row else "" for name, form in columns.values()))
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()

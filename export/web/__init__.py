@@ -1,0 +1,1 @@
+"""Export to a folder of static files that translates in the browser."""

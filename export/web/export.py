@@ -1,0 +1,107 @@
+"""Export to a folder of static files: a page that translates in the browser, and a JavaScript module."""
+
+import gzip
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import onnx
+
+from keras_transformer.export.onnx.export import make_graph
+from keras_transformer.export.web.packages import ONNXRUNTIME, PACKAGES, SENTENCEPIECE, read_files
+from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.lines import max_tokens
+
+MODEL = "model.onnx"
+#: The file that describes the export to its JavaScript.
+DESCRIPTION = "translator.json"
+#: The script that makes the page work offline. The browser compares it byte by byte to find out about a new export.
+_SERVICE_WORKER = "service-worker.js"
+_STATIC = Path(__file__).parent / "static"
+#: The part of onnxruntime-web that runs in WebAssembly alone, without WebGPU.
+_RUNTIME = ("dist/ort.wasm.min.mjs", "dist/ort-wasm-simd-threaded.mjs", "dist/ort-wasm-simd-threaded.wasm")
+#: Makes a JavaScript module of sentencepiece-js, a CommonJS module. Its `load` reads a file; here, it takes the bytes.
+_AS_MODULE = """\
+const library = {{}};
+(function (exports, require, __filename) {{
+{}
+}})(library, () => ({{ URL, readFileSync: (bytes) => bytes }}), "/");
+export const {{ SentencePieceProcessor }} = library;
+"""
+
+
+def write_web(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+    """Writes `model.onnx` with int8 weights, the tokenizers, the page, its JavaScript, and the npm packages.
+
+    Args:
+        model: the `Transformer`.
+        directory: the model directory.
+        tokenizers: `(source, target)`.
+        strategy: `BeamSearch`.
+        path: the folder to create.
+
+    Raises:
+        FileExistsError: if the folder exists.
+        OSError: if a package is missing; see `packages.require_packages`.
+    """
+    shutil.copytree(_STATIC, path)
+    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+    onnx.save(make_graph("model", model, tokenizers, strategy, quantize="int8"), path / MODEL)
+    onnx.checker.check_model(path / MODEL, full_check=True)
+    _write_packages(path)
+    files = {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.name != _SERVICE_WORKER}
+    described = {
+        "languages": directory.languages,
+        "max_source_length": max_tokens(model.config.max_length),
+        "n_best": strategy.n_best,
+        "onnxruntime": ONNXRUNTIME.version,
+        "tokenizers": [file.name for file in ModelDirectory(path).tokenizer_files],
+        "files": {name: {"bytes": len(data), "hash": _hash(data)} for name, data in files.items()},
+    }
+    (path / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    _write_service_worker(path, described["files"])
+    _say_sizes(path)
+
+
+def _write_packages(path):
+    """Writes the packages' files. WebAssembly is compressed, because many file servers do not compress it."""
+    for name, data in read_files(ONNXRUNTIME, _RUNTIME).items():
+        file = path / Path(name).name
+        if file.suffix == ".wasm":
+            file = file.with_name(f"{file.name}.gz")
+            data = gzip.compress(data, mtime=0)
+        file.write_bytes(data)
+    (script,) = read_files(SENTENCEPIECE, ["dist/index.js"]).values()
+    (path / "sentencepiece.js").write_text(_AS_MODULE.format(script.decode()), encoding="utf-8")
+    (licence,) = read_files(SENTENCEPIECE, ["LICENSE"]).values()
+    lines = [f"{package.spec}: {package.licence}, https://www.npmjs.com/package/{package.name}" for package in PACKAGES]
+    (path / "licences.txt").write_text("\n".join([*lines, "", licence.decode()]), encoding="utf-8")
+
+
+def _write_service_worker(path, files):
+    """Puts the version and the files into the script. The version changes when a file changes."""
+    description = (path / DESCRIPTION).read_bytes()
+    hashes = {name: file["hash"] for name, file in files.items()} | {DESCRIPTION: _hash(description)}
+    script = path / _SERVICE_WORKER
+    constants = f"const VERSION = {json.dumps(_hash(description))};\nconst FILES = {json.dumps(hashes, indent=1)};\n"
+    script.write_text(constants + script.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _hash(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _say_sizes(path):
+    total = sum(file.stat().st_size for file in path.iterdir())
+    model = (path / MODEL).stat().st_size
+    print(
+        f"web: {_megabytes(total)} to download: {_megabytes(model)} of model and {_megabytes(total - model)} beside it",
+        file=sys.stderr,
+    )
+
+
+def _megabytes(size):
+    """Example: `_megabytes(14_239_897)` is `'14.2 MB'`."""
+    return f"{size / 1e6:.1f} MB"

@@ -1,0 +1,145 @@
+// Translation in the browser. Everything is computed in a worker, so that the page stays responsive.
+
+/** The translator of an exported model. */
+export class Translator {
+  /**
+   * Loads a translator.
+   *
+   * @param {string|URL} url - the folder of the export, on the origin of the page. Default: the folder of this script.
+   * @param {object} options
+   * @param {number} options.threads - number of threads. More than one needs a page that is cross-origin isolated.
+   *   Default: 2 on such a page if the machine has them, otherwise 1.
+   * @param {function(number, number)} options.onProgress - called with the bytes that are loaded, and their total.
+   * @returns {Promise<Translator>}
+   */
+  static async load(url = new URL(".", import.meta.url), { threads, onProgress } = {}) {
+    const folder = new URL(url, globalThis.document?.baseURI ?? import.meta.url);
+    if (!folder.pathname.endsWith("/")) folder.pathname += "/";
+    if (threads !== undefined && !(Number.isInteger(threads) && threads > 0)) {
+      throw new Error(`\`threads\` must be a positive integer. Received: threads=${threads}`);
+    }
+    if (threads > 1 && !globalThis.crossOriginIsolated) {
+      throw new Error(`\`threads\` must be 1 on a page that is not cross-origin isolated. Received: threads=${threads}`);
+    }
+    const translator = new Translator(new Worker(new URL("worker.js", folder), { type: "module" }));
+    try {
+      translator.info = await translator.#ask({ load: folder.href, threads: threads ?? defaultThreads() }, onProgress);
+    } catch (error) {
+      translator.close();
+      throw error;
+    }
+    return translator;
+  }
+
+  /**
+   * What was loaded: `languages` (two codes or null), `n_best` (the most hypotheses), `max_source_length` (subwords),
+   * `onnxruntime` (its version), `threads`, and `files` with the `bytes` of each.
+   */
+  info;
+
+  #worker;
+  #pending = new Map();
+  #count = 0;
+
+  /** For `load`. */
+  constructor(worker) {
+    this.#worker = worker;
+    worker.onmessage = ({ data }) => this.#receive(data);
+    worker.onerror = (event) => {
+      event.preventDefault?.();
+      this.#fail(new Error(event.message || "A script of the translator could not be loaded."));
+    };
+  }
+
+  /**
+   * Translates lines, each a sentence, one after the other.
+   *
+   * @param {string[]} lines
+   * @param {object} options
+   * @param {number} options.nBest - number of hypotheses of each line, at most `info.n_best`.
+   * @param {function(object, number)} options.onTranslation - called with each result as soon as there is one, and the
+   *   index of its line.
+   * @param {AbortSignal} options.signal - stops the work before the next line.
+   * @returns {Promise<object[]>} for each line its best hypothesis, `{text, score, tokens, alternatives, truncated}`.
+   *   `alternatives` are the others, `{text, score, tokens}`. `truncated` tells whether the line was too long.
+   */
+  async translate(lines, { nBest = 1, onTranslation, signal } = {}) {
+    checkLines(lines);
+    if (!(Number.isInteger(nBest) && nBest >= 1 && nBest <= this.info.n_best)) {
+      throw new Error(`\`nBest\` must be in [1, ${this.info.n_best}]. Received: nBest=${nBest}`);
+    }
+    const results = [];
+    for (const [index, line] of lines.entries()) {
+      signal?.throwIfAborted();
+      results.push(await this.#ask({ translate: line, nBest }));
+      onTranslation?.(results[index], index);
+    }
+    return results;
+  }
+
+  /**
+   * The subwords of lines, as they are translated: with the end token.
+   *
+   * @param {string[]} lines
+   * @returns {Promise<number[][]>}
+   */
+  async encode(lines) {
+    checkLines(lines);
+    return this.#ask({ encode: lines });
+  }
+
+  /**
+   * The texts of rows of subwords, each up to its first end token.
+   *
+   * @param {number[][]} rows
+   * @returns {Promise<string[]>}
+   */
+  async decode(rows) {
+    return this.#ask({ decode: rows });
+  }
+
+  /** Ends the worker and frees the memory. */
+  close() {
+    this.#worker.terminate();
+    this.#fail(new Error("The translator is closed."));
+  }
+
+  #ask(request, onProgress) {
+    if (this.#failure) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      const id = this.#count++;
+      this.#pending.set(id, { resolve, reject, onProgress });
+      this.#worker.postMessage({ id, ...request });
+    });
+  }
+
+  #failure;
+
+  #receive({ id, loaded, total, error, result }) {
+    const pending = this.#pending.get(id);
+    if (!pending) return;
+    if (loaded !== undefined) {
+      pending.onProgress?.(loaded, total);
+      return;
+    }
+    this.#pending.delete(id);
+    if (error === undefined) pending.resolve(result);
+    else pending.reject(new Error(error));
+  }
+
+  #fail(error) {
+    this.#failure = error;
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+  }
+}
+
+function defaultThreads() {
+  return globalThis.crossOriginIsolated ? Math.min(2, navigator.hardwareConcurrency || 1) : 1;
+}
+
+function checkLines(lines) {
+  if (!Array.isArray(lines) || lines.some((line) => typeof line !== "string")) {
+    throw new Error(`\`lines\` must be an array of strings. Received: ${JSON.stringify(lines)?.slice(0, 80)}`);
+  }
+}

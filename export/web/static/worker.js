@@ -1,0 +1,177 @@
+// The worker of translator.js: it holds the model, and answers one request after the other.
+
+const PAD_ID = 0, EOS_ID = 3;
+
+let model; // Of the request `load`.
+let queue = Promise.resolve();
+
+self.onmessage = ({ data }) => {
+  queue = queue.then(async () => {
+    try {
+      self.postMessage({ id: data.id, result: await answer(data) });
+    } catch (error) {
+      self.postMessage({ id: data.id, error: inWords(error) });
+    }
+  });
+};
+
+async function answer({ id, load, threads, translate, nBest, encode, decode }) {
+  if (load !== undefined) {
+    model = await Model.load(load, threads, (loaded, total) => self.postMessage({ id, loaded, total }));
+    return model.info;
+  }
+  if (translate !== undefined) return model.translate(translate, nBest);
+  if (encode !== undefined) return encode.map((line) => model.encode(line));
+  return decode.map((ids) => model.decode(ids));
+}
+
+class Model {
+  static async load(folder, threads, onProgress) {
+    const described = await fetchFile(new URL("translator.json", folder)).then((response) => response.json());
+    const files = new Files(folder, described.files, onProgress);
+    const names = [...new Set(described.tokenizers)];
+    const [graph, wasm, ...models] = await files.read([
+      "model.onnx",
+      "ort-wasm-simd-threaded.wasm.gz",
+      ...names,
+    ]);
+    const ort = await files.import("ort.wasm.min.mjs");
+    ort.env.wasm.numThreads = threads;
+    ort.env.wasm.wasmPaths = { mjs: files.url("ort-wasm-simd-threaded.mjs").href };
+    ort.env.wasm.wasmBinary = await decompressed(wasm);
+    const { SentencePieceProcessor } = await files.import("sentencepiece.js");
+    const processors = {};
+    for (const [index, name] of names.entries()) {
+      processors[name] = new SentencePieceProcessor();
+      await processors[name].load(models[index]);
+    }
+    const session = await ort.InferenceSession.create(graph, { executionProviders: ["wasm"] });
+    return new Model(described, threads, ort, session, described.tokenizers.map((name) => processors[name]));
+  }
+
+  constructor(described, threads, ort, session, processors) {
+    this.info = { ...described, threads };
+    this.ort = ort;
+    this.session = session;
+    [this.source, this.target] = processors;
+  }
+
+  /** The subwords of a line and the end token. Lone surrogates become question marks, as in Python. */
+  encode(line) {
+    const valid = line.replace(/[\uD800-\uDBFF][\uDC00-\uDFFF]|([\uD800-\uDFFF])/g, (found, lone) => (lone ? "?" : found));
+    return [...this.source.encodeIds(valid), EOS_ID];
+  }
+
+  /** The text of subwords before the first end token or padding. */
+  decode(ids) {
+    const end = ids.findIndex((id) => id === EOS_ID || id === PAD_ID);
+    return this.target.decodeIds(end < 0 ? ids : ids.slice(0, end));
+  }
+
+  async translate(line, nBest) {
+    const ids = this.encode(line);
+    if (ids.length === 1) {
+      const nothing = { text: "", score: 0, tokens: [] };
+      return { ...nothing, alternatives: Array(nBest - 1).fill(nothing), truncated: false };
+    }
+    const longest = this.info.max_source_length;
+    const kept = [...ids.slice(0, -1).slice(0, longest), EOS_ID];
+    const source = new this.ort.Tensor("int32", Int32Array.from(kept), [1, kept.length]);
+    const { tokens, scores } = await this.session.run({ source }, ["tokens", "scores"]);
+    const [best, ...alternatives] = this.#hypotheses(tokens, scores).slice(0, nBest);
+    for (const tensor of [source, tokens, scores]) tensor.dispose();
+    return { ...best, alternatives, truncated: kept.length < ids.length };
+  }
+
+  #hypotheses(tokens, scores) {
+    const length = tokens.dims[2];
+    return Array.from(scores.data, (score, index) => {
+      const row = [...tokens.data.subarray(index * length, (index + 1) * length)];
+      return { text: this.decode(row), score, tokens: row.filter((id) => id !== PAD_ID) };
+    });
+  }
+}
+
+/** The files of an export, whose addresses contain their hashes, so that no cache returns an old one. */
+class Files {
+  constructor(folder, described, onProgress) {
+    this.folder = folder;
+    this.described = described;
+    this.onProgress = onProgress;
+  }
+
+  url(name) {
+    return new URL(`${name}?${this.described[name].hash}`, this.folder);
+  }
+
+  import(name) {
+    return import(this.url(name).href);
+  }
+
+  /** Reads files at the same time, and reports the progress of all. */
+  read(names) {
+    const total = names.reduce((sum, name) => sum + this.described[name].bytes, 0);
+    const loaded = names.map(() => 0);
+    const report = () => this.onProgress(loaded.reduce((sum, bytes) => sum + bytes, 0), total);
+    report();
+    return Promise.all(
+      names.map(async (name, index) => {
+        const size = this.described[name].bytes;
+        const data = await readBody(await fetchFile(this.url(name)), (bytes) => {
+          loaded[index] = Math.min(bytes, size);
+          report();
+        });
+        // A server may have decompressed an archive.
+        if (data.length !== size && !name.endsWith(".gz")) {
+          throw new Error(`${name} has ${data.length} bytes instead of ${size}. Reload the page.`);
+        }
+        return data;
+      }),
+    );
+  }
+}
+
+async function fetchFile(url) {
+  const name = url.pathname.split("/").pop();
+  let response;
+  try {
+    response = await fetch(url);
+  } catch {
+    throw new Error(`${name} could not be loaded: no connection.`);
+  }
+  if (!response.ok) throw new Error(`${name} could not be loaded: the server answers ${response.status}.`);
+  return response;
+}
+
+async function readBody(response, onBytes) {
+  const reader = response.body.getReader();
+  const parts = [];
+  let size = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    parts.push(value);
+    onBytes((size += value.length));
+  }
+  const data = new Uint8Array(size);
+  let offset = 0;
+  for (const part of parts) {
+    data.set(part, offset);
+    offset += part.length;
+  }
+  return data;
+}
+
+/** Decompresses gzip. Some servers do that themselves, so other data is returned unchanged. */
+async function decompressed(data) {
+  if (data[0] !== 0x1f || data[1] !== 0x8b) return data;
+  const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+function inWords(error) {
+  if (error instanceof RangeError || /out of memory|bad_alloc/i.test(String(error?.message ?? error))) {
+    return `The browser does not have enough memory for the model (${error.message ?? error}).`;
+  }
+  return String(error?.message ?? error);
+}
