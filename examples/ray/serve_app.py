@@ -3,9 +3,10 @@
 python examples/ray/serve_app.py runs/en-de --languages en-de --replicas 2
 
 A request passes Ray's HTTP proxy and a thin ingress, which calls one of the replicas. Ray replaces a replica that dies
-or fails its health check. Ray runs a call at most once, so the calls of a replica that dies are lost. A translation has
-no side effects. So the ingress repeats a lost call, at most `retries` times: the limit protects the service from a
-request that kills each replica. After that, and after `seconds`, the ingress answers 503 with the header Retry-After.
+or fails its health check. Ray runs an accepted call at most once, so the calls of a replica that dies are lost. A
+translation has no side effects. So the ingress repeats a lost call, at most `retries` times: the limit protects the
+service from a request that kills each replica. After that, and after `seconds`, the ingress answers 503 with the header
+Retry-After.
 """
 
 import argparse
