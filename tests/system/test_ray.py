@@ -108,6 +108,7 @@ def ask(serve_app, replicas, path="/translate", body=b"abc", max_body=10, retrie
     return asyncio.run(ingress(Request({**scope, "app": object()}, receive)))
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_the_ingress_passes_a_request(serve_app):
     response = ask(serve_app, Replicas(serve_app))
@@ -115,6 +116,7 @@ def test_the_ingress_passes_a_request(serve_app):
     assert response.headers["x-path"] == "/translate"
 
 
+@pytest.mark.nightly
 @needs_ray
 @pytest.mark.parametrize(("deaths", "status", "calls"), [(1, 201, 2), (2, 201, 3), (3, 503, 3), (9, 503, 3)])
 def test_a_lost_call_is_repeated_at_most_twice(serve_app, deaths, status, calls):
@@ -124,6 +126,7 @@ def test_a_lost_call_is_repeated_at_most_twice(serve_app, deaths, status, calls)
     assert ("retry-after" in response.headers) == (status == 503)
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_a_request_that_takes_too_long_is_cancelled(serve_app):
     replicas = Replicas(serve_app, seconds=60)
@@ -132,11 +135,13 @@ def test_a_request_that_takes_too_long_is_cancelled(serve_app):
     assert (replicas.calls, replicas.cancelled) == (1, 1)
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_a_long_body_is_cut_where_the_replica_refuses_it(serve_app):
     assert ask(serve_app, Replicas(serve_app), body=b"x" * 100).body == b"x" * 11 + b"!"
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_the_metrics_of_one_replica_are_not_shown(serve_app):
     assert ask(serve_app, Replicas(serve_app), path="/metrics").status_code == 404
