@@ -223,14 +223,15 @@ def test_an_interrupted_job_keeps_finished_shards(job, lines):
 
 
 @pytest.mark.parametrize("step", ["atomic_write", "rmtree"])
-def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypatch, step):
+@pytest.mark.parametrize("name", ["a.txt", "bom.txt"])  # The last file that is finished, and one before others.
+def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypatch, step, name):
     module = translate_files if step == "atomic_write" else translate_files.shutil
     original, calls = getattr(module, step), []
 
     def interrupted(path, *arguments, **options):
         path = pathlib.Path(path)
-        is_record = path.parent.name == translate_files.RECORDS and path.name == "a.txt.json"
-        if is_record or path.name == "a.txt.partial":
+        is_record = path.parent.name == translate_files.RECORDS and path.name == f"{name}.json"
+        if is_record or path.name == f"{name}.partial":
             calls.append(path)
             raise KeyboardInterrupt
         return original(path, *arguments, **options)
@@ -238,7 +239,7 @@ def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypa
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, step, interrupted)
         job()
-    assert calls and (job.output / "a.txt").exists() and (job.output / "a.txt.partial").exists()
+    assert calls and (job.output / name).exists() and (job.output / f"{name}.partial").exists()
     job()
     check_outputs(job.output)
 
