@@ -1,13 +1,12 @@
 """Speed of `examples/ray/translate_files.py`, and what remains after kills: `python -m benchmarks.ray_data --help`.
 
 The text is repeated until there are enough lines, and divided into files. The first row is `keras-transformer
-translate` of the first file, on one core. The last row kills the job with `kill -9` at random times and starts it
-again. Its files must equal those of the other rows, byte by byte. The times include the start of Ray and of the
+translate` of the first file, on one core. The last row kills the job with `kill -9` at random points and starts
+it again. Its files must equal those of the other rows, byte by byte. The times include the start of Ray and of the
 workers.
 """
 
 import argparse
-import contextlib
 import itertools
 import random
 import signal
@@ -39,8 +38,7 @@ def main():
         rows = [translate(folder, options)]
         for workers in options.workers.split(","):
             rows.append(measured(folder, f"unbroken-{workers}", workers, options, count))
-        seconds = rows[-1]["seconds"]
-        rows.append(measured(folder, "killed", workers, options, count, kills=options.kills, seconds=seconds))
+        rows.append(measured(folder, "killed", workers, options, count, kills=options.kills))
         show(rows, options)
     if not all(row["equal"] for row in rows):
         sys.exit("Some files differ")
@@ -69,23 +67,22 @@ def translate(folder, options):
     return {"job": "translate", "seconds": seconds, "lines": count, "rate": count / seconds, "equal": True}
 
 
-def measured(folder, name, workers, options, count, kills=0, seconds=0.0):
-    """The row of one job, which is killed at random times and started again."""
-    draw, output, starts, kept = random.Random(1), folder / name, 0, []
+def measured(folder, name, workers, options, count, kills=0):
+    """The row of one job, which is killed at random points and started again."""
+    output, kept = folder / name, []
     command = [sys.executable, ROOT / "examples/ray/translate_files.py", options.directory, folder / "texts", output]
     command += [f"--runtime={options.runtime}", f"--workers={workers}"]
     started = time.perf_counter()
-    status = None
-    while status is None:
-        starts += 1
+    for share in sorted(random.Random(1).random() for _ in range(kills)):
         process = subprocess.Popen([*map(str, command)])
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            moment = draw.uniform(0.1, 0.9) * seconds / max(kills, 1) if starts <= kills else None
-            status = process.wait(moment)
-            continue
+        size = share * sum(map(len, contents(folder / f"unbroken-{workers}").values()))
+        while process.poll() is None and sum(path.stat().st_size for path in finished(output)) < size:
+            time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        kept.append(finished_lines(output))
+        if process.wait() != -signal.SIGKILL:
+            sys.exit("The job ended before it was killed")
+        kept.append(sum(path.read_bytes().count(b"\n") for path in finished(output)))
+    status = subprocess.run([*map(str, command)]).returncode
     if status:
         sys.exit(f"The job {name} failed")
     elapsed = time.perf_counter() - started
@@ -104,10 +101,9 @@ def measured(folder, name, workers, options, count, kills=0, seconds=0.0):
     }
 
 
-def finished_lines(output):
-    """The lines of the finished files and shards."""
-    paths = [path for path in [*output.glob("*.txt"), *output.glob("*.partial/" + "[0-9]" * 8)] if path.is_file()]
-    return sum(path.read_bytes().count(b"\n") for path in paths)
+def finished(output):
+    """The finished files and shards."""
+    return [path for path in [*output.glob("*.txt"), *output.glob(f"*.partial/{'[0-9]' * 8}")] if path.is_file()]
 
 
 def contents(folder):

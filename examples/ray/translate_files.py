@@ -225,15 +225,15 @@ def translated(files: list[TextFile], workers: int, arguments: tuple, address: s
     Yields:
         The number of lines of each shard, in the order in which they are completed.
     """
-    owners = {shard.output: file for file in files for shard in file.missing}
+    missing = [(file, shard) for file in files for shard in file.missing]  # Before files are finished.
+    owners = {shard.output: file for file, shard in missing}
     waiting = collections.Counter(owners.values())
     for file in files:
         if not waiting[file]:
             file.finish()
     if not owners:
         return
-    shards = [dataclasses.asdict(shard) for file in files for shard in file.missing]
-    for row in _rows(shards, workers, arguments, address):
+    for row in _rows([dataclasses.asdict(shard) for _, shard in missing], workers, arguments, address):
         yield int(row["lines"])
         file = owners[row["output"]]
         waiting[file] -= 1

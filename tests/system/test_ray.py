@@ -108,6 +108,7 @@ def ask(serve_app, replicas, path="/translate", body=b"abc", max_body=10, retrie
     return asyncio.run(ingress(Request({**scope, "app": object()}, receive)))
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_the_ingress_passes_a_request(serve_app):
     response = ask(serve_app, Replicas(serve_app))
@@ -115,6 +116,7 @@ def test_the_ingress_passes_a_request(serve_app):
     assert response.headers["x-path"] == "/translate"
 
 
+@pytest.mark.nightly
 @needs_ray
 @pytest.mark.parametrize(("deaths", "status", "calls"), [(1, 201, 2), (2, 201, 3), (3, 503, 3), (9, 503, 3)])
 def test_a_lost_call_is_repeated_at_most_twice(serve_app, deaths, status, calls):
@@ -124,6 +126,7 @@ def test_a_lost_call_is_repeated_at_most_twice(serve_app, deaths, status, calls)
     assert ("retry-after" in response.headers) == (status == 503)
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_a_request_that_takes_too_long_is_cancelled(serve_app):
     replicas = Replicas(serve_app, seconds=60)
@@ -132,11 +135,13 @@ def test_a_request_that_takes_too_long_is_cancelled(serve_app):
     assert (replicas.calls, replicas.cancelled) == (1, 1)
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_a_long_body_is_cut_where_the_replica_refuses_it(serve_app):
     assert ask(serve_app, Replicas(serve_app), body=b"x" * 100).body == b"x" * 11 + b"!"
 
 
+@pytest.mark.nightly
 @needs_ray
 def test_the_metrics_of_one_replica_are_not_shown(serve_app):
     assert ask(serve_app, Replicas(serve_app), path="/metrics").status_code == 404
@@ -218,14 +223,15 @@ def test_an_interrupted_job_keeps_finished_shards(job, lines):
 
 
 @pytest.mark.parametrize("step", ["atomic_write", "rmtree"])
-def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypatch, step):
+@pytest.mark.parametrize("name", ["a.txt", "bom.txt"])  # The last file that is finished, and one before others.
+def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypatch, step, name):
     module = translate_files if step == "atomic_write" else translate_files.shutil
     original, calls = getattr(module, step), []
 
     def interrupted(path, *arguments, **options):
         path = pathlib.Path(path)
-        is_record = path.parent.name == translate_files.RECORDS and path.name == "a.txt.json"
-        if is_record or path.name == "a.txt.partial":
+        is_record = path.parent.name == translate_files.RECORDS and path.name == f"{name}.json"
+        if is_record or path.name == f"{name}.partial":
             calls.append(path)
             raise KeyboardInterrupt
         return original(path, *arguments, **options)
@@ -233,7 +239,7 @@ def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypa
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, step, interrupted)
         job()
-    assert calls and (job.output / "a.txt").exists() and (job.output / "a.txt.partial").exists()
+    assert calls and (job.output / name).exists() and (job.output / f"{name}.partial").exists()
     job()
     check_outputs(job.output)
 
