@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 # One process per core. Each process runs whole files, because a file's fixtures are expensive; see the scheduler in
 # tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 # The tests of what depends on the backend.
 OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli serve text)
 QUICK := not slow and not nightly and not torch_parity

@@ -10,6 +10,9 @@ import contextlib
 import functools
 import itertools
 import json
+import os
+import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -117,21 +120,22 @@ def equally_long(directory, lines, count=32):
 def workers(options, search):
     """The processes of all `RUNTIMES`, by name, with exports of one search."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        directory = exported(options.directory, Path(folder) / "model", search)
+        directory = exported(options.directory, Path(folder) / "model", search, {name for name, _ in RUNTIMES.values()})
         make = functools.partial(Worker, directory, search, options)
         yield {name: stack.enter_context(make(*RUNTIMES[name])) for name in RUNTIMES}
 
 
-def exported(directory, copy, search):
-    """A copy of the model directory with all exports of one search."""
+def exported(directory, copy, search, runtimes, shortlist=None):
+    """A copy of the model directory with the exports of one search. Runtimes that are not exports are passed by."""
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.text.finished_model import load_finished
 
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     source = ModelDirectory(copy)
     model, tokenizers = load_finished(source)
+    model.shortlist = shortlist
     source.export.mkdir()
-    for runtime in sorted({runtime for runtime, _ in RUNTIMES.values()} & {*FORMATS}):
+    for runtime in sorted(runtimes & {*FORMATS}):
         print(f"Exporting {runtime}", file=sys.stderr)
         FORMATS[runtime].write(model, source, tokenizers, search, source.exported(runtime))
     return copy
@@ -154,7 +158,7 @@ def show(title, lines, results, running, reference=None):
 
     seconds = {name: statistics.median(result["seconds"] for result in passes) for name, passes in results.items()}
     best = min(taken for name, taken in seconds.items() if name.startswith(PEER))
-    table = Table(title=f"{title}; median of {len(next(iter(results.values())))} passes")
+    table = Table(title=f"{title}; median of {len(next(iter(results.values())))} passes\n{processor()}")
     table.add_column("runtime", no_wrap=True)
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
@@ -171,6 +175,15 @@ def show(title, lines, results, running, reference=None):
             *quality(last["texts"], reference),
         )
     Console(width=130).print(table)
+
+
+def processor():
+    """The model of the processor, and which of its vector instructions matter for int8."""
+    text = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*: (.*)", text)
+    flags = set(re.search(r"flags\s*: (.*)", text)[1].split()) if "flags" in text else set()
+    found = [flag for flag in ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8") if flag in flags]
+    return f"{name[1] if name else platform.machine()}, {os.cpu_count()} cores, {' '.join(found)}"
 
 
 def quality(texts, reference):

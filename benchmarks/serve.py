@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -121,15 +122,22 @@ def load(address, file, clients, seconds):
 
 
 def measured_load(address, file, clients, seconds, process):
-    """The result of wrk with processor seconds of client, HTTP and model, and the memory of the server in MiB."""
-    begin, start = cpu_seconds(process.pid), memory(process.pid)
+    """The result of wrk with processor seconds of client, HTTP and model, and the memory of the server in MiB.
+
+    The memory is measured before the load, after a fifth of its time, and after it.
+    """
+    begin, memories = cpu_seconds(process.pid), [memory(process.pid)]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    timer = threading.Timer(seconds / 5, lambda: memories.append(memory(process.pid)))
+    timer.start()
     result = load(address, file, clients, seconds)
+    timer.join()
+    memories.append(memory(process.pid))
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     end = cpu_seconds(process.pid)
     client = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
     http, model = (after - before for after, before in zip(end, begin, strict=True))
-    return {**result, "client": client, "http": http, "model": model, "start": start, "end": memory(process.pid)}
+    return {**result, "client": client, "http": http, "model": model, "memory": "/".join(f"{m:.0f}" for m in memories)}
 
 
 def cpu_seconds(pid):
@@ -191,8 +199,7 @@ def show(rows, options):
         "client CPU s": ("client", ".1f"),
         "HTTP CPU s": ("http", ".1f"),
         "model CPU s": ("model", ".1f"),
-        "MiB before": ("start", ".0f"),
-        "after": ("end", ".0f"),
+        "MiB before/at 1/5/after": ("memory", ""),
     }
     title = f"{options.texts} text{'s' * (options.texts > 1)} per request, {options.seconds} s for each row"
     table = Table(*columns, title=title)

@@ -1,5 +1,6 @@
 """Fixtures of all tests: seeds, the NumPy reference, a tiny run, and rules for skipping."""
 
+import collections
 import contextlib
 import gc
 import importlib.util
@@ -24,7 +25,6 @@ with contextlib.suppress(ImportError):
     import triton  # noqa: F401
 
 import filelock
-import keras
 import numpy as np
 import pytest
 
@@ -33,6 +33,19 @@ gc.set_threshold(100_000, 50, 100)
 
 FOLDER = pathlib.Path(__file__).parent
 EXPORTED = pathlib.PurePosixPath("tests/integration/exported")
+#: Files and folders of tests that take longest, the longest first.
+LONGEST = [
+    str(EXPORTED),
+    "tests/system/test_number_words.py",
+    "tests/system/test_kill.py",
+    "tests/docs/test_blocks.py",
+    "tests/integration/test_replicas.py",
+    "tests/integration/test_resume.py",
+    "tests/integration/test_recipe.py",
+    "tests/torch_parity/test_marian_parity.py",
+    "tests/system/test_examples.py",
+    "tests/integration/test_workers.py",
+]
 ENGLISH = "zero one two three four five six seven eight nine".split()
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 
@@ -58,6 +71,8 @@ OPTIONS = {
 @pytest.fixture(autouse=True)
 def seed():
     """Gives every test the same random state."""
+    import keras
+
     keras.utils.set_random_seed(7)
 
 
@@ -73,6 +88,8 @@ def reference():
 @pytest.fixture
 def tensorflow():
     """TensorFlow. Skips the test on other backends."""
+    import keras
+
     if keras.backend.backend() != "tensorflow":
         pytest.skip("the contract is TensorFlow's own: the backend is another")
     return pytest.importorskip("tensorflow")
@@ -81,6 +98,8 @@ def tensorflow():
 @pytest.fixture(scope="session")
 def few_steps():
     """Options of `compile` for a few eager training steps; on TensorFlow, tracing would take ten times as long."""
+    import keras
+
     return {"run_eagerly": True} if keras.backend.backend() == "tensorflow" else {}
 
 
@@ -175,6 +194,27 @@ def arguments(toy_files):
     return arguments
 
 
+def _scope(nodeid):
+    """The file of a test, or the folder whose files share the exports."""
+    file = pathlib.PurePosixPath(nodeid.partition("::")[0])
+    return str(EXPORTED) if EXPORTED in file.parents else str(file)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Moves the files that take longest to the front. Otherwise one of them would run last, with the other cores idle.
+
+    All other files are in the order of their numbers of tests, as pytest-xdist would put them.
+    """
+    numbers = collections.Counter(_scope(item.nodeid) for item in items)
+
+    def place(item):
+        scope = _scope(item.nodeid)
+        return LONGEST.index(scope) if scope in LONGEST else len(LONGEST), -numbers[scope], scope
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(optionalhook=True)  # The plugin may be off.
 def pytest_xdist_make_scheduler(config, log):
     """Gives each process whole files, and one process the folder whose files share the exports."""
@@ -182,8 +222,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return str(EXPORTED) if EXPORTED in pathlib.PurePosixPath(file).parents else file
+            return _scope(nodeid)
 
     return Scheduling(config, log)
 

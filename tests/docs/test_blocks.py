@@ -30,7 +30,6 @@ PAGES = sorted(
 #: Pages whose blocks take seconds: they run in the quick tier.
 QUICK = {
     "docs/ray.md",
-    "docs/decoding.md",
     "docs/exactness.md",
     "docs/benchmarks.md",
     "docs/releasing.md",

@@ -4,10 +4,12 @@ import pathlib
 import shutil
 
 import numpy as np
+import onnx
 import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.onnx import export as onnx_export
 from keras_transformer.saving import load_model
 from keras_transformer.text.keras_translator import KerasTranslator
 from keras_transformer.training.callbacks import Progress
@@ -15,9 +17,12 @@ from keras_transformer.training.callbacks import Progress
 FOLDER = pathlib.Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # Before pytest selects by markers.
 def pytest_collection_modifyitems(items):
     for item in items:
         if FOLDER in item.path.parents:
+            if {"exported", "export_all"} & set(item.fixturenames):
+                item.add_marker(pytest.mark.slow)  # The exports take a minute.
             # A warning of TensorFlow with NumPy 2, in `keras.Model.save` and in the SavedModel code.
             item.add_marker(pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"))
 
@@ -75,6 +80,7 @@ def export_all(unlike, keras_translator):
         with pytest.MonkeyPatch.context() as patch:
             for module in ("text.finished_model", "export.pipeline"):
                 patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
+            patch.setattr(onnx_export, "convert", _once(onnx_export.convert))
             for options in (
                 ["saved_model,onnx,ctranslate2"],
                 ["onnx", "--quantize=int8"],
@@ -83,6 +89,19 @@ def export_all(unlike, keras_translator):
                 assert main(["export", str(folder), "--extra_length=5", "--format", *options]) == 0
 
     return export_all
+
+
+def _once(convert):
+    """A `convert` that converts each graph once per dtype: the int8 exports start from the graphs of float32."""
+    converted = {}
+
+    def convert_once(function, signature, inputs, outputs, variables):
+        graph = (*inputs, *outputs, variables[0].dtype)
+        if graph not in converted:
+            converted[graph] = convert(function, signature, inputs, outputs, variables).SerializeToString()
+        return onnx.ModelProto.FromString(converted[graph])
+
+    return convert_once
 
 
 @pytest.fixture(scope="session")

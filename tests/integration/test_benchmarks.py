@@ -1,9 +1,13 @@
+import itertools
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+
+from keras_transformer.cli import main
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -40,6 +44,24 @@ def test_decoding(exported, toy_files):
     assert len({tuple(row[7:10]) for row in table[:3]}) == 1  # The same model and search have the same quality.
     assert all(0 < float(row[7]) <= 100 and 0 <= float(row[8]) <= 1 for row in table[:6])
     assert "beam 2, 16 forced steps, batch 32" in printed
+
+
+def test_students(exported, toy_files, tmp_path):
+    student = shutil.copytree(exported, tmp_path / "student")
+    files = [str(toy_files / f"train.{language}") for language in ("en", "de")]
+    assert main(["shortlist", str(student), f"--source={files[0]}", f"--target={files[1]}"]) == 0
+    text = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
+    picture = tmp_path / "curve.svg"
+    table = rows(run("students", exported, student, *text, "--beams=2,1", "--passes=1", f"--picture={picture}"))
+    names = 4 * [exported.name] + 4 * ["student"] + 4 * ["student, shortlist"]
+    assert [row[:3] for row in table] == [
+        [name, runtime, beam]
+        for name, (beam, runtime) in zip(
+            names, 3 * [*itertools.product("21", ("ONNX int8", "CTranslate2 int8"))], strict=True
+        )
+    ]
+    assert table[0][5] == "1.00" and all(float(row[4].replace(",", "")) > 0 for row in table)
+    assert "sentences per second" in picture.read_text()
 
 
 def test_feeding(toy_files):

@@ -27,6 +27,7 @@ def mixed(arguments, corpora, tmp_path):
     return mixed
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     stages = [{"weights": {"clean": 3, "back-translated": 1}, "epochs": 0.5, "of": "clean"}, {"weights": {"clean": 1}}]
     assert main(mixed(stages=json.dumps(stages))) == 0

@@ -37,6 +37,7 @@ def validations_of(path):
     return json.loads((path / "checkpoints" / "validations.json").read_text())
 
 
+@pytest.mark.slow
 def test_average_of_checkpoints(arguments, tmp_path, capsys):
     options = {
         "recipe.weights": "average",
@@ -91,6 +92,7 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
 
 
+@pytest.mark.slow
 def test_best_by_bleu(arguments, tmp_path, monkeypatch):
     scores = iter([20.0, 30.0, 10.0])
     seen = []
@@ -108,6 +110,7 @@ def test_best_by_bleu(arguments, tmp_path, monkeypatch):
     assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 6))
 
 
+@pytest.mark.slow
 def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
     said = capsys.readouterr().err

@@ -81,7 +81,7 @@ def trained(run_python, folder):
 @pytest.mark.parametrize(
     ("backend", "batching", "parts_of_one", "replicas", "parts"),
     [
-        ("tensorflow", BUCKETS, [1], 2, [2]),
+        pytest.param("tensorflow", BUCKETS, [1], 2, [2], marks=pytest.mark.slow),
         pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
         pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
         pytest.param("tensorflow", BUCKETS, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),

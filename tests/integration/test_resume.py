@@ -99,6 +99,7 @@ def cut(file):
     file.write_bytes(file.read_bytes()[:1000])
 
 
+@pytest.mark.slow
 def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory, arguments, capsys):
     newest = killed / "checkpoints" / "step-00000012.keras"
     cut(newest)
@@ -162,8 +163,15 @@ def killer(step, number=signal.SIGTERM):
     return Killer
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("step", [6, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("number", "status", "step"),
+    [
+        (signal.SIGINT, 130, 6),
+        pytest.param(signal.SIGINT, 130, 10, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, 6, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, 10, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_saves_and_the_same_command_goes_on(
     model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
 ):
@@ -193,6 +201,7 @@ def test_a_stopped_run_of_buckets_ends_as_an_unbroken_one(arguments, tmp_path, m
     assert ModelDirectory(tmp_path / "whole").record()["num_buckets"] == 2
 
 
+@pytest.mark.slow
 def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arguments, tmp_path, monkeypatch):
     compute_loss, traces = Transformer.compute_loss, []
 
@@ -206,6 +215,7 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
     assert traces.count(True) == 1
 
 
+@pytest.mark.slow
 def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
     """The targets of links to checkpoints, exports and tokens are neither used nor deleted."""
     run, disk = tmp_path / "run", tmp_path / "disk"
@@ -262,6 +272,7 @@ def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys
     assert contents(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp_path, arguments, monkeypatch):
     run = tmp_path / "run"
 

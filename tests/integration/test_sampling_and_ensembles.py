@@ -35,6 +35,7 @@ def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_pat
     assert (tmp_path / "output").read_text(encoding="utf-8").splitlines() == found
 
 
+@pytest.mark.slow
 def test_models_translate_together(translated, unlike, model_directory, lines):
     both = translated(f"{unlike},{model_directory}")
     expected = KerasTranslator([unlike, model_directory]).translate(lines)

@@ -58,6 +58,7 @@ def killer(step):
     return Killer
 
 
+@pytest.mark.slow
 def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_path, capsys):
     before = contents(tokens)
     assert main(arguments(tmp_path / "text", source_language="en", **BRIEF)) == 0
@@ -75,7 +76,8 @@ def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_
     assert ModelDirectory(tmp_path / "tokens").languages == ("en", "de")
 
 
-@pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [False, True])
 def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, lost):
     """Missing tokens are written again, and must be the same."""
     run = ModelDirectory(tmp_path / "run")

@@ -100,6 +100,7 @@ def test_greedy_is_equal(export, options):
     )  # Only this package forces the end token at the limit.
 
 
+@pytest.mark.slow
 def test_a_shortlist_is_equal(export):
     """The list is the union of a whole batch in both."""
     table = np.random.default_rng(2).integers(128, 270, (270, 2))
@@ -148,6 +149,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_options_of_the_search_are_sound(likelier_end, options):
     model, path = likelier_end
@@ -188,6 +190,7 @@ def likelier_end(export):
     return model, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_are_log_probabilities(likelier_end, beam_size):
     model, path = likelier_end

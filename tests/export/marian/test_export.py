@@ -28,7 +28,7 @@ def tokenizer():
         pytest.param({}, id="sinusoidal"),
         pytest.param({"position_layout": "halves"}, id="halves", marks=pytest.mark.slow),
         pytest.param({"activation": "gelu", "scale_embedding": False}, id="gelu", marks=pytest.mark.slow),
-        pytest.param({"activation": "silu", "logits_bias": True}, id="silu"),
+        pytest.param({"activation": "silu", "logits_bias": True}, id="silu", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, options):

@@ -36,6 +36,7 @@ def hypotheses(folder):
     return [json.loads(line)["translations"] for line in read(folder / "translations.jsonl")]
 
 
+@pytest.mark.slow
 def test_the_best_hypotheses_become_the_tokens(command, exported, files, tmp_path):
     assert main([*command, "--cleaning.duplicates=off", "--cleaning.copies=false"]) == 0
     source = read(files[0])
@@ -116,6 +117,7 @@ def test_translations_are_used_again(command, files, tmp_path, capsys):
     assert len(hypotheses(tmp_path / "out")[0]) == 4
 
 
+@pytest.mark.slow
 def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
     assert main([*command, f"--reverse_model={unlike}", "--reject=0.5", "--cleaning.duplicates=off"]) == 0
     source, texts = read(files[0]), [found[0]["text"] for found in hypotheses(tmp_path / "out")]

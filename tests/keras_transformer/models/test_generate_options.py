@@ -29,7 +29,7 @@ def model(randomize):
     return make(randomize)
 
 
-@pytest.mark.parametrize("prefix", [None, PREFIX], ids=["free", "prefix"])
+@pytest.mark.parametrize("prefix", [pytest.param(None, marks=pytest.mark.slow), PREFIX], ids=["free", "prefix"])
 @pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
 def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, reference):
     tokens, scores, token_scores = model.generate(SOURCE, strategy, prefix)

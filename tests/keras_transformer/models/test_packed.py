@@ -63,11 +63,8 @@ def test_loss_gradient_and_metrics(model, few_steps):
     assert max(np.abs(one - old).max() for one, old in zip(weights_packed, before, strict=True)) > 0.01
 
 
-@pytest.mark.parametrize(
-    "model",
-    ["paper", pytest.param("learned", marks=pytest.mark.slow), pytest.param("norm_first", marks=pytest.mark.slow)],
-    indirect=True,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["paper", "learned", "norm_first"], indirect=True)
 def test_a_compiled_step_is_the_same(model):
     """As `fit` runs it, whatever the backend compiles with."""
     model.compile(keras.optimizers.SGD(0.0), LabelSmoothedCrossEntropy(0.1, pad_id=0), jit_compile=True)
