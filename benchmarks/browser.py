@@ -1,8 +1,8 @@
 """Speed of the format `web` in headless Chromium: `python -m benchmarks.browser --help`.
 
-The folder is served from this machine with the headers that threads need. Each row of the table is a translator of its
-own, which translates the text one sentence at a time. The translators take turns after each pass, so that varying load
-of the machine affects all of them equally. Needs the package playwright, Chromium, and npm.
+The folder is served from this machine with the headers that threads need. Each row of the table is a separate
+translator, which translates the text one sentence at a time. The translators take turns after each pass, so that
+varying load of the machine affects all of them equally. Needs the package playwright, Chromium, and npm.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def parsed():
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--threads", type=numbers, default="1,2", help="numbers of threads")
     parser.add_argument("--passes", type=int, default=3, help="passes over the text; the table shows the median")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds after which the browser has failed")
+    parser.add_argument("--timeout", type=float, default=600, help="timeout of the browser in seconds")
     options = parser.parse_args()
     try:
         ModelDirectory(options.directory).require_finished()

@@ -26,7 +26,11 @@ def main():
     parser.add_argument("--runtime", default="onnx_int8", help="runtime that translates")
     parser.add_argument("--lines", type=int, default=1_000_000, help="number of lines")
     parser.add_argument("--files", type=int, default=4, help="number of files")
-    parser.add_argument("--workers", default="1,2", help="numbers of workers; the job with the last is killed")
+    parser.add_argument(
+        "--workers",
+        default="1,2",
+        help="numbers of workers, separated by commas; the job is repeated with the last number and killed",
+    )
     parser.add_argument("--kills", type=int, default=3, help="number of kills")
     options = parser.parse_args()
 

@@ -30,7 +30,11 @@ def main():
     parser.add_argument("directory", nargs="?", default="runs/quickstart", help="a model directory with exports")
     parser.add_argument("--source", help="text to translate, one sentence per line; default: 500 held-out numbers")
     parser.add_argument("--runtime", default="onnx_int8", help="runtime that translates")
-    parser.add_argument("--replicas", default="1,2", help="numbers of replicas; one of the last is killed")
+    parser.add_argument(
+        "--replicas",
+        default="1,2",
+        help="numbers of replicas, separated by commas; with the last number, one replica is killed under load",
+    )
     parser.add_argument("--clients", type=int, default=16, help="number of clients")
     parser.add_argument("--seconds", type=float, default=60, help="duration of each row")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
 """Speed and quality of a teacher and its students: `python -m benchmarks.students --help`.
 
 Each model is measured as int8 in this package's ONNX export and in CTranslate2, greedily and with beam search. A model
-with a shortlist (`keras-transformer shortlist`) is measured with it and without it, in both. Each point is a process
+with a shortlist (`keras-transformer shortlist`) is measured with it and without it, in both. Each row is a process
 that translates the whole text, from strings to strings. The processes take turns after each pass, so that varying load
-of the machine affects all of them equally. The fixed point of the column "speed" is the first model, in ONNX int8 with
-the first beam size.
+of the machine affects all of them equally. The column "speed" is relative to the first row: the first model without
+a shortlist, in ONNX int8, with the first beam size.
 """
 
 import argparse
@@ -25,7 +25,7 @@ COLUMNS = ("model", "runtime", "beam", "sentences/s", "words/s/core", "speed", "
 
 @dataclass(frozen=True)
 class Point:
-    """One row of the table. `shortlist` tells whether the model has one."""
+    """One row of the table. `shortlist` tells whether the search uses the shortlist."""
 
     model: str
     runtime: str

@@ -48,7 +48,7 @@ _SCOPE = (
 _REQUESTS_PER_REPLICA = 256
 #: Sentences that may wait in each replica. A health check waits behind them.
 _SENTENCES_PER_REPLICA = 2000
-#: Seconds between health checks, and seconds until one has failed.
+#: Seconds between health checks, and timeout of one check in seconds. Ray replaces a replica after three failures.
 _HEALTH_CHECK = {"health_check_period_s": 1, "health_check_timeout_s": 60}
 
 
@@ -63,7 +63,7 @@ class Arguments(BaseModel):
         cpus: cores of each replica, and batches that it translates at the same time.
         ingresses: number of ingress replicas.
         retries: how often the ingress repeats a call whose replica has died.
-        seconds: time until the ingress gives a request up.
+        seconds: seconds after which the ingress answers 503.
     """
 
     directories: list[str]
@@ -116,7 +116,7 @@ class Replica:
             length = pair.batcher.queue_length
             try:
                 await pair.translate(["a"])
-            except QueueFull:  # It is busy. It hangs if its queue stays as it is.
+            except QueueFull:  # The replica hangs only if its queue stays as long as it is.
                 while pair.batcher.queue_length == length:
                     await asyncio.sleep(0.1)
 
@@ -166,7 +166,7 @@ class Ingress:
         """Answers a request."""
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-        if request.url.path == "/metrics":  # Those of one replica would look like those of all.
+        if request.url.path == "/metrics":  # The metrics of one replica would look like those of the whole service.
             return JSONResponse({"error": "The metrics of this service are those of Ray Serve"}, 404)
         try:
             async with asyncio.timeout(self._seconds):

@@ -71,7 +71,7 @@ class Shard:
         return [first if self.offset else first.removeprefix("\ufeff"), *others]
 
     def count_attempt(self) -> None:
-        """Counts the attempts to translate this shard. Ray Data would repeat it without end if it killed each worker.
+        """Counts the attempts to translate this shard. Ray Data would endlessly repeat a shard that kills its workers.
 
         Raises:
             RuntimeError: after too many attempts.
@@ -122,7 +122,7 @@ class TextFile:
         chunks: chunks of `translate_stream` per shard.
 
     Raises:
-        ValueError: if the file cannot be read, or the output is of something else.
+        ValueError: if the file cannot be read.
     """
 
     def __init__(self, source: Path, output: Path, record: dict, limits: BatchLimits, chunks: int):
@@ -158,7 +158,7 @@ class TextFile:
             Whether the file must be translated.
 
         Raises:
-            ValueError: if a file in the place of the output, or a part of it, is of another text or another model.
+            ValueError: if the output or its shards exist and were not made from this text with these options.
         """
         if self._record_file.exists():
             self._check(self._record_file, self._output)

@@ -44,7 +44,7 @@ def write_web(model, directory: ModelDirectory, tokenizers, strategy, path: Path
 
     Raises:
         FileExistsError: if the folder exists.
-        OSError: if a package is missing; see `packages.require_packages`.
+        OSError: if a package has not been downloaded. Call `packages.require_packages` first.
     """
     shutil.copytree(_STATIC, path)
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())

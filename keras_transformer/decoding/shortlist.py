@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.decoding.strategies import Sampling
 
-#: Number of tokens that every search needs at least, for beams and forbidden tokens.
+#: Minimum number of candidates. Every beam needs enough tokens to choose from, even if some are forbidden.
 SMALLEST = 128
 
 
@@ -15,8 +15,9 @@ class Shortlist:
     """The target tokens that a search considers, given the tokens of the source.
 
     The candidates of a batch are the likely translations of all its source tokens, and tokens that are always
-    considered. The search then computes the logits of the candidates only. With a large vocabulary, these are most of
-    the work of a small model. The candidates depend on the batch. The result may therefore depend on it, too.
+    considered. The search then computes the logits of the candidates only. With a large vocabulary, the logits of
+    all tokens would be most of the work of a small model. The candidates depend on all sentences of the batch, so a
+    translation may depend on them too.
 
     Args:
         table: int `(source_vocab_size, width)`: the likely translations of each source token, padded with any token
@@ -75,12 +76,12 @@ class Shortlist:
         """
         sizes, ours = (config.source_vocabulary, config.vocab_size), (len(self.table), self.vocab_size)
         if sizes != ours:
-            raise ValueError(f"The shortlist must be of vocabularies of {sizes} tokens. Received: {ours}")
+            raise ValueError(f"The shortlist must have the model's vocabulary sizes, {sizes}. Received: {ours}")
         last = max(config.pad_id, config.bos_id, config.eos_id)
         if not np.isin(np.arange(last + 1), self.always).all():
             raise ValueError(f"`always` must contain the ids 0 to {last}, up to the last special token")
         if isinstance(strategy, Sampling):
-            raise ValueError("A shortlist requires a search. Received: strategy=Sampling")
+            raise ValueError("A shortlist requires greedy or beam search. Received: strategy=Sampling")
         if strategy.beam_size > SMALLEST // 2:
             raise ValueError(f"A shortlist allows at most {SMALLEST // 2} beams. Received: {strategy.beam_size}")
 

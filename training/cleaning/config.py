@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Literal
 
-#: How similar two texts must be to count as duplicates: equal, or equal in their letters, ignoring case.
+#: How similar two texts must be to count as duplicates: equal, or equal in their letters and digits, ignoring case.
 Similarity = Literal["off", "exact", "near"]
 
 
@@ -26,9 +26,9 @@ class CleaningConfig:
         urls: remove pairs whose web addresses or mail addresses differ.
         scripts: remove pairs with a side whose letters are mostly of another script, such as Cyrillic, than those of
             most sentences.
-        languages: remove pairs with a side that is in another language, found with lingua. Requires the languages
-            of the corpus. Lingua knows 75 languages and compares with the ten commonest. Each process takes about
-            0.2 GiB for it.
+        languages: remove pairs with a side that is in another language, found with lingua. Requires
+            `source_language` and `target_language`. Each sentence is classified as one of these two languages or of
+            ten languages that are frequent on the web. Each worker process needs about 0.2 GiB of memory.
         duplicates: remove pairs that equal an earlier pair: `exact`, or `near` (in their letters and digits, ignoring
             case).
         duplicate_sources: remove pairs whose source equals an earlier source; values as in `duplicates`.

@@ -74,7 +74,7 @@ def title_case(line: str) -> str:
 
 
 def without_end(pair: Pair) -> Pair:
-    """Removes the punctuation at the end of both sides. A pair is unchanged if one side has none, or nothing else.
+    """Removes the punctuation at the end of both sides. A pair is unchanged if one side has none, or consists of it.
 
     Example:
 

@@ -6,7 +6,7 @@ const element = (id) => document.getElementById(id);
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-/** Starts the script of a new export, if its files have been loaded during an earlier visit. */
+/** Activates the service worker of a new export and reloads the page, if an earlier visit has cached the new files. */
 async function useNewExport() {
   const registration = await navigator.serviceWorker?.getRegistration();
   if (!registration?.waiting) return;
@@ -21,7 +21,10 @@ async function useNewExport() {
   }
 }
 
-/** Keeps the files for visits without a connection. The translator has loaded them, so most are not loaded again. */
+/**
+ * Registers the service worker, which caches all files for offline use. Most of them come from the HTTP cache, because
+ * the translator has already loaded them.
+ */
 async function keepFiles() {
   if (!navigator.serviceWorker) return;
   const show = (text) => (element("offline").textContent = text);
@@ -72,7 +75,7 @@ function showTranslator({ languages, threads, onnxruntime, n_best, files }) {
 /** White space and bullets at the start of a line, which are not translated. */
 const BULLETS = /^\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*/u;
 
-/** The parts of a text: sentences, and what is between them and stays. */
+/** Splits a text into sentences, which are translated, and the text between them, which is kept. */
 function split(text, language) {
   const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(language ?? "en", { granularity: "sentence" });
   const lines = text.split(/(\r\n|[\n\r\t\u2028\u2029]+)/);
@@ -129,7 +132,7 @@ async function translate(translator, signal) {
   element("status").textContent = `${plural(sentences.length, "sentence")} in ${seconds} s.${truncated ? ` ${note}` : ""}`;
 }
 
-/** Translates when the form is sent, which stops the translation before. */
+/** Translates when the form is submitted. A new submission aborts the previous translation. */
 function listen(translator) {
   let controller = new AbortController();
   let last = Promise.resolve();

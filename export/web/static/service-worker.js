@@ -1,6 +1,6 @@
 // Keeps all files of an export, so that the page works offline, and adds the headers that threads need. The export
-// writes VERSION and FILES, a hash for each name, above this line. With a new export, the browser installs this script
-// again; the old files are used until the page lets the new script take over.
+// writes VERSION and FILES, a hash for each name, above this line. After a new export, the browser installs
+// the new service worker. It waits until the page sends the message "take over"; until then, the old files are used.
 
 const CACHE = `${self.registration.scope}#${VERSION}`;
 const HEADERS = {

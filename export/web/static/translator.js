@@ -41,7 +41,7 @@ export class Translator {
   #pending = new Map();
   #count = 0;
 
-  /** For `load`. */
+  /** Use `Translator.load` instead of the constructor. */
   constructor(worker) {
     this.#worker = worker;
     worker.onmessage = ({ data }) => this.#receive(data);
@@ -78,7 +78,7 @@ export class Translator {
   }
 
   /**
-   * The subwords of lines, as they are translated: with the end token.
+   * Encodes lines as subword ids, with the end token. Long lines are not truncated.
    *
    * @param {string[]} lines
    * @returns {Promise<number[][]>}
