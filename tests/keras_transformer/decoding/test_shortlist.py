@@ -116,7 +116,7 @@ def test_bad_lists(table, always, message):
         (
             Shortlist([[5]], range(128), VOCAB),
             GreedySearch(),
-            r"vocabularies of \(300, 300\) tokens. Received: \(1, 300\)",
+            r"vocabulary sizes, \(300, 300\). Received: \(1, 300\)",
         ),
         (Shortlist(SHORTLIST.table, range(1, 129), VOCAB), GreedySearch(), "must contain the ids 0 to 3"),
         (SHORTLIST, Sampling(), "Received: strategy=Sampling"),
