@@ -38,6 +38,7 @@ QUICK = {
 #: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in
 #: the quick tier. All other pages are in the slow tier.
 NIGHTLY = {
+    "README.md",
     *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
     *("docs/resume.md", "docs/serve.md", "docs/getting-started.md", "docs/students.md"),
 }

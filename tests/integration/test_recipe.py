@@ -64,9 +64,9 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
 @pytest.mark.parametrize(
     "others",
     [
-        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({}, marks=pytest.mark.nightly),
         pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
-        pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.slow),
+        pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.nightly),
     ],
     ids=["float32", "xla", "float16"],
 )

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.layers import Dropout
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.metrics import TokenLoss
 from keras_transformer.optimizers import Adam
@@ -29,12 +30,22 @@ assert devices.count == replicas
 keras.utils.set_random_seed(1)
 rng = np.random.default_rng(3)
 sizes = rng.integers(2, 15, (2, 53))
-rows = [[np.append(rng.integers(4, 40, size - 1), 3) for size in side] for side in sizes]
-sides = [TokenSide(np.concatenate(ids), lengths) for ids, lengths in zip(rows, sizes)]
+sentences = [[np.append(rng.integers(4, 40, size - 1), 3) for size in side] for side in sizes]
+sides = [TokenSide(np.concatenate(ids), lengths) for ids, lengths in zip(sentences, sizes)]
 data = BatchConfig(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets or None)
-config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0)
+config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32)
 initial = Transformer(config).get_weights()
 
+
+def halve_every_second_row(self, inputs, training=False):
+    if not training:
+        return inputs
+    scale = 1 - 0.5 * keras.ops.cast(keras.ops.arange(keras.ops.shape(inputs)[0]) % 2, inputs.dtype)
+    return inputs * keras.ops.reshape(scale, (-1, *[1] * (len(inputs.shape) - 1)))
+
+
+# The two passes of R-Drop are neighbouring rows. They differ, and do so alike on any number of devices.
+Dropout.call = halve_every_second_row
 
 for parts in numbers_of_parts:
     with devices.scope():
@@ -44,6 +55,9 @@ for parts in numbers_of_parts:
             Adam(0.02, epsilon=1e-3, global_clipnorm=0.5, weight_decay=0.1), loss=RDropCrossEntropy(1.0),
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
+    pair = {name: side[0][None] for name, side in zip(("source", "target"), sentences)}
+    passes = keras.ops.convert_to_numpy(model(pair, training=True))
+    assert abs(passes[:, 0] - passes[:, 1]).max() > 0.01
     devices.set_steps(model, parts)
     batches = make_batches(*sides, data, multiple=replicas * parts)
     history = model.fit(
@@ -81,9 +95,9 @@ def trained(run_python, folder):
 @pytest.mark.parametrize(
     ("backend", "batching", "parts_of_one", "replicas", "parts"),
     [
-        pytest.param("tensorflow", BUCKETS, [1], 2, [2], marks=pytest.mark.slow),
         pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
         pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
+        pytest.param("tensorflow", BUCKETS, [1], 2, [2], marks=pytest.mark.nightly),
         pytest.param("tensorflow", BUCKETS, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
         pytest.param("jax", PACKED, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
     ],

@@ -189,7 +189,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         assert_equal_ends(tmp_path / "run", model_directory)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stopped_run_of_buckets_ends_as_an_unbroken_one(arguments, tmp_path, monkeypatch):
     whole, stopped = (arguments(tmp_path / name, num_buckets=2) for name in ("whole", "stopped"))
     assert main(whole) == 0
