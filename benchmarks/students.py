@@ -40,12 +40,12 @@ class Point:
 def main():
     options = parsed()
     lines, reference = texts(options.source, options.reference)
-    cores = (options.threads or 1) * options.parallel_batches
+    cores = options.threads * options.parallel_batches
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         running = dict(workers(options, Path(folder), stack))
         results = measure(running, lines, options.batch, options.passes)
         rows = rows_of(running, results, lines, reference, cores)
-    how = f"batches of {options.batch}, {options.parallel_batches} at a time, {options.threads or 1} threads each"
+    how = f"batches of {options.batch}, {options.parallel_batches} at a time, {options.threads} threads each"
     show(rows, f"{len(lines)} sentences in {how}; median of {options.passes} passes\n{processor()}")
     if options.picture:
         plot(rows, options.picture)
@@ -66,6 +66,11 @@ def parsed():
     parser.add_argument("--parallel_batches", type=int, default=2, help="batches at a time")
     parser.add_argument("--picture", type=Path, help="file for the curve of BLEU over speed, such as curve.svg")
     options = parser.parse_args()
+    if options.threads < 1:
+        parser.error(f"--threads must be at least 1. Received: {options.threads}")
+    names = [Path(directory).name for directory in options.directories]
+    if len(set(names)) < len(names):
+        parser.error(f"the directories must have different names. Received: {', '.join(options.directories)}")
     for directory in options.directories:
         try:
             ModelDirectory(directory).require_finished()
