@@ -222,6 +222,11 @@ def test_the_client_needs_neither_tensorflow_nor_keras(exported, folder, run_pyt
         assert json.loads(run_python(PROGRAM, path, json.dumps(lines[:5]))) == texts
 
 
+def test_the_sessions_of_a_process_share_their_memory(exported):
+    options = OnnxTranslator(exported).session.get_session_options()
+    assert options.get_session_config_entry("session.use_env_allocators") == "1"
+
+
 def test_a_swapped_tokenizer_is_found(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     other = train_sentencepiece(["some other text of other words"], TokenizerConfig(vocab_size=280))
