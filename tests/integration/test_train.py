@@ -66,13 +66,14 @@ def test_the_model_has_the_best_weights(model_directory):
 
 
 @pytest.mark.slow
-def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path):
-    """The run starts with the weights and tokenizer of `init_from`, and patience ends it."""
+def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path, capsys):
+    """The run starts with the weights and tokenizer of `init_from`, and patience ends it. It prints to stderr only."""
     without = dict.fromkeys(["model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"])
     recipe = {"precision": "mixed_bfloat16", "peak_learning_rate": 1e-9, "validate_every": 1, "patience": 2}
     changes = {**without, "tokenizer.vocab_size": None, **{f"recipe.{name}": value for name, value in recipe.items()}}
     path = tmp_path / "tuned"
     assert main(arguments(path, init_from=model_directory, **{"recipe.weights": "last"}, **changes)) == 0
+    assert capsys.readouterr().out == ""
 
     tuned, first = (load_model(folder / "model.keras") for folder in (path, model_directory))
     for ours, theirs in zip(tuned.get_weights(), first.get_weights(), strict=True):
