@@ -94,11 +94,18 @@ def parsed():
 
 
 def texts(source, reference):
-    """The source lines, and the reference lines or `None`."""
+    """The source lines, and the reference lines or `None`. Ends the program with status 2 if they cannot be used."""
     from keras_transformer.text.files import read_lines
 
     if source is not None:
-        return read_lines(source), read_lines(reference) if reference else None
+        try:
+            lines, translations = read_lines(source), read_lines(reference) if reference else None
+            if translations is not None and len(translations) != len(lines):
+                raise ValueError(f"{source} has {len(lines)} lines, but {reference} has {len(translations)}")
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+        return lines, translations
     from keras_transformer.training.config import DataConfig
     from keras_transformer.training.datasets import load_corpus
 

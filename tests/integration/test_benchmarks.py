@@ -90,6 +90,22 @@ def test_bleu_is_shown_of_lines_that_are_long_enough(monkeypatch):
     assert quality(["eins"], None) == ("", "", "")
 
 
+def test_texts_that_cannot_be_used_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.decode import texts
+
+    (tmp_path / "two").write_text("a\nb\n")
+    (tmp_path / "one").write_text("a\n")
+    for source, reference, message in (
+        (tmp_path / "none", None, f"{tmp_path / 'none'}"),
+        (tmp_path / "two", tmp_path / "one", f"{tmp_path / 'two'} has 2 lines, but {tmp_path / 'one'} has 1"),
+    ):
+        with pytest.raises(SystemExit) as error:
+            texts(source, reference)
+        assert error.value.code == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_wrong_length_is_refused(exported):
     command = [sys.executable, "-m", "benchmarks.decode", exported, "--steps=8"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
