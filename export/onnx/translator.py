@@ -103,7 +103,11 @@ def _session(folder, num_threads, providers, name):
 
 @functools.cache
 def _register_allocator():
-    """Registers the allocator of the sessions of this process. They share its memory."""
+    """Registers the allocator of the sessions of this process.
+
+    They share its memory. The process keeps the memory of a deleted session for later ones. Sessions that other code
+    creates are not affected, unless they set `session.use_env_allocators`.
+    """
     import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR

@@ -10,6 +10,7 @@ import pytest
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import OnnxTranslator, load_translator
+from keras_transformer.export.onnx import translator as onnx_translator
 from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.export.verify.quality import MOST_SCORE_ERROR
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
@@ -222,9 +223,14 @@ def test_the_client_needs_neither_tensorflow_nor_keras(exported, folder, run_pyt
         assert json.loads(run_python(PROGRAM, path, json.dumps(lines[:5]))) == texts
 
 
-def test_the_sessions_of_a_process_share_their_memory(exported):
-    options = OnnxTranslator(exported).session.get_session_options()
-    assert options.get_session_config_entry("session.use_env_allocators") == "1"
+def test_the_sessions_of_a_process_share_their_memory(exported, monkeypatch):
+    registered, register = [], onnxruntime.create_and_register_allocator
+    monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *args: registered.append(register(*args)))
+    onnx_translator._register_allocator.cache_clear()
+    for _ in range(2):
+        options = OnnxTranslator(exported).session.get_session_options()
+        assert options.get_session_config_entry("session.use_env_allocators") == "1"
+    assert len(registered) == 1
 
 
 def test_a_swapped_tokenizer_is_found(folder, tmp_path):
