@@ -72,6 +72,22 @@ def test_feeding(toy_files):
     assert all(float(speed.replace(",", "")) > 0 for speed in speeds)
 
 
+def test_cleaning(toy_files):
+    files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
+    printed = run("cleaning", *files)
+    kinds = {row[0]: float(row[2].rstrip("%")) for row in rows(printed) if row[2].endswith("%") and "." in row[2]}
+    assert {"clean", "shuffled", "copy", "duplicate", "cut", "language", "markup", "mojibake"} < set(kinds)
+    assert kinds["copy"] == 100 and "clean pairs lost: " in printed
+
+
+def test_cleaning_speed(toy_files):
+    files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
+    table = rows(run("cleaning_speed", *files, "--pairs=2000"))
+    assert [row[0] for row in table] == ["prepare --clean", "cleaning alone"]
+    assert all(float(row[2].replace(",", "")) > 0 and 0 < int(row[3].replace(",", "")) < 2000 for row in table)
+    assert all(10 < float(row[4].replace(",", "")) < 3000 for row in table)
+
+
 def test_the_text_is_held_out_numbers_unless_one_is_given(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.decode import texts

@@ -1,7 +1,7 @@
 """The language of a sentence, with lingua."""
 
 #: The languages that crawled text has most often, with which the languages of the corpus are compared.
-_COMMON = ("en", "ru", "es", "de", "fr", "ja", "pt", "it", "zh", "tr")
+COMMON_LANGUAGES = ("en", "ru", "es", "de", "fr", "ja", "pt", "it", "zh", "tr")
 
 
 class LanguageRule:
@@ -28,7 +28,7 @@ class LanguageRule:
                 "`cleaning.languages` requires `source_language` and `target_language`, two languages that lingua "
                 f"knows. Received: source_language={source!r}, target_language={target!r}"
             )
-        known = dict.fromkeys([*codes, *map(str.upper, _COMMON)])
+        known = dict.fromkeys([*codes, *map(str.upper, COMMON_LANGUAGES)])
         self._codes = codes
         self._detector = LanguageDetectorBuilder.from_iso_codes_639_1(
             *(getattr(IsoCode639_1, code) for code in known)
