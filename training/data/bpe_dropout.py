@@ -13,8 +13,6 @@ from keras_transformer.training.data.rows import TokenSide, ranges
 
 #: The character that SentencePiece puts at the beginning of a word.
 _SPACE = "\u2581"
-#: Marks that two symbols cannot be merged. Larger than any pair of ids.
-_NONE = 1 << 40
 
 
 class BpeDropout:
@@ -55,8 +53,11 @@ class BpeDropout:
             for i in range(1, len(piece))
             if piece[:i] in known and piece[i:] in known
         )
-        self._pairs, self._merged = np.array([*merges, (_NONE, _NONE)], "int64").T.copy()
         self._vocab_size = len(pieces)
+        # Marks that two symbols cannot be merged. No greater than necessary: `__call__` multiplies it by the number of
+        # symbols.
+        self._none = len(pieces)
+        self._pairs, self._merged = np.array([*merges, (len(pieces) ** 2, self._none)], "int64").T.copy()
 
     def __call__(self, side: TokenSide, probability: float, generator: np.random.Generator) -> TokenSide:
         """Splits sentences.
@@ -78,14 +79,14 @@ class BpeDropout:
         while len(symbols):
             firsts = np.flatnonzero(starts)
             merged = self._merges(symbols, starts)
-            merged[generator.random(len(merged)) < probability] = _NONE
+            merged[generator.random(len(merged)) < probability] = self._none
             # The best merge of each word, and the leftmost of equal ones.
             best = np.minimum.reduceat(merged * len(symbols) + np.arange(len(symbols)), firsts)
             merged, chosen = np.divmod(best, len(symbols))
-            is_finished = np.repeat(merged == _NONE, np.diff(firsts, append=len(symbols)))
+            is_finished = np.repeat(merged == self._none, np.diff(firsts, append=len(symbols)))
             result[places[is_finished]] = symbols[is_finished]
-            chosen = chosen[merged != _NONE]
-            symbols[chosen] = merged[merged != _NONE]
+            chosen = chosen[merged != self._none]
+            symbols[chosen] = merged[merged != self._none]
             is_left = ~is_finished
             is_left[chosen + 1] = False  # The second part of a merge.
             symbols, starts, places = symbols[is_left], starts[is_left], places[is_left]
@@ -94,8 +95,8 @@ class BpeDropout:
         return TokenSide(result[is_used], lengths)
 
     def _merges(self, symbols, starts) -> np.ndarray:
-        """The result of merging each symbol with the next one of its word, or `_NONE`."""
+        """The result of merging each symbol with the next one of its word, or `_none`."""
         pairs = symbols[:-1].astype("int64") * self._vocab_size + symbols[1:]
         found = np.searchsorted(self._pairs, pairs)
         is_possible = (self._pairs[found] == pairs) & ~starts[1:]
-        return np.append(np.where(is_possible, self._merged[found], _NONE), _NONE)
+        return np.append(np.where(is_possible, self._merged[found], self._none), self._none)

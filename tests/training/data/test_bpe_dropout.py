@@ -111,3 +111,12 @@ def test_unigram_models_are_refused():
     )
     with pytest.raises(ValueError, match="BPE"):
         BpeDropout(Tokenizer(model.getvalue()))
+
+
+@pytest.mark.slow
+def test_many_sentences_at_a_time(tokenizer):
+    """More than 2**23 characters, as in the blocks of large batches."""
+    (row,) = tokenizer.encode(["low"])
+    side = TokenSide(np.tile(np.array(row, "int32"), 3_000_000), np.full(3_000_000, len(row), "int32"))
+    found = sample(tokenizer, side, 0.0)
+    assert np.array_equal(found.ids, side.ids) and np.array_equal(found.lengths, side.lengths)
