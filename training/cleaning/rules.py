@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 Rule = Callable[[str, str], bool]
 
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>|[{}]")
-#: Digits with separators between them. A space separates thousands only.
-_NUMBER = re.compile(r"\d+(?:[.,:'’]\d+|\s\d{3}(?!\d))*")
-_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+\.[\w.]+", re.IGNORECASE)
+#: Digits with separators between them.
+_NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
+#: The same, with spaces between groups of three digits, as in 12 000.
+_SPACED_NUMBER = re.compile(rf"\d{{1,3}}(?:\s\d{{3}})+(?!\d)(?:[.,]\d+)?|{_NUMBER.pattern}")
+#: Web addresses end at the first character that is not ASCII, such as a quotation mark.
+_ADDRESS = re.compile(r"(?:https?://|www\.)[!#-;=?-~]+|[\w.+-]{1,64}@[\w-]+\.[\w.]+", re.IGNORECASE)
 #: Lengths that differ by fewer characters are kept.
 _SLACK = 20
 #: Number of numbers that may be missing on one side, which may spell them in words.
@@ -101,6 +104,8 @@ _LETTERS_AND_DIGITS = _LettersAndDigits()
 def has_equal_numbers(source: str, target: str) -> bool:
     """Whether the numbers of both sides are the same, without regard to their order and separators.
 
+    Digits after a space may belong to the same number or not. The pair is kept if the sides agree either way.
+
     Example:
 
     >>> has_equal_numbers("2,000 cars in 1999", "1999: 2.000 Autos"), has_equal_numbers("12 cars", "21 Autos")
@@ -108,14 +113,18 @@ def has_equal_numbers(source: str, target: str) -> bool:
     >>> has_equal_numbers("2 cars", "zwei Autos")
     True
     """
-    ours, theirs = map(_numbers, (source, target))
-    missing, added = ours - theirs, theirs - ours
-    return not (missing and added) and max(missing.total(), added.total()) <= _MAX_SPELLED
+
+    def agree(form):
+        ours, theirs = (_numbers(text, form) for text in (source, target))
+        missing, added = ours - theirs, theirs - ours
+        return not (missing and added) and max(missing.total(), added.total()) <= _MAX_SPELLED
+
+    return agree(_NUMBER) or agree(_SPACED_NUMBER)
 
 
-def _numbers(text):
+def _numbers(text, form):
     """The numbers of a text in the digits 0 to 9, without separators."""
-    digits = (filter(str.isdecimal, found) for found in _NUMBER.findall(text))
+    digits = (filter(str.isdecimal, found) for found in form.findall(text))
     return collections.Counter("".join(str(unicodedata.decimal(digit)) for digit in number) for number in digits)
 
 
@@ -127,7 +136,7 @@ def has_equal_addresses(source: str, target: str) -> bool:
     >>> has_equal_addresses("see www.a.org.", "siehe www.a.org"), has_equal_addresses("see www.a.org", "siehe dort")
     (True, False)
     """
-    ours, theirs = ({found.rstrip(".,;:!?)").lower() for found in _ADDRESS.findall(text)} for text in (source, target))
+    ours, theirs = ({found.rstrip(".,;:!?)'/").lower() for found in _ADDRESS.findall(text)} for text in (source, target))
     return ours == theirs
 
 
@@ -165,7 +174,11 @@ _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"}
 
 @functools.lru_cache(maxsize=1 << 16)
 def _script_of(character):
-    return unicodedata.name(character, "UNKNOWN").split()[0] if character.isalpha() else None
+    if not character.isalpha():
+        return None
+    character = unicodedata.normalize("NFKC", character)[0]  # Full-width and half-width letters have scripts, too.
+    name = unicodedata.name(character, "UNKNOWN").split()[0]
+    return {"KATAKANA-HIRAGANA": "KATAKANA", "IDEOGRAPHIC": "CJK"}.get(name, name)
 
 
 def common_script(lines: Iterable[str]) -> str | None:

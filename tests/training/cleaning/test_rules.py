@@ -1,7 +1,14 @@
 import pytest
 
 from keras_transformer.training.cleaning.config import CleaningConfig
-from keras_transformer.training.cleaning.rules import common_script, has_equal_numbers, is_in_script, near, rules
+from keras_transformer.training.cleaning.rules import (
+    common_script,
+    has_equal_addresses,
+    has_equal_numbers,
+    is_in_script,
+    near,
+    rules,
+)
 
 GOOD = ("He paid 1,250.50 dollars at www.shop.com in 2019.", "Er zahlte 2019 bei www.shop.com 1.250,50 Dollar.")
 
@@ -61,6 +68,10 @@ def test_each_rule_can_be_off(pair, option):
         ("6, 7, 8 and 9", "6", False),
         ("7 and 8", "7 und 9", False),
         ("In 1999 12 cars", "12 Autos im Jahr 1999", True),
+        ("In 2005 300 cars", "Im Jahr 2005 wurden 300 Autos", True),
+        ("On March 12 300 people", "300 Menschen am 12. März", True),
+        ("12 345.67 euros", "12.345,67 Euro", True),
+        ("12 345 euros", "12.346 Euro", False),
         ("٣٥ سيارة", "35 cars", True),
         ("none", "keine", True),
     ],
@@ -69,7 +80,26 @@ def test_numbers(source, target, equal):
     assert has_equal_numbers(source, target) is has_equal_numbers(target, source) is equal
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "equal"),
+    [
+        ("see “http://a.org/b”", "siehe „http://a.org/b“", True),
+        ("see http://a.org/", "siehe http://a.org", True),
+        ("see www.a.org today", "請看www.a.org今天", True),
+        ("see http://a.org/b", "siehe http://a.org/c", False),
+        ("to me@a.org", "an dich@a.org", False),
+    ],
+)
+def test_addresses(source, target, equal):
+    assert has_equal_addresses(source, target) is has_equal_addresses(target, source) is equal
+
+
+def test_long_lines_without_spaces_take_little_time():
+    assert has_equal_addresses(200_000 * "a", 200_000 * "b")
+
+
 def test_scripts():
+    assert is_in_script("コーヒー", "CJK") and is_in_script("Ｈｅｌｌｏ", "LATIN") and common_script(["人々"]) == "CJK"
     assert common_script(["Hello", "Да", "World", "12"]) == "LATIN"
     assert common_script(["12", ""]) is None
     assert (
