@@ -55,8 +55,8 @@ def main():
 
 def measure(options, runtime, lines):
     """The rows of the table for one runtime."""
+    from keras_transformer.cores import num_cores
     from keras_transformer.export import load_translator
-    from keras_transformer.export.threads import num_cores
     from keras_transformer.text.splitting_translator import SplittingTranslator
 
     name = runtime.removesuffix("_queue")
@@ -159,8 +159,8 @@ def serve_peer(directory):
     """Serves CTranslate2 without the queue of this package."""
     import uvicorn
 
+    from keras_transformer.cores import num_cores
     from keras_transformer.export import load_translator
-    from keras_transformer.export.threads import num_cores
     from keras_transformer.serve.app import make_app
     from keras_transformer.serve.config import ServeConfig
     from keras_transformer.serve.metrics import Metrics

@@ -1,11 +1,6 @@
 """Numbers of threads: within a batch, and for batches that run in parallel."""
 
-import os
-
-
-def num_cores() -> int:
-    """Number of cores available to this process: its CPU affinity, on systems that have one."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from keras_transformer.cores import num_cores
 
 
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:

@@ -40,6 +40,7 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         Interrupted: if a signal stopped the process. A checkpoint is saved.
         Diverged: if the loss or a weight is NaN, infinite or too large.
         WorkerLost: if another worker stops.
+        WorkerStopped: if a process that prepares data has stopped.
         OSError: if a file cannot be written.
         ValueError: if no checkpoint is valid, or one belongs to another run.
     """
@@ -106,16 +107,21 @@ def _progress_callbacks(stack, directory, plan, state, recipe, devices):
 
 
 def _call_fit(model, call, plan, devices, seed, callbacks):
-    model.fit(
-        devices.training_data(plan.batches, seed, call.start),
-        initial_epoch=call.first,
-        epochs=call.last,
-        steps_per_epoch=call.steps,
-        **devices.validation_data(plan.validation),
-        callbacks=callbacks,
-        shuffle=False,
-        verbose=0,
-    )
+    try:
+        model.fit(
+            devices.training_data(plan.batches, seed, call.start),
+            initial_epoch=call.first,
+            epochs=call.last,
+            steps_per_epoch=call.steps,
+            **devices.validation_data(plan.validation),
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    except Exception as error:
+        if plan.batches.failure is not None:  # TensorFlow raises an error of its own instead.
+            raise plan.batches.failure from error
+        raise
 
 
 def _compiled(config, plan):

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +206,7 @@ def _describe(tokens, plan, replicas):
         if plan.accumulation_steps > 1
         else ""
     )
+    stages = list(enumerate(plan.batches.stage_starts, 1))
     for split in tokens.train_splits:
         name = split.partition(".")[2]
         print(f"training pairs{name and f' of {name}'}: {tokens.statistics(split)}", file=sys.stderr)
@@ -215,9 +217,17 @@ def _describe(tokens, plan, replicas):
         f"average training step: {plan.cost}",
         f"learning rate: {describe(plan.learning_rate)}",
         f"training steps: {plan.total:,}",
+        *(f"stage {number} starts after about {start:,} steps" for number, start in stages[1:]),
         sep="\n",
         file=sys.stderr,
     )
+    unreached = [str(number) for number, start in stages if start >= plan.total]
+    if unreached:
+        warnings.warn(
+            f"The training ends after {plan.total:,} steps, before stage {', '.join(unreached)} of `stages` starts. "
+            "Give the stages before it fewer `epochs`, or train for more steps",
+            stacklevel=2,
+        )
 
 
 def _model_config(config, tokenizers, max_length) -> TransformerConfig:

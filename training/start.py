@@ -50,6 +50,7 @@ def train(config: TrainConfig) -> ModelDirectory:
         Interrupted: if a signal stopped the process. A checkpoint is saved.
         Diverged: if the loss or a weight is NaN, infinite or too large.
         WorkerLost: if another worker stops.
+        WorkerStopped: if a process that prepares data has stopped.
 
     Example:
 

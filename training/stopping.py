@@ -1,10 +1,20 @@
-"""Early ends of a training: a signal, a diverged loss, a lost worker."""
+"""Early ends of the work: a signal, a diverged loss, a lost worker, a process that has stopped."""
 
 import signal
 import threading
 
 
-class Interrupted(Exception):
+class Stopped(Exception):
+    """An early end of the work. The command line prints the message, without a traceback.
+
+    Attributes:
+        status: exit status.
+    """
+
+    status = 1
+
+
+class Interrupted(Stopped):
     """A signal stopped the run, which has saved a checkpoint to resume from.
 
     Args:
@@ -18,20 +28,26 @@ class Interrupted(Exception):
         self.status = 128 + number
 
 
-class Diverged(Exception):
+class Diverged(Stopped):
     """The loss or a weight is NaN, infinite or too large."""
 
-    status = 1
+
+class WorkerStopped(Stopped):
+    """A process that prepares data has stopped."""
+
+    def __init__(self):
+        super().__init__(
+            "a process that prepares data has stopped: it was killed, for example for lack of memory, or a script "
+            "without `if __name__ == '__main__'` started the work. Rerun the same command; a training resumes"
+        )
 
 
-class WorkerLost(Exception):
+class WorkerLost(Stopped):
     """Another worker has stopped.
 
     Args:
         worker: number of this worker.
     """
-
-    status = 1
 
     def __init__(self, worker: int):
         super().__init__(

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.origin import export_folder
-from keras_transformer.export.threads import num_cores, threads_of_a_batch
+from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.batching import pad
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers

@@ -9,6 +9,7 @@ from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
+from keras_transformer.training.stopping import Stopped
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,8 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: command line arguments. Default: `sys.argv[1:]`.
 
     Returns:
-        Exit status: 0 on success; 1 if an export differs from its model, training diverged or a worker was lost; 2 for
-        errors that the user can fix; 143 or 130 if SIGTERM or SIGINT has stopped a training, which can be resumed.
+        Exit status: 0 on success; 1 if an export differs from its model, training diverged, or a worker was lost or
+        stopped; 2 for errors that the user can fix; 143 or 130 if SIGTERM or SIGINT has stopped a training, which can
+        be resumed.
     """
     if completion.is_requested():
         completion.complete(COMMANDS)
@@ -39,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         message = ". ".join([message, *getattr(error, "__notes__", [])])
         print(f"keras-transformer {name}: error: {message}", file=sys.stderr)
         return 2
+    except Stopped as error:
+        print(f"keras-transformer {name}: {error}", file=sys.stderr)
+        return error.status
     except KeyboardInterrupt:
         return 130
 

@@ -156,10 +156,10 @@ def make_translator(options: Namespace):
     Raises:
         ValueError: if the export does not support the search options, or `parallel_batches` is above 1 with Keras.
     """
+    from keras_transformer.cores import num_cores
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.registry import FORMATS
-    from keras_transformer.export.threads import num_cores
     from keras_transformer.text.batching import BatchLimits
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.

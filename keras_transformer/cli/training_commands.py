@@ -24,13 +24,8 @@ def train(arguments: list[str]) -> int:
     config = make_config(train, TrainConfig, arguments, overwrite, essentials=_ESSENTIALS)
 
     from keras_transformer.training.start import train as run
-    from keras_transformer.training.stopping import Diverged, Interrupted, WorkerLost
 
-    try:
-        run(config)
-    except (Diverged, Interrupted, WorkerLost) as error:
-        print(f"keras-transformer train: {error}", file=sys.stderr)
-        return error.status
+    run(config)
     return 0
 
 

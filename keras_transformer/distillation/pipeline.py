@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.cores import num_cores
 from keras_transformer.distillation.config import DistillConfig
 from keras_transformer.distillation.folder import DistillationFolder, resumable, written_lines
 from keras_transformer.distillation.selection import choose
 from keras_transformer.export.load import load_translator
 from keras_transformer.export.origin import hash_of_program
-from keras_transformer.export.threads import num_cores
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile

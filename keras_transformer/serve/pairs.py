@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.cores import num_cores
 from keras_transformer.export.load import available_runtimes, load_translator
-from keras_transformer.export.threads import num_cores
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.serve.batcher import Batcher
 from keras_transformer.serve.config import PREFERRED, ServeConfig

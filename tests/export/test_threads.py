@@ -2,9 +2,10 @@ import re
 
 import pytest
 
+from keras_transformer.cores import num_cores
 from keras_transformer.export import load_translator
 from keras_transformer.export.registry import RUNTIMES
-from keras_transformer.export.threads import num_cores, set_keras_threads, set_tensorflow_threads, threads_of_a_batch
+from keras_transformer.export.threads import set_keras_threads, set_tensorflow_threads, threads_of_a_batch
 
 PROGRAM = """
 import sys

@@ -1,13 +1,16 @@
 import json
 import pathlib
+import re
 
 import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.mixture_config import CorpusConfig
 from keras_transformer.training.start import check_run
+from keras_transformer.training.stopping import WorkerStopped
 
 
 @pytest.fixture
@@ -36,6 +39,26 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     assert "pairs trained on: clean" in said and "back-translated 50 (" in said
     assert "<bt>" in (tmp_path / "run" / "tokenizer.model").read_bytes().decode("latin-1")
     assert not (tmp_path / "run" / "tokens").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default:The training ends")
+def test_stages_that_are_not_reached_are_named(mixed, capsys):
+    stages = [{"weights": {"clean": 1}, "epochs": 1000}, {"weights": {"back-translated": 1}}]
+    assert main(mixed(stages=json.dumps(stages))) == 0
+    printed = capsys.readouterr().err
+    assert re.search(r"stage 2 starts after about [\d,]+ steps", printed)
+    assert re.search(r"warning: The training ends after [\d,]+ steps, before stage 2 of `stages` starts", printed)
+
+
+def test_a_process_that_stops_ends_the_training_with_a_message(mixed, monkeypatch, capsys):
+    def stopped(self, future):
+        raise WorkerStopped
+
+    monkeypatch.setattr(WorkerProcesses, "result", stopped)
+    assert main(mixed()) == 1
+    printed = capsys.readouterr().err.splitlines()[-1]
+    assert printed.startswith("keras-transformer train: a process that prepares data has stopped")
 
 
 def test_a_corpus_may_have_few_lines(corpora, tmp_path):

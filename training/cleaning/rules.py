@@ -136,7 +136,9 @@ def has_equal_addresses(source: str, target: str) -> bool:
     >>> has_equal_addresses("see www.a.org.", "siehe www.a.org"), has_equal_addresses("see www.a.org", "siehe dort")
     (True, False)
     """
-    ours, theirs = ({found.rstrip(".,;:!?)'/").lower() for found in _ADDRESS.findall(text)} for text in (source, target))
+    ours, theirs = (
+        {found.rstrip(".,;:!?)'/").lower() for found in _ADDRESS.findall(text)} for text in (source, target)
+    )
     return ours == theirs
 
 

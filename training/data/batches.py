@@ -30,12 +30,16 @@ class Batches(abc.ABC):
         steps_each: number of batches of each shape in an epoch.
         steps: number of batches in an epoch.
         tokens: number of target tokens in an epoch, without padding.
+        stage_starts: approximate first step of each stage of the training.
+        failure: the error that has ended the making of batches, if there is one. A backend may raise another error.
     """
 
     inputs: tuple[str, ...]
     shapes: list[Shape]
     steps_each: list[int]
     tokens: int
+    stage_starts: tuple[int, ...] = (0,)
+    failure: Exception | None = None
 
     def __init__(self, multiple: int):
         self.multiple = multiple

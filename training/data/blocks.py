@@ -5,6 +5,7 @@ Worker processes make the blocks, so this module imports neither Keras nor a bac
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +102,15 @@ class BlockMaker:
         """The lengths of the longest source and of the longest target of the corpora."""
         source, target = (max(int(side.lengths.max()) for side in sides) for sides in zip(*self._sides, strict=True))
         return source, target
+
+    def num_tokens(self, counts: Iterable[int]) -> float:
+        """The approximate number of tokens in some unchanged pairs, on the side that has more.
+
+        Args:
+            counts: number of pairs of each corpus.
+        """
+        means = (max(side.lengths.mean() for side in sides) for sides in self._sides)
+        return sum(count * float(mean) for count, mean in zip(counts, means, strict=True))
 
     @functools.cached_property
     def _sides(self):

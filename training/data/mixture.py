@@ -87,16 +87,22 @@ class Mixture:
         while first < end:
             epoch, start = divmod(first, size)
             stop = min(size, start + end - first)
-            pieces.append(_permutation(size, seed, corpus, epoch)[start:stop])
+            pieces.append(_permutations(corpus)(size, seed, epoch)[start:stop])
             first += stop - start
         return np.concatenate(pieces) if pieces else np.zeros(0, "int32")
 
 
-@functools.lru_cache(maxsize=8)
-def _permutation(size, seed, corpus, epoch) -> np.ndarray:
-    order = np.arange(size, dtype="int32")
-    np.random.default_rng((seed, corpus, epoch)).shuffle(order)
-    return order
+@functools.cache
+def _permutations(corpus):
+    """Makes the orders of a corpus. Keeps the last two, because a block may extend into the next epoch."""
+
+    @functools.lru_cache(maxsize=2)
+    def permutation(size, seed, epoch) -> np.ndarray:
+        order = np.arange(size, dtype="int32")
+        np.random.default_rng((seed, corpus, epoch)).shuffle(order)
+        return order
+
+    return permutation
 
 
 def _shares(weights, pairs) -> np.ndarray:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from keras_transformer.cores import num_cores
+from keras_transformer.training.stopping import WorkerStopped
 
-class WorkerStopped(RuntimeError):
-    """Raised if a worker process has stopped."""
+#: Seconds between checks that the processes are alive.
+_PATIENCE = 2.0
 
 
 class WorkerProcesses:
@@ -24,14 +26,21 @@ class WorkerProcesses:
     """
 
     def __init__(self, function: Callable, count: int | None = None):
-        self.count = count or os.cpu_count() or 1
+        self.count = count or num_cores()
         self._pool = concurrent.futures.ProcessPoolExecutor(
             self.count, multiprocessing.get_context("spawn"), _start, (function,)
         )
 
     def submit(self, *arguments) -> concurrent.futures.Future:
-        """Calls the function in a process. Read the result with `result`."""
-        return self._pool.submit(_call, *arguments)
+        """Calls the function in a process. Read the result with `result`.
+
+        Raises:
+            WorkerStopped: if a process has stopped.
+        """
+        try:
+            return self._pool.submit(_call, *arguments)
+        except BrokenProcessPool as error:
+            raise WorkerStopped from error
 
     def result(self, future: concurrent.futures.Future):
         """Waits for the result of a call.
@@ -43,12 +52,25 @@ class WorkerProcesses:
             WorkerStopped: if a process has stopped.
         """
         try:
+            while not future.done():
+                concurrent.futures.wait([future], timeout=_PATIENCE)
+                if not future.done():
+                    self._end_if_killed()
             return future.result()
         except BrokenProcessPool as error:
-            raise WorkerStopped(
-                "A process that prepares data has stopped: it was killed, for example for lack of memory, or a script "
-                "without `if __name__ == '__main__'` started the work"
-            ) from error
+            raise WorkerStopped from error
+
+    def _end_if_killed(self):
+        """Ends all processes if one has stopped. The executor then raises `BrokenProcessPool`.
+
+        The executor notices a stopped process itself, unless the process was sending a result. Then it waits for the
+        rest of the result as long as any process, this one included, could send it.
+        """
+        processes = list((self._pool._processes or {}).values())
+        if any(process.exitcode is not None for process in processes):
+            for process in processes:
+                process.kill()
+            self._pool._result_queue._writer.close()
 
     def map(self, calls: Iterable[tuple]) -> Iterator[Any]:
         """Calls the function for each tuple of arguments. Few calls wait, so that memory stays bounded.

@@ -8,23 +8,26 @@ import itertools
 import threading
 from pathlib import Path
 
+from keras_transformer.cores import num_cores
 from keras_transformer.training.data.batches import Batches, require_room
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, make_stages
 from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
+from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data.token_directory import TokenDirectory
+from keras_transformer.training.stopping import WorkerStopped
 
 #: Approximate number of batches in a block. The last batch of a block is not full.
 _BATCHES_PER_BLOCK = 100
-#: Number of blocks that are made ahead of the training.
-_AHEAD = 2
+#: Number of blocks that are made ahead of the training, each by a process. Fast devices have many cores beside them.
+_AHEAD = min(max(2, num_cores() // 4), 8)
 
 
 class StreamedBatches(Batches):
     """Packed batches of a stream, whose pairs change in each epoch or come from several corpora.
 
-    An epoch has as many pairs as all corpora together. `steps` and `tokens` are estimates, because the changed pairs
+    An epoch has as many tokens as all corpora together. `steps` and `tokens` are estimates, because the changed pairs
     have other lengths in each epoch.
 
     Attributes and methods are those of `Batches`.
@@ -45,13 +48,19 @@ class StreamedBatches(Batches):
         # A copy: `maker` caches arrays, which would be sent to the worker processes.
         self._maker = dataclasses.replace(maker, path=str(path or maker.path))
         length = longest_row(max(longest), config.tokens_per_batch)
-        sides = maker.sentences(0, 0, (length, length))
-        self.shapes = [packed_shape(sides[0].lengths, sides[1].lengths, config.tokens_per_batch, longest)]
-        # A block differs little from the first one in its numbers of steps and tokens per pair.
-        first = maker.block(0, 0, self._lengths)
-        epochs = sum(maker.mixture.sizes) / sum(part.count for part in maker.mixture.parts(0))
-        self.steps_each = [max(1, round(epochs * self._steps_of(first)))]
-        self.tokens = round(epochs * int(first.target.lengths.sum(dtype="int64")))
+        first_blocks = (maker.sentences(0, number, (length, length)) for number in maker.mixture.first_blocks)
+        source, target = (TokenSide.concatenated(sides).lengths for sides in zip(*first_blocks, strict=True))
+        self.shapes = [packed_shape(source, target, config.tokens_per_batch, longest)]
+        # Other blocks differ little from the first one in the numbers of their steps and tokens, relative to the
+        # numbers of tokens that their pairs have without changes.
+        mixture, first = maker.mixture, maker.block(0, 0, self._lengths)
+        tokens = maker.num_tokens(part.count for part in mixture.parts(0))
+        steps_per_token = self._steps_of(first) / tokens
+        epoch = maker.num_tokens(mixture.sizes)
+        self.steps_each = [max(1, round(steps_per_token * epoch))]
+        self.tokens = round(epoch / tokens * int(first.target.lengths.sum(dtype="int64")))
+        before = [maker.num_tokens(mixture.taken(block)) for block in mixture.first_blocks]
+        self.stage_starts = tuple(round(steps_per_token * count) for count in before)
         self._block_steps: list[int] = []  # Numbers of steps of the first blocks.
         self._blocks: dict[int, concurrent.futures.Future] = {}
         self._workers: WorkerProcesses | None = None
@@ -77,12 +86,16 @@ class StreamedBatches(Batches):
     def _block(self, seed, number) -> Block:
         if self._workers is None:
             self._workers = WorkerProcesses(functools.partial(self._maker.block, lengths=self._lengths), count=_AHEAD)
-        for i in range(number, number + 1 + _AHEAD):
-            if i not in self._blocks:
-                self._blocks[i] = self._workers.submit(seed, i)
-        for i in [i for i in self._blocks if i < number - 1]:
-            del self._blocks[i]
-        return self._workers.result(self._blocks[number])
+        try:
+            for i in range(number, number + 1 + _AHEAD):
+                if i not in self._blocks:
+                    self._blocks[i] = self._workers.submit(seed, i)
+            for i in [i for i in self._blocks if i < number - 1]:
+                del self._blocks[i]
+            return self._workers.result(self._blocks[number])
+        except WorkerStopped as error:
+            self.failure = error
+            raise
 
     @property
     def _lengths(self):

@@ -5,8 +5,8 @@ import pytest
 from jsonargparse import ArgumentError, ArgumentParser
 
 from keras_transformer.cli.runtime_options import add_optional_file, add_runtime, make_translator, search_options
+from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.threads import num_cores
 
 
 @pytest.fixture

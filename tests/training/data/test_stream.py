@@ -233,6 +233,25 @@ def test_corpora_follow_the_stages_with_their_tags(mixed, three, augmentation):
     assert re.search(r"a 100 \(\d+%, 2.00 epochs\), b 300 \(\d+%, 3.00 epochs\), c \d+", batches.sources(steps))
 
 
+def test_an_epoch_has_the_tokens_of_all_corpora(tmp_path):
+    """Also if the first stage has shorter sentences than the others."""
+    parts = {"short": 60 * [(word, word) for word in WORDS], "long": 2 * PAIRS}
+    splits = {name: Pairs(lambda part=part: iter(part), len(part)) for name, part in parts.items()}
+    corpora = {name: CorpusConfig(source="unused", target="unused") for name in parts}
+    directory = TokenDirectory(tmp_path)
+    models = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=300))
+    corpus = Corpus(chained([*splits.values()]), splits["short"], parts=splits)
+    write_tokens(directory, corpus, models, DataConfig(corpora=corpora))
+    stages = [StageConfig(weights={"short": 1.0}, epochs=1), StageConfig(weights={"long": 1.0})]
+    options = {"output": "unused", "prepared": str(tmp_path), "tokens_per_batch": 300}
+    with contextlib.closing(make_stream(directory, TrainConfig(**options, stages=stages))) as batches:
+        maker = batches._maker
+        first, second = (batches._steps_of(maker.block(1, number, batches._lengths)) for number in (0, 1))
+    assert maker.mixture.taken(2) == (600, 1200)  # A pass over the short sentences, and two over the long ones.
+    assert batches.stage_starts == (0, pytest.approx(first, rel=0.1))
+    assert batches.steps == pytest.approx(first + second / 2, rel=0.1) and second > 3 * first
+
+
 def test_rows_have_room_for_the_sentences_of_later_stages(tmp_path):
     """The first block has none of the long targets."""
     parts = {
