@@ -73,7 +73,7 @@ def markup(pair: Pair, draw: random.Random) -> Pair:
 
 
 def mojibake(line: str) -> str:
-    """UTF-8 that was read as cp1252, and back, twice for some characters. A line in ASCII is unchanged."""
+    """UTF-8 that was read as cp1252. A line in ASCII is unchanged."""
     return line.encode("utf-8").decode("cp1252", errors="replace")
 
 

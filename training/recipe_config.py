@@ -113,11 +113,14 @@ class RecipeConfig:
         at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
-        at_least(self, r_drop=0, weight_decay=0)
+        for name in ("r_drop", "weight_decay"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"`{name}` must be at least 0, and finite. Received: {name}={value}")
         for name in ("max_time", "peak_learning_rate", "clip_norm"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"`{name}` must be positive, and finite. Received: {name}={value}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={self.label_smoothing}")
         if self.moving_average is not None and not 0 < self.moving_average < 1:

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 
+from jsonargparse.typing import NonNegativeInt
+
 from keras_transformer.cli.options import make_parser
 from keras_transformer.cli.runtime_options import (
     add_batching,
@@ -77,7 +79,7 @@ def compare(arguments: list[str]) -> int:
     add_encoding(parser)
     parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
     differences = "number of lines to list where the second is better, and where it is worse"
-    parser.add_argument("--differences", type=int, default=5, help=differences)
+    parser.add_argument("--differences", type=NonNegativeInt, default=5, help=differences)
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)

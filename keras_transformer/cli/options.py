@@ -8,6 +8,9 @@ from jsonargparse import ArgumentError, ArgumentParser
 from keras_transformer.cli.help_formatter import HelpFormatter
 from keras_transformer.cli.messages import describe_option_error
 
+#: Groups of options that `--help=GROUP` shows.
+_HELP_GROUPS = ("tokenizer", "model", "recipe", "augmentation")
+
 
 class _Parser(ArgumentParser):
     """A jsonargparse parser with rewritten error messages, which can print the help of selected options."""
@@ -94,7 +97,7 @@ def make_config(
 
 def _show_help(parser, arguments, essentials):
     """If the arguments contain `--help` or `--help=GROUP`, prints the help of the group and exits."""
-    groups = {"": essentials, "tokenizer": ["tokenizer"], "model": ["model"], "recipe": ["recipe"]}
+    groups = {"": essentials, **{group: [group] for group in _HELP_GROUPS}}
     asked = [a.partition("=")[2] for a in arguments if a == "-h" or a.partition("=")[0] == "--help"]
     if not asked:
         return
@@ -103,6 +106,7 @@ def _show_help(parser, arguments, essentials):
     if asked[0] == "all":
         parser.print_help()
     else:
-        parser.epilog = "More options: --help=tokenizer, --help=model, --help=recipe; --help=all shows every option."
+        more = ", ".join(f"--help={group}" for group in _HELP_GROUPS)
+        parser.epilog = f"More options: {more}; --help=all shows every option."
         parser.print_options(groups[asked[0]])
     parser.exit()

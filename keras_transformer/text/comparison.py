@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
-from keras_transformer.text.evaluation import check_test_set
+from keras_transformer.text.evaluation import BLEU_IS_UNDEFINED, check_test_set, has_4_grams
 
 #: Largest number of reference words of each group of lines.
 _LENGTHS = (5, 10, 15, 20, 30, 50)
@@ -86,8 +86,8 @@ class Comparison:
         names: names of the systems.
         lines: number of lines.
         equal: number of lines with equal translations.
-        metrics: `MetricComparison` of BLEU, chrF2 and TER.
-        lengths: `LengthGroup`s, the shortest lines first.
+        metrics: `MetricComparison` of BLEU, unless it is undefined, of chrF2 and of TER.
+        lengths: `LengthGroup`s, the shortest lines first. Groups whose BLEU is undefined are left out.
         worse: lines that the second system translates worse, the largest difference first.
         better: lines that the second system translates better.
     """
@@ -113,7 +113,11 @@ class Comparison:
             verdict = "significant" if metric.p_value < _SIGNIFICANT else "not significant"
             rows.append(f"{metric.name:8}{columns}{metric.difference:>+12.2f}{metric.p_value:>8.4f}  {verdict}")
         rows += [f"{metric.name:8}{metric.signature}" for metric in self.metrics]
-        rows += ["", "BLEU by number of reference words", f"{'words':>8}{'lines':>8}{'1':>8}{'2':>8}{'difference':>12}"]
+        if self.lengths:
+            columns = f"{'words':>8}{'lines':>8}{'1':>8}{'2':>8}{'difference':>12}"
+            rows += ["", "BLEU by number of reference words", columns]
+        else:
+            rows += ["", BLEU_IS_UNDEFINED]
         for group in self.lengths:
             words = f"{group.shortest}-{group.longest}" if group.longest else f"{group.shortest}+"
             one, other = group.bleu
@@ -183,7 +187,9 @@ def _bleu(tokenize):
 
 
 def _metrics(translations, reference, bleu_tokenize):
-    metrics: dict[str, Metric] = {"BLEU": _bleu(bleu_tokenize), "chrF": CHRF(), "TER": TER()}
+    bleu = _bleu(bleu_tokenize)
+    metrics: dict[str, Metric] = {"BLEU": bleu} if has_4_grams(bleu, *translations, reference) else {}
+    metrics |= {"chrF": CHRF(), "TER": TER()}
     systems: list[tuple[str, Sequence[str]]] = [(str(i), list(lines)) for i, lines in enumerate(translations)]
     signatures, scores = PairedTest(systems, metrics, [list(reference)], test_type="bs")()
     for name, signature in signatures.items():
@@ -198,13 +204,11 @@ def _by_length(translations, reference, bleu_tokenize):
     shortest = 0
     for longest in (*_LENGTHS, None):
         chosen = [i for i, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)]
-        if chosen:
-            references = [[reference[i] for i in chosen]]
-            scores = [
-                _bleu(bleu_tokenize).corpus_score([lines[i] for i in chosen], references).score
-                for lines in translations
-            ]
-            yield LengthGroup(shortest, longest, len(chosen), tuple(scores))
+        *texts, references = ([lines[i] for i in chosen] for lines in (*translations, reference))
+        bleu = _bleu(bleu_tokenize)
+        if chosen and has_4_grams(bleu, *texts, references):
+            scores = tuple(bleu.corpus_score(lines, [references]).score for lines in texts)
+            yield LengthGroup(shortest, longest, len(chosen), scores)
         shortest = (longest or 0) + 1
 
 

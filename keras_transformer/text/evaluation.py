@@ -12,6 +12,8 @@ from keras_transformer.text.translator import Translator
 #: Tokenizers of sacreBLEU that need no other packages.
 BLEU_TOKENIZERS = ("13a", "none", "intl", "zh", "char")
 
+BLEU_IS_UNDEFINED = "BLEU is undefined: the lines are too short for sequences of 4 words"
+
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
@@ -42,7 +44,7 @@ class Scores:
         exact = f"exact match {self.exact_match:.4f} of {self.sentences} lines"
         if self.has_4_grams:
             return f"{bleu}\n{chrf}\n{exact}"
-        return f"{chrf}\n{exact}\nBLEU is undefined: the lines are too short for sequences of 4 words"
+        return f"{chrf}\n{exact}\n{BLEU_IS_UNDEFINED}"
 
 
 def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
@@ -69,7 +71,7 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
     # `force` suppresses the warning of sacreBLEU about tokenized text.
     bleu = BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
     chrf = CHRF()
-    result, perfect = (bleu.corpus_score(lines, [references]) for lines in (translations, references))
+    result = bleu.corpus_score(translations, [references])
     return Scores(
         bleu=result.score,
         bleu_signature=str(bleu.get_signature()),
@@ -77,8 +79,18 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
         chrf_signature=str(chrf.get_signature()),
         exact_match=sum(a == b for a, b in zip(translations, references, strict=True)) / len(references),
         sentences=len(references),
-        has_4_grams=result.totals[3] > 0 and perfect.totals[3] > 0,
+        has_4_grams=has_4_grams(bleu, translations, references),
     )
+
+
+def has_4_grams(bleu: BLEU, *texts: Sequence[str]) -> bool:
+    """Whether each text has sequences of four words. BLEU is undefined otherwise.
+
+    Args:
+        bleu: the metric, which tokenizes the texts.
+        *texts: lists of lines.
+    """
+    return all(bleu.corpus_score(lines, [lines]).totals[3] > 0 for lines in texts)
 
 
 def evaluate(

@@ -28,10 +28,24 @@ def test_samples_depend_on_the_seed_and_the_line_only(translated, unlike, lines)
     assert [row[0] for row in several] == ["1"] * 3 + ["2"] * 3 and len({row[2] for row in several}) > 2
 
 
-def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_path):
-    sample = ["--sampling", "--output", str(tmp_path / "output")]
-    found = translated(unlike, "--sampling")
-    translated(unlike, *sample)
+def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_path, monkeypatch):
+    """It is interrupted after the first chunk of 64 batches."""
+    text, batches = (70 * lines)[:70], []
+    found = translated(unlike, "--sampling", "--batch_size=1", text=text)
+    translate_batch = KerasTranslator._translate_batch
+
+    def interrupted(self, *arguments, **options):
+        batches.append(arguments)
+        if len(batches) == 66:
+            raise KeyboardInterrupt
+        return translate_batch(self, *arguments, **options)
+
+    command = ["translate", str(unlike), str(tmp_path / "text"), "--extra_length=3", "--sampling", "--batch_size=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(KerasTranslator, "_translate_batch", interrupted)
+        assert main([*command, "--output", str(tmp_path / "output")]) == 130
+    assert len((tmp_path / "output.partial/lines").read_text(encoding="utf-8").splitlines()) == 64
+    translated(unlike, "--sampling", "--batch_size=1", "--output", str(tmp_path / "output"), "--resume", text=text)
     assert (tmp_path / "output").read_text(encoding="utf-8").splitlines() == found
 
 

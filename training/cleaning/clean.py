@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import itertools
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -187,9 +188,11 @@ class Cleaner:
 
     def _scores(self, pairs) -> np.ndarray:
         entropies = []
-        for scorer, order in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
-            scores = scorer.score(*([pair[side] for pair in pairs] for side in order))
-            entropies.append(np.array([-score.mean_log_prob for score in scores]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # The score of a long pair is that of its beginning.
+            for scorer, order in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
+                scores = scorer.score(*([pair[side] for pair in pairs] for side in order))
+                entropies.append(np.array([-score.mean_log_prob for score in scores]))
         return np.exp(-abs(entropies[0] - entropies[-1]) - np.mean(entropies, axis=0))
 
 
@@ -228,7 +231,7 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
 
     Yields:
         The cleaned corpus, which can be read in the block, and the counts of each of its splits. The file of rejected
-        pairs appears after the block.
+        pairs is complete.
 
     Raises:
         ValueError: see `Cleaner`; or if no pair of a split is kept. The message lists all such splits.
@@ -236,11 +239,12 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
     cleaner = Cleaner(config, corpus.languages)
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)))
-        rejected = None
-        if config.rejected:
-            path = stack.enter_context(atomic_write(Path(config.rejected)))
-            rejected = stack.enter_context(_text_file(path, "w"))
-        found = {split: cleaner.clean(pairs, temporary, split, rejected) for split, pairs in corpus.splits.items()}
+        with contextlib.ExitStack() as writing:
+            rejected = None
+            if config.rejected:
+                path = writing.enter_context(atomic_write(Path(config.rejected)))
+                rejected = writing.enter_context(_text_file(path, "w"))
+            found = {split: cleaner.clean(pairs, temporary, split, rejected) for split, pairs in corpus.splits.items()}
         counts = {split: counted for split, (_, counted) in found.items()}
         empty = [f"{split}: {counted}" for split, counted in counts.items() if not counted["kept"]]
         if empty:

@@ -53,14 +53,15 @@ def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) 
     ratio = (longer > config.max_length_ratio * shorter) & (longer - shorter > 10) & ~empty & ~too_long
     is_used = ~(empty | too_long | ratio)
     counts = (int(np.count_nonzero(removed)) for removed in (empty, too_long, ratio))
-    return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used))
+    return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used, prefix))
 
 
-def _count_identical(source, target, is_used):
-    same_length = np.flatnonzero(is_used & (source.lengths == target.lengths))
+def _count_identical(source, target, is_used, prefix):
+    same_length = np.flatnonzero(is_used & (source.lengths == target.lengths + prefix))
     if not same_length.size:
         return 0
-    sizes = source.lengths[same_length]
-    ours, theirs = (side.ids[ranges(side.starts[same_length], sizes)] for side in (source, target))
+    sizes = target.lengths[same_length]
+    ours = source.ids[ranges(source.starts[same_length] + prefix, sizes)]
+    theirs = target.ids[ranges(target.starts[same_length], sizes)]
     is_identical = np.logical_and.reduceat(ours == theirs, np.cumsum(sizes) - sizes)
     return int(np.count_nonzero(is_identical))

@@ -38,9 +38,12 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     """
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
+    models = finished_tokenizers(config.init_from) if config.init_from else None
+    if models:
+        _tag_ids(config, Tokenizer(models[0]))
+    if config.clean:
+        _check_cleaning(config)
     corpus = corpus or load_corpus(config)
-    if config.clean and config.cleaning.rejected:
-        _require_free(config.cleaning.rejected, config.overwrite)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
     with contextlib.ExitStack() as stack:
         stack.enter_context(ModelDirectory(directory.path).locked())
@@ -52,7 +55,6 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
             corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
             for split, counted in counts.items():
                 print(f"cleaning of {split}: {counted}", file=sys.stderr)
-        models = finished_tokenizers(config.init_from) if config.init_from else None
         models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
         write_tokens(temporary, corpus, models, config)
         for split in temporary.splits:
@@ -60,9 +62,12 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     return directory
 
 
-def _require_free(path, overwrite):
-    if Path(path).exists() and not (overwrite and Path(path).is_file()):
+def _check_cleaning(config):
+    path = config.cleaning.rejected
+    if path and Path(path).exists() and not (config.overwrite and Path(path).is_file()):
         raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
+    for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
+        ModelDirectory(model).require_finished()
 
 
 def _languages(corpus, config):

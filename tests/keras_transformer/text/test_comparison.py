@@ -42,6 +42,17 @@ def test_bleu_by_length():
     assert groups[5].bleu[0] == pytest.approx(100.0)  # None of these lines is shortened.
 
 
+def test_bleu_of_short_lines_is_undefined():
+    """Groups of such lines are left out, and so is BLEU if all lines are short."""
+    short = [" ".join(line.split()[:3]) for line in REFERENCE]
+    found = compare(("one", "other"), (short, short[::-1]), SOURCE, short)
+    assert [metric.name for metric in found.metrics] == ["chrF2", "TER"] and not found.lengths
+    assert "BLEU is undefined" in str(found)
+    some = [first if len(line.split()) <= 5 else line for first, line in zip(short, REFERENCE, strict=True)]
+    found = compare(("one", "other"), (some, some), SOURCE, some)
+    assert found.metrics[0].name == "BLEU" and found.lengths[0].shortest == 6
+
+
 def test_the_lines_that_differ_most():
     found = run(SHORTER, ONE_WRONG, num_differences=3)
     assert [line.number for line in found.worse] == [1] and len(found.better) == 3

@@ -36,3 +36,9 @@ def test_identical_pairs_have_the_same_ids():
     is_used, statistics = filter_pairs(*sides, CONFIG)
     assert is_used.tolist() == [True, True, True, False]
     assert (statistics.identical, statistics.empty) == (2, 1)
+
+
+def test_a_tag_is_no_part_of_an_identical_pair():
+    source, target = [9, 4, 5, 3, 9, 4, 3], [4, 5, 3, 5, 3]
+    sides = TokenSide(np.array(source), np.array([4, 3])), TokenSide(np.array(target), np.array([3, 2]))
+    assert filter_pairs(*sides, CONFIG, prefix=1)[1].identical == 1
