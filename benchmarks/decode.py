@@ -133,7 +133,7 @@ def workers(options, search):
 
 
 def exported(directory, copy, search, runtimes, shortlist=None):
-    """A copy of the model directory with the exports of one search. Runtimes that are not exports are passed by."""
+    """A copy of the model directory with the exports of one search. Runtimes that are not exports are skipped."""
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.text.finished_model import load_finished
 

@@ -68,6 +68,8 @@ def parsed():
     options = parser.parse_args()
     if options.threads < 1:
         parser.error(f"--threads must be at least 1. Received: {options.threads}")
+    if options.passes < 1:
+        parser.error(f"--passes must be at least 1. Received: {options.passes}")
     names = [Path(directory).name for directory in options.directories]
     if len(set(names)) < len(names):
         parser.error(f"the directories must have different names. Received: {', '.join(options.directories)}")

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete, delete_matching
-from keras_transformer.export.load import load_translator
-from keras_transformer.export.origin import hash_of_program
+from keras_transformer.export.load import available_runtimes, load_translator
+from keras_transformer.export.origin import export_folder, hash_of_program
 from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
@@ -290,6 +290,10 @@ def main() -> None:
     directory, output = Path(options.directory).resolve(), options.output.resolve()
     try:
         ModelDirectory(directory).require_finished()
+        if options.runtime not in available_runtimes(directory):
+            raise ValueError(f"{directory} has no export for --runtime {options.runtime}")
+        if options.runtime != "keras":
+            export_folder(directory, options.runtime)  # Fails if the model has changed since the export.
         limits = BatchLimits(options.batch_size)
         record = {"model": hash_of_program(directory, options.runtime), "runtime": options.runtime}
         record["batch_size"] = options.batch_size
@@ -305,15 +309,22 @@ def main() -> None:
         sys.exit(f"translate_files.py: {error}")
 
 
+def _at_least_1(text) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1. Received: {text}")
+    return number
+
+
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("source", type=Path, help="directory of text files, plain or .gz, in UTF-8")
     parser.add_argument("output", type=Path, help="directory to write; on several machines, a shared one")
     parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="runtime that translates")
-    parser.add_argument("--workers", type=int, default=2, help="number of workers, one core each (default: 2)")
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="maximum sentences per batch")
-    parser.add_argument("--chunks", type=int, default=1, help="chunks of 64 batches per shard (default: 1)")
+    parser.add_argument("--workers", type=_at_least_1, default=2, help="number of workers, one core each (default: 2)")
+    parser.add_argument("--batch_size", type=_at_least_1, default=BATCH_SIZE, help="maximum sentences per batch")
+    parser.add_argument("--chunks", type=_at_least_1, default=1, help="chunks of 64 batches per shard (default: 1)")
     parser.add_argument("--address", help="Ray cluster, such as auto; default: a new one on this machine")
     return parser.parse_args()
 

@@ -1,6 +1,7 @@
 """Lexical shortlists: the tokens that are likely translations of the source. This module does not import Keras."""
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -100,5 +101,5 @@ class Shortlist:
         try:
             with np.load(path) as arrays:
                 return cls(arrays["table"], arrays["always"], int(arrays["vocab_size"]))
-        except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"Not a shortlist: {path} ({error})") from error

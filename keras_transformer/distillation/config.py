@@ -100,6 +100,13 @@ class DistillConfig:
             object.__setattr__(self, name, [value] if isinstance(value, str) else list(value or []))
         if not self.source:
             raise ValueError("`source` must name at least one file")
+        for side, other in (("target", "source"), ("validation_target", "validation_source")):
+            files, others = getattr(self, side), getattr(self, other)
+            if len(files) != len(others) and (files or side != "target"):
+                raise ValueError(
+                    f"`{other}` and `{side}` must have the same number of files. "
+                    f"Received: {len(others)} and {len(files)}"
+                )
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
         at_least(self, n_best=1, parallel_batches=1, num_threads=0)
         object.__setattr__(self, "runtime", self.runtime or ("onnx_int8" if len(self.teacher) == 1 else "keras"))

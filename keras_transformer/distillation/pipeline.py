@@ -81,8 +81,8 @@ def distill(config: DistillConfig) -> TokenDirectory:
         if config.reverse_model:
             scores = _reverse_scores(folder, choices, config, record["scores"])
         _write_texts(folder, choices, scores, config.reject)
-    train = text_pairs(options.source, options.target, UTF_8)
-    return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
+        train = text_pairs(options.source, options.target, UTF_8)
+        return prepare(options, load_text(options) if validation is None else Corpus(train, validation))
 
 
 def _prepare_options(folder, config) -> PrepareConfig:

@@ -1,5 +1,6 @@
 """Lexical translation probabilities, and the shortlists that are made from them."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -7,8 +8,8 @@ import numpy as np
 
 from keras_transformer.decoding.shortlist import SMALLEST, Shortlist
 
-#: Pairs that are processed at a time.
-_CHUNK = 10_000
+#: Combinations of a source token and a target token that are processed at a time. Each takes about 50 bytes.
+_CHUNK = 5_000_000
 _ITERATIONS = 5
 
 Ids = Sequence[int]
@@ -60,9 +61,12 @@ class _Entries(NamedTuple):
 
 
 def _chunks(sources, targets, vocab_size) -> Iterator[_Entries]:
-    for start in range(0, len(sources), _CHUNK):
-        ours = [np.unique(ids) for ids in sources[start : start + _CHUNK]]
-        theirs = [np.asarray(ids, "int64") for ids in targets[start : start + _CHUNK]]
+    sizes = np.array([len(source) * len(target) for source, target in zip(sources, targets, strict=True)], "int64")
+    chunks = np.cumsum(sizes) // _CHUNK
+    starts = np.flatnonzero(np.diff(chunks, prepend=-1)).tolist()
+    for start, end in itertools.pairwise([*starts, len(sources)]):
+        ours = [np.unique(ids) for ids in sources[start:end]]
+        theirs = [np.asarray(ids, "int64") for ids in targets[start:end]]
         keys = [(a[None, :] * vocab_size + b[:, None]).ravel() for a, b in zip(ours, theirs, strict=True)]
         widths = np.repeat([len(ids) for ids in ours], [len(ids) for ids in theirs])
         yield _Entries(np.concatenate(keys), np.repeat(np.arange(len(widths)), widths))

@@ -12,6 +12,7 @@ from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.batching import BATCH_SIZE
 from keras_transformer.text.lexicon import coverage, learn_lexicon, make_shortlist
+from keras_transformer.text.lines import MAX_LENGTH
 from keras_transformer.text.tokenization import EOS_ID, load_tokenizers
 
 #: One pair of this many measures the coverage instead, at most `_MOST_HELD_OUT` pairs.
@@ -60,7 +61,10 @@ def learn_shortlist(
     texts = [*zip(*itertools.islice(pairs, max_pairs), strict=True)]
     if not texts:
         raise ValueError("The text must have at least one pair")
-    sources, targets = (tokenizer.encode(lines) for tokenizer, lines in zip(tokenizers, texts, strict=True))
+    sources, targets = (
+        [ids[:MAX_LENGTH] for ids in tokenizer.encode(lines)]
+        for tokenizer, lines in zip(tokenizers, texts, strict=True)
+    )
     held_out = slice(0, _MOST_HELD_OUT * _HELD_OUT_EVERY, _HELD_OUT_EVERY) if len(sources) > 1 else slice(0)
     tested = [side[held_out] for side in (sources, targets)]
     for side in (sources, targets):
@@ -83,7 +87,9 @@ def _copies(source, target) -> np.ndarray:
 
 
 def _describe(shortlist, sources, targets):
-    """Prints the number of candidates, and their coverage of held-out translations."""
+    """Prints the number of candidates, and their coverage of held-out translations, if there are any."""
+    if not sources:
+        return
     for batch_size in (1, BATCH_SIZE):
         starts = range(0, len(sources), batch_size)
         sizes = [len(shortlist.candidates([np.concatenate(sources[i : i + batch_size])])) for i in starts]

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -266,6 +267,22 @@ def test_a_shard_that_kills_each_worker_ends_the_job(translate_files, tmp_path):
         shard.count_attempt()
     with pytest.raises(RuntimeError, match="4 workers died at text, lines 1 to 64"):
         shard.count_attempt()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--runtime=onnx"], "has no export for --runtime onnx"), (["--chunks=0"], "--chunks.*at least 1. Received: 0")],
+)
+def test_bad_options_leave_no_files(translate_files, tmp_path, monkeypatch, capsys, options, message):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.txt").write_text("one\n")
+    monkeypatch.setattr(translate_files.ModelDirectory, "require_finished", lambda self: {})
+    arguments = [str(tmp_path / "model"), str(tmp_path / "source"), str(tmp_path / "output"), *options]
+    monkeypatch.setattr("sys.argv", ["translate_files.py", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        translate_files.main()
+    assert re.search(message, f"{caught.value} {capsys.readouterr().err}")
+    assert not (tmp_path / "output").exists()
 
 
 def test_two_jobs_do_not_write_the_same_directory(translate_files, tmp_path):

@@ -55,8 +55,17 @@ function showProgress(loaded, total) {
     loaded < total ? `${megabytes(loaded)} of ${megabytes(total)}` : `${megabytes(total)} loaded, starting …`;
 }
 
+/** The English name of a language; the code itself if the browser does not know it. */
+function nameOfLanguage(code) {
+  try {
+    return code && new Intl.DisplayNames("en", { type: "language" }).of(code);
+  } catch {
+    return code;
+  }
+}
+
 function showTranslator({ languages, threads, onnxruntime, n_best, files }) {
-  const [source, target] = languages.map((code) => code && new Intl.DisplayNames("en", { type: "language" }).of(code));
+  const [source, target] = languages.map(nameOfLanguage);
   if (source && target) {
     document.title = `${source} to ${target}`;
     document.querySelector("h1").textContent = document.title;
@@ -136,12 +145,12 @@ async function translate(translator, signal) {
 function listen(translator) {
   let controller = new AbortController();
   let last = Promise.resolve();
-  const run = async () => {
+  const run = async (signal) => {
     showError("");
     element("stop").hidden = false;
     element("target").value = "";
     try {
-      await translate(translator, controller.signal);
+      await translate(translator, signal);
     } catch (error) {
       if (error.name === "AbortError") element("status").textContent = "Stopped.";
       else showError(`The text was not translated. ${error.message}`);
@@ -152,7 +161,8 @@ function listen(translator) {
     event.preventDefault();
     controller.abort();
     controller = new AbortController();
-    last = last.then(run);
+    const { signal } = controller;
+    last = last.then(() => run(signal));
   });
   element("stop").addEventListener("click", () => controller.abort());
   element("source").addEventListener("keydown", (event) => {

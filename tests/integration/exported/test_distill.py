@@ -152,6 +152,7 @@ BAD = {
     "--select=chrf": "`select` by chrf requires `target`",
     "--reject=1": "`reject` must be in",
     "--reverse_model={exported}": "`reverse_model` requires `reject`",
+    "--validation_target={source}": "`validation_source` and `validation_target` must have the same .* 0 and 1",
     "--output={source}": "is not empty and contains no distillation",
     "--output={folder}": "is not empty and contains no distillation",
     "--cleaning.min_score=0.5": "`model` and `min_score`",

@@ -89,7 +89,11 @@ def test_a_file(tmp_path):
     SHORTLIST.save(tmp_path / "shortlist.npz")
     loaded = Shortlist.load(tmp_path / "shortlist.npz")
     np.testing.assert_array_equal(loaded.candidates(SOURCE), SHORTLIST.candidates(SOURCE))
-    for name, damage in (("empty.npz", b""), ("text.npz", b"text")):
+    whole = (tmp_path / "shortlist.npz").read_bytes()
+    np.save(tmp_path / "array.npy", np.arange(3))
+    damaged = whole[:80] + bytes(byte ^ 255 for byte in whole[80:100]) + whole[100:]
+    array = (tmp_path / "array.npy").read_bytes()
+    for name, damage in (("empty.npz", b""), ("text.npz", b"text"), ("array.npz", array), ("changed.npz", damaged)):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(ValueError, match=f"Not a shortlist: .*{name}"):
             Shortlist.load(tmp_path / name)
