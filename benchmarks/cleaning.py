@@ -22,6 +22,9 @@ def main():
     parser.add_argument("--target", required=True, help="clean target text")
     parser.add_argument("--languages", default="en-de", help="source and target language")
     parser.add_argument("--lingua", action="store_true", help="also use the filter by language")
+    parser.add_argument("--model", help="model directory for the filter by score, with --min_score")
+    parser.add_argument("--reverse_model", help="model directory of the opposite direction")
+    parser.add_argument("--min_score", type=float, help="pairs with a lower score are removed")
     parser.add_argument("--write", help="folder for the spoiled text: source.txt, target.txt and kinds.txt")
     options = parser.parse_args()
 
@@ -30,7 +33,8 @@ def main():
     pairs, kinds, origins = spoiled(list(read_pairs(options.source, options.target)))
     if options.write:
         write(Path(options.write), pairs, kinds)
-    reasons, seconds = clean(pairs, tuple(options.languages.split("-")), options.lingua)
+    scoring = {name: getattr(options, name) for name in ("model", "reverse_model", "min_score")}
+    reasons, seconds = clean(pairs, tuple(options.languages.split("-")), languages=options.lingua, **scoring)
     print(f"{len(pairs):,} pairs in {seconds:.1f} s: {len(pairs) / seconds:,.0f} pairs/s")
     show(kinds, origins, reasons)
 
@@ -77,13 +81,13 @@ def mojibake(line: str) -> str:
     return line.encode("utf-8").decode("cp1252", errors="replace")
 
 
-def clean(pairs, languages, lingua):
-    """The filter that removes each pair, and the duration."""
+def clean(pairs, languages, **options):
+    """The filter that removes each pair, and the duration. The options are those of `CleaningConfig`."""
     from keras_transformer.training.cleaning.clean import Cleaner
     from keras_transformer.training.cleaning.config import CleaningConfig
     from keras_transformer.training.datasets import Pairs
 
-    cleaner = Cleaner(CleaningConfig(languages=lingua), languages)
+    cleaner = Cleaner(CleaningConfig(**options), languages)
     started = time.perf_counter()
     reasons = [reason for chunk in cleaner.examine(Pairs(lambda: iter(pairs), len(pairs))) for reason in chunk.reasons]
     return reasons, time.perf_counter() - started
