@@ -3,15 +3,7 @@
 import signal
 import threading
 
-
-class Stopped(Exception):
-    """An early end of the work. The command line prints the message, without a traceback.
-
-    Attributes:
-        status: exit status.
-    """
-
-    status = 1
+from keras_transformer.stopped import Stopped
 
 
 class Interrupted(Stopped):

@@ -9,7 +9,7 @@ from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
-from keras_transformer.training.stopping import Stopped
+from keras_transformer.stopped import Stopped
 
 
 def main(arguments: list[str] | None = None) -> int:
