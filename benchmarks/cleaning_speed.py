@@ -15,7 +15,6 @@ of all processes of a program, shared pages counted once. Linux only.
 import argparse
 import contextlib
 import itertools
-import os
 import random
 import re
 import statistics
@@ -28,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cleaning import Pair, spoiled
+from keras_transformer.cores import num_cores
 
 #: Clean pairs that are spoiled at a time.
 BLOCK = 50_000
@@ -93,7 +93,7 @@ def programs(folder: Path, options) -> dict[str, Program]:
     if options.opusfilter:
         config = folder / "opusfilter.yaml"
         write_opusfilter_config(config, options.languages)
-        command = [options.opusfilter, "--overwrite", f"--n-jobs={os.cpu_count()}", str(config)]
+        command = [options.opusfilter, "--overwrite", f"--n-jobs={num_cores()}", str(config)]
         found["OpusFilter"] = Program(command, lambda: num_lines(folder / "filtered.en"))
     return found
 
@@ -140,7 +140,7 @@ def write_opusfilter_config(path: Path, languages: bool) -> None:
 def prepared_pairs(tokens: Path) -> int:
     from keras_transformer.training.data.token_directory import TokenDirectory
 
-    return TokenDirectory(tokens).statistics("train").pairs
+    return TokenDirectory(tokens).statistics("train").kept
 
 
 def num_lines(path: Path) -> int:
@@ -194,7 +194,7 @@ def show(results: dict[str, list[tuple[float, float, int]]], pairs: int) -> None
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{pairs:,} pairs on {os.cpu_count()} cores")
+    table = Table(title=f"{pairs:,} pairs on {num_cores()} cores")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "program" else "right")
     for name, passes in results.items():

@@ -100,13 +100,9 @@ class DistillConfig:
             object.__setattr__(self, name, [value] if isinstance(value, str) else list(value or []))
         if not self.source:
             raise ValueError("`source` must name at least one file")
-        for side, other in (("target", "source"), ("validation_target", "validation_source")):
-            files, others = getattr(self, side), getattr(self, other)
-            if len(files) != len(others) and (files or side != "target"):
-                raise ValueError(
-                    f"`{other}` and `{side}` must have the same number of files. "
-                    f"Received: {len(others)} and {len(files)}"
-                )
+        self._require_equal_counts("validation_source", "validation_target")
+        if self.target:
+            self._require_equal_counts("source", "target")
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
         at_least(self, n_best=1, parallel_batches=1, num_threads=0)
         object.__setattr__(self, "runtime", self.runtime or ("onnx_int8" if len(self.teacher) == 1 else "keras"))
@@ -122,3 +118,10 @@ class DistillConfig:
             raise ValueError(f"`reject` must be in [0, 1). Received: reject={self.reject}")
         if self.reverse_model and not self.reject:
             raise ValueError(f"`reverse_model` requires `reject`. Received: reverse_model={self.reverse_model!r}")
+
+    def _require_equal_counts(self, source, target):
+        counts = [len(getattr(self, name)) for name in (source, target)]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"`{source}` and `{target}` must have the same number of files. Received: {counts[0]} and {counts[1]}"
+            )

@@ -108,6 +108,22 @@ def test_corpora_are_cleaned_one_by_one(corpora, tmp_path, capsys):
     assert "cleaning of train.copied: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--init_from=nowhere"], "nowhere"),
+        (["--cleaning.model=nowhere", "--cleaning.min_score=0.1"], "nowhere"),
+        (["--init_from={model_directory}"], "must contain the tag <bt>"),
+    ],
+)
+def test_models_are_checked_before_the_cleaning(corpora, model_directory, tmp_path, capsys, options, message):
+    options = [option.format(model_directory=model_directory) for option in options]
+    command = ["prepare", "--output", str(tmp_path / "tokens"), "--clean", "--corpora", json.dumps(corpora)]
+    assert main([*command, *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "cleaning of" not in error and not list(tmp_path.iterdir())
+
+
 def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
     options = ["--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300", "--max_length=2"]
     assert main(["prepare", "--output", str(tmp_path / "tokens"), *options]) == 2

@@ -43,6 +43,10 @@ def test_recipe_counts(name):
     [
         ({"peak_learning_rate": 0.0}, "`peak_learning_rate` .*Received: peak_learning_rate=0.0"),
         ({"max_time": -1.0}, "`max_time` .*Received: max_time=-1.0"),
+        ({"clip_norm": float("nan")}, "`clip_norm` .*Received: clip_norm=nan"),
+        ({"r_drop": float("nan")}, "`r_drop` .*Received: r_drop=nan"),
+        ({"r_drop": -1.0}, "`r_drop` .*Received: r_drop=-1.0"),
+        ({"weight_decay": float("inf")}, "`weight_decay` .*Received: weight_decay=inf"),
         ({"keep_checkpoints": 1}, "`keep_checkpoints` .*Received: keep_checkpoints=1"),
         ({"best_by": "bleu"}, "`bleu_sentences` .*Received: bleu_sentences=0"),
         ({"moving_average": 1.0}, "`moving_average` .*Received: moving_average=1.0"),

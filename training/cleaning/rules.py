@@ -13,7 +13,8 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>|[{}]")
 _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
 #: The same, with spaces between groups of three digits, as in 12 000.
 _SPACED_NUMBER = re.compile(rf"\d{{1,3}}(?:\s\d{{3}})+(?!\d)(?:[.,]\d+)?|{_NUMBER.pattern}")
-#: Web addresses end at the first character that is not ASCII, such as a quotation mark.
+#: Web addresses end at the first character that is not ASCII, such as a quotation mark. The part of a mail address
+#: before @ is bounded: otherwise, the search in a long line without spaces would take quadratic time.
 _ADDRESS = re.compile(r"(?:https?://|www\.)[!#-;=?-~]+|[\w.+-]{1,64}@[\w-]+\.[\w.]+", re.IGNORECASE)
 #: Lengths that differ by fewer characters are kept.
 _SLACK = 20

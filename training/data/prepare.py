@@ -39,6 +39,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     directory = TokenDirectory(config.output)
     directory.require_free(config.overwrite)
     models = finished_tokenizers(config.init_from) if config.init_from else None
+    # Before the work, which may take hours.
     if models:
         _tag_ids(config, Tokenizer(models[0]))
     if config.clean:

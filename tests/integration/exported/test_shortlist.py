@@ -42,6 +42,14 @@ def test_text_without_pairs(command, copy, tmp_path, capsys):
     assert "empty is empty" in capsys.readouterr().err and not (copy / "shortlist.npz").exists()
 
 
+def test_one_pair(command, copy, tmp_path, capsys):
+    """Nothing is held out, so nothing is said about it."""
+    pair = tmp_path / "pair"
+    pair.write_text("one\n", encoding="utf-8")
+    assert main([*command, f"--source={pair}", f"--target={pair}"]) == 0
+    assert "held-out" not in capsys.readouterr().err and (copy / "shortlist.npz").exists()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"), [(None, "Make one: keras-transformer shortlist"), (b"text", "Not a shortlist")]
 )

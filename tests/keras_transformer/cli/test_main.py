@@ -174,6 +174,7 @@ def test_help_of_a_command(command, capsys):
 HELP = {
     "--help": ({"--output", "--source", "--prepared", "--model.preset"}, {"--model.d_ff", "--recipe.seed"}),
     "--help=model": ({"--model.preset", "--model.d_ff"}, {"--source", "--recipe.epochs"}),
+    "--help=augmentation": ({"--augmentation.typos"}, {"--source", "--recipe.epochs"}),
     "--help=all": ({"--output", "--model.d_ff", "--recipe.seed", "--num_buckets"}, set()),
 }
 
