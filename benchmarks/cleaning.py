@@ -81,13 +81,19 @@ def mojibake(line: str) -> str:
     return line.encode("utf-8").decode("cp1252", errors="replace")
 
 
-def clean(pairs, languages, **options):
-    """The filter that removes each pair, and the duration. The options are those of `CleaningConfig`."""
+def clean(pairs, codes, **options):
+    """The filter that removes each pair, and the duration.
+
+    Args:
+        pairs: the pairs.
+        codes: source and target language.
+        **options: options of `CleaningConfig`.
+    """
     from keras_transformer.training.cleaning.clean import Cleaner
     from keras_transformer.training.cleaning.config import CleaningConfig
     from keras_transformer.training.datasets import Pairs
 
-    cleaner = Cleaner(CleaningConfig(**options), languages)
+    cleaner = Cleaner(CleaningConfig(**options), codes)
     started = time.perf_counter()
     reasons = [reason for chunk in cleaner.examine(Pairs(lambda: iter(pairs), len(pairs))) for reason in chunk.reasons]
     return reasons, time.perf_counter() - started
