@@ -1,37 +1,82 @@
 """Speed of the format `web` in headless Chromium: `python -m benchmarks.browser --help`.
 
-The folder is served from this machine with the headers that threads need. Each row of the table is a separate
-translator, which translates the text one sentence at a time. The translators take turns after each pass, so that
+The folder is served from this machine with the headers that threads need. Each row of the table is a translator in a
+page of its own, which translates the text one sentence at a time. The translators take turns after each pass, so that
 varying load of the machine affects all of them equally. Needs the package playwright, Chromium, and npm.
+
+With --optimum, transformers.js translates greedily with the same model: `--format huggingface`, converted to ONNX by
+optimum and quantized to int8 as the scripts of transformers.js do it. It gets subword ids instead of text. The column
+"tokens as in Python" compares both with this package's int8 export.
 """
 
 import argparse
 import contextlib
 import functools
 import http.server
+import json
 import shutil
 import statistics
+import subprocess
+import sys
+import tarfile
 import tempfile
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.model_directory import ModelDirectory
 
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-#: Loads a translator and keeps it under a name. Returns the seconds.
-_LOAD = """async ([name, url, threads]) => {
+#: The package of transformers.js. It says which version of onnxruntime-web it needs.
+_PEER = "@huggingface/transformers@4.3.1"
+_PEER_FILES = ("dist/transformers.min.js", "package.json")
+_RUNTIME_FILES = tuple(f"dist/ort-wasm-simd-threaded.asyncify.{kind}" for kind in ("mjs", "wasm"))
+#: Defines `translate` on the page. Returns the seconds.
+_LOAD = """async ([url, threads]) => {
     const started = performance.now();
     const { Translator } = await import(`${url}translator.js`);
-    (globalThis.translators ??= {})[name] = await Translator.load(url, { threads });
+    const translator = await Translator.load(url, { threads });
+    globalThis.translate = async (lines) => (await translator.translate(lines)).map(({ tokens }) => tokens);
     return (performance.now() - started) / 1000;
 }"""
-#: Translates lines. Returns the seconds and the tokens of the translations.
-_TRANSLATE = """async ([name, lines]) => {
+#: The same for transformers.js.
+_LOAD_PEER = """async ([url, threads]) => {
     const started = performance.now();
-    const found = await translators[name].translate(lines);
-    return [(performance.now() - started) / 1000, found.map(({ tokens }) => tokens)];
+    const { env, MarianMTModel, Tensor } = await import(`${url}transformers.min.js`);
+    Object.assign(env, { allowRemoteModels: false, allowLocalModels: true, localModelPath: url });
+    Object.assign(env.backends.onnx.wasm, { wasmPaths: url, numThreads: threads });
+    const model = await MarianMTModel.from_pretrained("model", { dtype: "q8", device: "wasm" });
+    const row = (ids) => new Tensor("int64", BigInt64Array.from(ids.map(BigInt)), [1, ids.length]);
+    globalThis.translate = async (lines, ids) => {
+        const found = [];
+        for (const each of ids) {
+            const mask = row(each.map(() => 1));
+            const output = await model.generate({ inputs: row(each), attention_mask: mask, num_beams: 1 });
+            found.push(output.tolist()[0].map(Number));
+        }
+        return found;
+    };
+    return (performance.now() - started) / 1000;
 }"""
+#: Translates lines. Returns the seconds and the tokens, or ids, of the translations.
+_TRANSLATE = """async ([lines, ids]) => {
+    const started = performance.now();
+    const found = await translate(lines, ids);
+    return [(performance.now() - started) / 1000, found];
+}"""
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """A folder of the server, the script that loads it, and how its results become tokens."""
+
+    name: str
+    url: str
+    load: str
+    tokens: Callable[[list], list[str]]
+    expected: list[list[str]]
 
 
 def main():
@@ -41,18 +86,23 @@ def main():
 
     lines = texts(options.source, None)[0][: options.sentences]
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        expected = {beam: write(options.directory, beam, Path(folder), lines) for beam in options.beams}
-        page = stack.enter_context(browser_page(options.timeout))
-        page.goto(f"{stack.enter_context(served(folder))}/index.html")
-        kinds = {f"beam {beam}, {n} threads": (beam, n) for beam in options.beams for n in options.threads}
-        loading = {name: page.evaluate(_LOAD, [name, f"/{beam}/", n]) for name, (beam, n) in kinds.items()}
-        seconds, equal = {name: [] for name in kinds}, {}
+        exports, ids = write(options, Path(folder), lines)
+        address = stack.enter_context(served(folder))
+        new_page = stack.enter_context(browser(options.timeout))
+        pages, loading = {}, {}
+        for export in exports:
+            for threads in options.threads:
+                key = export, threads
+                pages[key] = new_page()
+                pages[key].goto(f"{address}/index.html")
+                loading[key] = pages[key].evaluate(export.load, [export.url, threads])
+        seconds, equal = {key: [] for key in pages}, {}
         for number in range(options.passes + 1):
-            for name, (beam, _) in kinds.items():
-                taken, tokens = page.evaluate(_TRANSLATE, [name, lines])
-                equal[name] = sum(map(list.__eq__, tokens, expected[beam]))
+            for key, page in pages.items():
+                taken, found = page.evaluate(_TRANSLATE, [lines, ids])
+                equal[key] = sum(map(list.__eq__, map(key[0].tokens, found), key[0].expected))
                 if number:  # The first pass is a warm-up.
-                    seconds[name].append(taken)
+                    seconds[key].append(taken)
         show(f"{len(lines)} sentences, median of {options.passes} passes", len(lines), loading, seconds, equal)
 
 
@@ -67,6 +117,7 @@ def parsed():
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--threads", type=numbers, default="1,2", help="numbers of threads")
     parser.add_argument("--passes", type=int, default=3, help="passes over the text; the table shows the median")
+    parser.add_argument("--optimum", help="Python of an environment with `optimum[onnxruntime]<2`, for transformers.js")
     parser.add_argument("--timeout", type=float, default=600, help="timeout of the browser in seconds")
     options = parser.parse_args()
     try:
@@ -76,18 +127,67 @@ def parsed():
     return options
 
 
-def write(directory, beam, folder, lines):
-    """Writes the export of a search to `folder/BEAM`. Returns the tokens that onnxruntime finds with it in Python."""
-    from keras_transformer.export import OnnxTranslator
+def write(options, folder, lines):
+    """Writes the exports. Returns them, and the source ids of the lines."""
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.text.finished_model import load_finished
+    from keras_transformer.text.tokenization import EOS_ID
 
-    source, place = ModelDirectory(directory), folder / str(beam)
-    model, tokenizers = load_finished(source)
+    directory = ModelDirectory(options.directory)
+    model, tokenizers = load_finished(directory)
     FORMATS["web"].prepare()
-    FORMATS["web"].write(model, source, tokenizers, BeamSearch(beam_size=beam), place)
-    translator = OnnxTranslator(place)
+
+    def write_format(name, beam, place):
+        FORMATS[name].write(model, directory, tokenizers, BeamSearch(beam_size=beam), place)
+
+    def exported(beam):
+        write_format("web", beam, folder / f"beam{beam}")
+        expected = tokens_in_python(folder / f"beam{beam}", lines)
+        return Export(f"beam {beam}", f"/beam{beam}/", _LOAD, list, expected)
+
+    exports = [exported(beam) for beam in options.beams]
+    if options.optimum:
+        peer = folder / "transformers_js"
+        write_format("huggingface", 1, folder / "huggingface")
+        convert = [options.optimum, Path(__file__).with_name("transformers_js_worker.py")]
+        subprocess.run([*convert, folder / "huggingface", peer / "model"], check=True, stdout=sys.stderr)
+        write_peer(peer)
+        pieces = tokenizers[1].pieces
+        expected = next((export.expected for export in exports if export.url == "/beam1/"), None)
+        exports.append(
+            Export(
+                "transformers.js, greedy",
+                "/transformers_js/",
+                _LOAD_PEER,
+                lambda found: [pieces[i] for i in found if i > EOS_ID],  # Without the special ids.
+                expected or tokens_in_python(folder / "beam1", lines),
+            )
+        )
+    return exports, [list(map(int, row)) for row in tokenizers[0].encode(lines)]
+
+
+def tokens_in_python(folder, lines):
+    """The tokens that onnxruntime finds in Python, for each line by itself."""
+    from keras_transformer.export import OnnxTranslator
+
+    translator = OnnxTranslator(folder)
     return [list(translator.translate([line])[0].tokens) for line in lines]
+
+
+def write_peer(folder):
+    """The files of transformers.js and of the version of onnxruntime-web that it needs."""
+    extract(_PEER, _PEER_FILES, folder)
+    version = json.loads((folder / "package.json").read_text())["dependencies"]["onnxruntime-web"]
+    extract(f"onnxruntime-web@{version}", _RUNTIME_FILES, folder)
+
+
+def extract(package, names, folder):
+    """Downloads an npm package, and writes some of its files into a folder."""
+    with tempfile.TemporaryDirectory() as temporary:
+        subprocess.run(["npm", "pack", "--silent", package], cwd=temporary, check=True, stdout=sys.stderr)
+        with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
+            for name in names:
+                (folder / Path(name).name).write_bytes(archive.extractfile(f"package/{name}").read())
 
 
 @contextlib.contextmanager
@@ -114,17 +214,20 @@ def served(folder):
 
 
 @contextlib.contextmanager
-def browser_page(timeout):
-    """A page of a new headless Chromium."""
+def browser(timeout):
+    """A function that opens a page of a new headless Chromium."""
     from playwright.sync_api import sync_playwright
+
+    def new_page():
+        page = chromium.new_page()
+        page.set_default_timeout(1000 * timeout)
+        return page
 
     file = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as context:
-        browser = context.chromium.launch(executable_path=file, args=_OPTIONS, timeout=1000 * timeout)
-        page = browser.new_page()
-        page.set_default_timeout(1000 * timeout)
-        yield page
-        browser.close()
+        chromium = context.chromium.launch(executable_path=file, args=_OPTIONS, timeout=1000 * timeout)
+        yield new_page
+        chromium.close()
 
 
 def show(title, count, loading, seconds, equal):
@@ -133,9 +236,11 @@ def show(title, count, loading, seconds, equal):
 
     headings = ("sentences/s", "load s", "tokens as in Python")
     table = Table("translator", *headings, title=title)
-    for name, taken in seconds.items():
+    for key, taken in seconds.items():
+        export, threads = key
         speed = count / statistics.median(taken)
-        table.add_row(name, f"{speed:.1f}", f"{loading[name]:.2f}", f"{equal[name]} of {count}")
+        name = f"{export.name}, {threads} thread{'s' * (threads > 1)}"
+        table.add_row(name, f"{speed:.1f}", f"{loading[key]:.2f}", f"{equal[key]} of {count}")
     Console(width=120).print(table)
 
 

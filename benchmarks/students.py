@@ -5,6 +5,9 @@ with a shortlist (`keras-transformer shortlist`) is measured with it and without
 that translates the whole text, from strings to strings. The processes take turns after each pass, so that varying load
 of the machine affects all of them equally. The column "speed" is relative to the first row: the first model without
 a shortlist, in ONNX int8, with the first beam size.
+
+With --steps, all translations of one model have the same number of subwords, so that a model with random weights can
+be measured, too.
 """
 
 import argparse
@@ -15,7 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.decode import Worker, exported, measure, processor, quality, texts
+from benchmarks.decode import Worker, equally_long, exported, measure, processor, quality, texts
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.model_directory import ModelDirectory
 
@@ -40,12 +43,17 @@ class Point:
 def main():
     options = parsed()
     lines, reference = texts(options.source, options.reference)
+    lengths = {}
+    if options.steps:
+        lines, length = equally_long(options.directories[0], lines, 2 * options.batch * options.parallel_batches)
+        lengths = {"min_length": options.steps, "extra_length": options.steps - length}
     cores = options.threads * options.parallel_batches
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        running = dict(workers(options, Path(folder), stack))
+        running = dict(workers(options, lengths, Path(folder), stack))
         results = measure(running, lines, options.batch, options.passes)
         rows = rows_of(running, results, lines, reference, cores)
-    how = f"batches of {options.batch}, {options.parallel_batches} at a time, {options.threads} threads each"
+    forced = f", {options.steps} forced steps" if options.steps else ""
+    how = f"batches of {options.batch}, {options.parallel_batches} at a time, {options.threads} threads each{forced}"
     show(rows, f"{len(lines)} sentences in {how}; median of {options.passes} passes\n{processor()}")
     if options.picture:
         plot(rows, options.picture)
@@ -58,7 +66,8 @@ def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.students", description=__doc__)
     parser.add_argument("directories", nargs="+", help="finished model directories, the teacher first")
     parser.add_argument("--source", required=True, help="text to translate, one sentence per line")
-    parser.add_argument("--reference", required=True, help="translation of --source")
+    parser.add_argument("--reference", help="translation of --source, which --steps does not need")
+    parser.add_argument("--steps", type=int, help="forced length of all translations of one model; at least 16")
     parser.add_argument("--beams", type=numbers, default=[4, 1], help="beam sizes; default: 4,1")
     parser.add_argument("--batch", type=int, default=32, help="sentences per batch")
     parser.add_argument("--passes", type=int, default=3, help="passes over the text; the table shows the median")
@@ -70,6 +79,10 @@ def parsed():
         parser.error(f"--threads must be at least 1. Received: {options.threads}")
     if options.passes < 1:
         parser.error(f"--passes must be at least 1. Received: {options.passes}")
+    if not options.steps and not options.reference:
+        parser.error("--reference is required without --steps")
+    if options.steps and (options.steps < 16 or options.reference or options.picture or len(options.directories) > 1):
+        parser.error("--steps must be at least 16, with one directory, without --reference and --picture")
     names = [Path(directory).name for directory in options.directories]
     if len(set(names)) < len(names):
         parser.error(f"the directories must have different names. Received: {', '.join(options.directories)}")
@@ -81,7 +94,7 @@ def parsed():
     return options
 
 
-def workers(options, folder, stack):
+def workers(options, lengths, folder, stack):
     """Pairs of a point and its running process, with an export for each model and search."""
     for directory in map(ModelDirectory, options.directories):
         shortlists = [None]
@@ -89,7 +102,7 @@ def workers(options, folder, stack):
             shortlists.append(Shortlist.load(directory.shortlist_file))
         for number, shortlist in enumerate(shortlists):
             for beam_size in options.beams:
-                search = BeamSearch(beam_size=beam_size, length_penalty=0.0)
+                search = BeamSearch(beam_size=beam_size, length_penalty=0.0, **lengths)
                 copy = folder / f"{directory.path.name}-{number}-{beam_size}"
                 names = {runtime for runtime, _ in RUNTIMES.values()}
                 exported(directory.path, copy, search, names, shortlist)
@@ -106,7 +119,7 @@ def rows_of(running, results, lines, reference, cores):
         seconds = statistics.median(result["seconds"] for result in passes)
         chrf, _, bleu = quality(passes[-1]["texts"], reference)
         cells = [point.label, point.runtime, point.beam_size, len(lines) / seconds, words / seconds / cores, 0.0]
-        cells += [float(bleu) if bleu != "-" else float("nan"), float(chrf)]
+        cells += [float(each) if each not in ("", "-") else float("nan") for each in (bleu, chrf)]
         rows.append(dict(zip(COLUMNS, [*cells, running[point].size, running[point].load_seconds], strict=True)))
     for row in rows:
         row["speed"] = row["sentences/s"] / rows[0]["sentences/s"]

@@ -62,6 +62,9 @@ def test_students(exported, toy_files, tmp_path):
     ]
     assert table[0][5] == "1.00" and all(float(row[4].replace(",", "")) > 0 for row in table)
     assert "sentences per second" in picture.read_text()
+    forced = rows(run("students", student, text[0], "--beams=1", "--passes=1", "--steps=16", "--batch=4"))
+    assert [row[0] for row in forced] == 2 * ["student"] + 2 * ["student, shortlist"]
+    assert all(float(row[3].replace(",", "")) > 0 and row[6] == "nan" for row in forced)
 
 
 def test_feeding(toy_files):
