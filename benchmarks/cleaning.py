@@ -27,6 +27,8 @@ def main():
     parser.add_argument("--min_score", type=float, help="pairs with a lower score are removed")
     parser.add_argument("--write", help="folder for the spoiled text: source.txt, target.txt and kinds.txt")
     options = parser.parse_args()
+    if options.model and options.min_score is None:
+        parser.error("--model requires --min_score")
 
     from keras_transformer.training.datasets import read_pairs
 

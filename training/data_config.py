@@ -97,6 +97,12 @@ class DataConfig:
         return problems_of_corpora(self.corpora or {})
 
     @property
+    def holds_out(self) -> bool:
+        """Whether the text to validate on is held out from text files to train on."""
+        first = next(iter(self.parts.values()), self)
+        return bool(first.source) and not self.validation_source
+
+    @property
     def files(self) -> list[str]:
         """All text files."""
         sides = [self.source, self.target, self.validation_source, self.validation_target]

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib.util
 import itertools
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,9 @@ from keras_transformer.training.datasets.pairs import Corpus, Pairs
 _CHUNK = 5_000
 #: Pairs from which the scripts of the two sides are determined.
 _SAMPLE = 10_000
+#: Share of the validation pairs whose scores are below the default of `min_score`, and the most pairs that are scored.
+_BELOW = 0.02
+_MOST_VALIDATION = 5_000
 
 Pair = tuple[str, str]
 
@@ -113,13 +117,16 @@ class Cleaner:
     Args:
         config: a `CleaningConfig`.
         languages: codes of the source language and of the target language; `None` if unknown.
+        validation: good pairs, for the default of `min_score`.
 
     Raises:
         ValueError: if a filter requires a package that is not installed, languages that are unknown, or a model that
             cannot be loaded.
     """
 
-    def __init__(self, config: CleaningConfig, languages: tuple[str | None, str | None]):
+    def __init__(
+        self, config: CleaningConfig, languages: tuple[str | None, str | None], validation: Iterable[Pair] = ()
+    ):
         self.config, self.languages = config, languages
         if config.repair and not importlib.util.find_spec("ftfy"):
             raise ValueError("`cleaning.repair` requires ftfy: pip install 'keras-transformer-kit[clean]'")
@@ -127,6 +134,11 @@ class Cleaner:
             LanguageRule(*languages)
         self._seen = [SeenHashes() for _ in duplicate_filters(config)]
         self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
+        self._min_score = config.min_score
+        if self._scorers and self._min_score is None:
+            scores = self._scores(list(itertools.islice(validation, _MOST_VALIDATION)))
+            self._min_score = float(np.quantile(scores, _BELOW))
+            print(f"cleaning.min_score: {self._min_score:.4f}, from {len(scores):,} validation pairs", file=sys.stderr)
 
     def clean(self, pairs: Pairs, folder: Path, name: str, rejected: IO | None = None) -> tuple[Pairs, Counts]:
         """Cleans a corpus.
@@ -184,7 +196,7 @@ class Cleaner:
             _remove(reasons, kept, seen.add(hashes[kept]), name)
         if self._scorers:
             kept = _kept(reasons)
-            _remove(reasons, kept, self._scores([chunk.pairs[i] for i in kept]) < self.config.min_score, "score")
+            _remove(reasons, kept, self._scores([chunk.pairs[i] for i in kept]) < self._min_score, "score")
 
     def _scores(self, pairs) -> np.ndarray:
         entropies = []
@@ -236,7 +248,7 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
     Raises:
         ValueError: see `Cleaner`; or if no pair of a split is kept. The message lists all such splits.
     """
-    cleaner = Cleaner(config, corpus.languages)
+    cleaner = Cleaner(config, corpus.languages, corpus.validation)
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)))
         with contextlib.ExitStack() as writing:

@@ -36,7 +36,8 @@ class CleaningConfig:
         model: model directory for a filter by score. The score of a pair is exp(-|f - r| - (f + r) / 2), where f and r
             are the cross-entropies per token of `model` and `reverse_model` (dual conditional cross-entropy).
         reverse_model: model directory of the opposite direction. Default: the score of a pair is exp(-f).
-        min_score: remove pairs with a lower score, in (0, 1). Required by `model`.
+        min_score: remove pairs with a lower score, in (0, 1). Default: the score that 98% of the validation pairs have
+            at least. This requires text to validate on that is not held out from the training text.
         rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
 
     Raises:
@@ -74,9 +75,8 @@ class CleaningConfig:
             problems.append(f"`min_letters` must be in [0, 1], not {self.min_letters}")
         if self.min_score is not None and not 0 < self.min_score < 1:
             problems.append(f"`min_score` must be in (0, 1), not {self.min_score}")
-        if (self.model is None) != (self.min_score is None):
-            problems.append("`model` and `min_score` must be given together")
-        if self.reverse_model and not self.model:
-            problems.append("`reverse_model` requires `model`")
+        for name in ("reverse_model", "min_score"):
+            if getattr(self, name) is not None and not self.model:
+                problems.append(f"`{name}` requires `model`")
         if problems:
             raise ValueError(f"Options of `cleaning`: {'; '.join(problems)}")

@@ -43,7 +43,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     if models:
         _tag_ids(config, Tokenizer(models[0]))
     if config.clean:
-        _check_cleaning(config)
+        _check_cleaning(config, is_held_out=corpus is None and config.holds_out)
     corpus = corpus or load_corpus(config)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
     with contextlib.ExitStack() as stack:
@@ -63,10 +63,15 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     return directory
 
 
-def _check_cleaning(config):
+def _check_cleaning(config, is_held_out):
     path = config.cleaning.rejected
     if path and Path(path).exists() and not (config.overwrite and Path(path).is_file()):
         raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
+    if config.cleaning.model and config.cleaning.min_score is None and is_held_out:
+        raise ValueError(
+            "`cleaning.model` requires `cleaning.min_score`, or `validation_source` to find it. "
+            f"Received: model={config.cleaning.model!r}"
+        )
     for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
         ModelDirectory(model).require_finished()
 

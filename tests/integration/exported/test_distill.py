@@ -155,7 +155,7 @@ BAD = {
     "--validation_target={source}": "`validation_source` and `validation_target` must have the same .* 0 and 1",
     "--output={source}": "is not empty and contains no distillation",
     "--output={folder}": "is not empty and contains no distillation",
-    "--cleaning.min_score=0.5": "`model` and `min_score`",
+    "--cleaning.min_score=0.5": "`min_score` requires `model`",
 }
 
 

@@ -156,6 +156,16 @@ def test_pairs_with_low_scores_are_removed(scorers, tmp_path, reverse, least, ke
     assert chunk.reasons == [*(None if i in kept else "score" for i in range(3)), "empty"]
 
 
+def test_the_default_of_the_least_score_is_that_of_most_validation_pairs(scorers, capsys):
+    """The cross-entropies of the validation pairs are 1 to 100. At most 2% may be lower: 99 and 100."""
+    validation = [(f"source {number} 0", "ziel") for number in range(1, 101)]
+    cleaner = Cleaner(CleaningConfig(model="forward", numbers=False, min_letters=0), ("en", "de"), validation)
+    pairs = [(f"source {numbers} 0", f"ziel {numbers} und") for numbers in (1, 98, 99, 100)]
+    (chunk,) = cleaner.examine(Pairs(lambda: iter(pairs), 4))
+    assert chunk.reasons == [None, None, "score", "score"]
+    assert "from 100 validation pairs" in capsys.readouterr().err
+
+
 def test_no_scores_are_needed_if_nothing_is_left(scorers):
     cleaner = Cleaner(CleaningConfig(model="forward", min_score=0.5), ("en", "de"))
     (chunk,) = cleaner.examine(Pairs(lambda: iter([("", "")]), 1))
