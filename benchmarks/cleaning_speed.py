@@ -116,7 +116,7 @@ def write_opusfilter_config(path: Path, languages: bool) -> None:
 
     filters = [
         {"LengthFilter": {"unit": "char", "min_length": 1, "max_length": 5000}},
-        {"LengthRatioFilter": {"unit": "char", "threshold": 3}},
+        {"LengthRatioFilter": {"unit": "char", "threshold": 2}},
         {"AlphabetRatioFilter": {"threshold": 0.5, "exclude_whitespace": True}},
         {"HtmlTagFilter": {}},
         {"CharacterScoreFilter": {"scripts": ["Latin", "Latin"], "thresholds": [0.5, 0.5]}},

@@ -20,13 +20,13 @@ from keras_transformer.text.scorer import Scorer
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
 from keras_transformer.training.cleaning.identification import LanguageRule
-from keras_transformer.training.cleaning.rules import Rule, common_script, rules
+from keras_transformer.training.cleaning.rules import Rule, Typical, rules
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 #: Pairs in a chunk.
 _CHUNK = 5_000
-#: Pairs from which the scripts of the two sides are determined.
+#: First pairs, from which the scripts and the usual lengths of the two sides are determined.
 _SAMPLE = 10_000
 #: Share of the validation pairs whose scores are below the default of `min_score`, and the most pairs that are scored.
 _BELOW = 0.02
@@ -66,17 +66,17 @@ class _Examiner:
 
     Args:
         config: a `CleaningConfig`.
-        scripts: see `rules`.
+        typical: see `rules`.
         languages: codes of the source language and of the target language.
     """
 
-    def __init__(self, config: CleaningConfig, scripts, languages):
-        self.config, self.scripts, self.languages = config, scripts, languages
+    def __init__(self, config: CleaningConfig, typical: Typical, languages):
+        self.config, self.typical, self.languages = config, typical, languages
         self._rules: list[tuple[str, Rule]] | None = None
 
     def __call__(self, pairs: list[Pair]) -> Examined:
         if self._rules is None:  # In the worker, because rules cannot be sent there.
-            self._rules = [("empty", _has_text), *rules(self.config, self.scripts)]
+            self._rules = [("empty", _has_text), *rules(self.config, self.typical)]
             if self.config.languages:
                 self._rules.append(("language", LanguageRule(*self.languages)))
         repaired = [_repaired(pair) for pair in pairs] if self.config.repair else pairs
@@ -183,9 +183,8 @@ class Cleaner:
             yield chunk
 
     def _examined(self, pairs) -> Iterator[Examined]:
-        sample = list(itertools.islice(pairs, _SAMPLE))
-        scripts = tuple(common_script(pair[side] for pair in sample) for side in (0, 1))
-        with contextlib.closing(WorkerProcesses(_Examiner(self.config, scripts, self.languages))) as workers:
+        typical = Typical.of(list(itertools.islice(pairs, _SAMPLE)))
+        with contextlib.closing(WorkerProcesses(_Examiner(self.config, typical, self.languages))) as workers:
             yield from workers.map((chunk,) for chunk in _chunks(pairs))
 
     def _find_duplicates(self, chunk: Examined) -> None:

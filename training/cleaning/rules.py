@@ -3,8 +3,10 @@
 import collections
 import functools
 import re
+import statistics
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 Rule = Callable[[str, str], bool]
 
@@ -24,15 +26,21 @@ _MAX_SPELLED = 2
 _MIN_SCRIPT = 0.7
 
 
-def within_ratio(source: str, target: str, ratio: float) -> bool:
-    """Whether the lengths in characters are similar.
+def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -> bool:
+    """Whether the target has about as many characters as can be expected from the source.
+
+    Args:
+        source: source text.
+        target: target text.
+        ratio: maximum ratio of the expected and the actual number.
+        typical: expected number of characters of the target for each character of the source.
 
     Example:
 
     >>> within_ratio("Hi!", "Guten Tag!", 2.0), within_ratio("Hi!", 20 * "Hallo ", 2.0)
     (True, False)
     """
-    shorter, longer = sorted(map(len, (source, target)))
+    shorter, longer = sorted((typical * len(source), len(target)))
     return longer <= ratio * shorter or longer - shorter <= _SLACK
 
 
@@ -190,16 +198,49 @@ def common_script(lines: Iterable[str]) -> str | None:
     return found.most_common(1)[0][0] if found else None
 
 
-def rules(config, scripts: tuple[str | None, str | None]) -> list[tuple[str, Rule]]:
+class Typical(NamedTuple):
+    """What most pairs of a corpus are like.
+
+    Attributes:
+        scripts: the script of the source and of the target; `None` if unknown.
+        length_ratio: characters of the target for each character of the source.
+    """
+
+    scripts: tuple[str | None, str | None]
+    length_ratio: float
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, str]]) -> "Typical":
+        """Finds it on a sample.
+
+        Args:
+            pairs: the sample.
+
+        Example:
+
+        >>> Typical.of([("cold", "kalt"), ("a dog", "ein Hund"), ("warm", "warm!")])
+        Typical(scripts=('LATIN', 'LATIN'), length_ratio=1.25)
+        """
+        ratios = [len(target) / len(source) for source, target in pairs if source and target]
+        scripts = common_script(source for source, _ in pairs), common_script(target for _, target in pairs)
+        return cls(scripts, statistics.median(ratios) if ratios else 1.0)
+
+
+def rules(config, typical: Typical) -> list[tuple[str, Rule]]:
     """The rules of a configuration, with their names.
 
     Args:
         config: a `CleaningConfig`.
-        scripts: the script of the source and of the target; `None` if unknown.
+        typical: what most pairs are like.
     """
+    scripts = typical.scripts
     every = [
         ("length", config.max_characters, lambda s, t: max(len(s), len(t)) <= config.max_characters),
-        ("length_ratio", config.max_length_ratio, lambda s, t: within_ratio(s, t, config.max_length_ratio)),
+        (
+            "length_ratio",
+            config.max_length_ratio,
+            lambda s, t: within_ratio(s, t, config.max_length_ratio, typical.length_ratio),
+        ),
         ("letters", config.min_letters, lambda s, t: has_letters(s, t, config.min_letters)),
         ("markup", config.markup, has_no_markup),
         ("copy", config.copies, is_no_copy),

@@ -2,19 +2,21 @@ import pytest
 
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.rules import (
+    Typical,
     common_script,
     has_equal_addresses,
     has_equal_numbers,
     is_in_script,
     near,
     rules,
+    within_ratio,
 )
 
 GOOD = ("He paid 1,250.50 dollars at www.shop.com in 2019.", "Er zahlte 2019 bei www.shop.com 1.250,50 Dollar.")
 
 
 def reason_for(source, target, **options):
-    found = rules(CleaningConfig(**options), ("LATIN", "LATIN"))
+    found = rules(CleaningConfig(**options), Typical(("LATIN", "LATIN"), 1.0))
     return next((name for name, rule in found if not rule(source, target)), None)
 
 
@@ -92,6 +94,21 @@ def test_numbers(source, target, equal):
 )
 def test_addresses(source, target, equal):
     assert has_equal_addresses(source, target) is has_equal_addresses(target, source) is equal
+
+
+def test_lengths_are_relative_to_the_usual_ratio():
+    """As from English to Chinese, which has a third of the characters."""
+    english, chinese = "two men are outside in the rain", "两个男人在雨中"
+    typical = Typical.of([(english, chinese), ("a dog runs in the park", "狗在公园里跑"), ("", "狗")])
+    assert typical.scripts == ("LATIN", "CJK") and 0.2 < typical.length_ratio < 0.3
+    assert not within_ratio(english, chinese, 2.0) and within_ratio(english, chinese, 2.0, typical.length_ratio)
+    assert not within_ratio(english, 4 * chinese, 2.0, typical.length_ratio)
+    (rule,) = [rule for name, rule in rules(CleaningConfig(), typical) if name == "length_ratio"]
+    assert rule(english, chinese) and not rule(english, 4 * chinese)
+
+
+def test_a_corpus_of_empty_lines_has_a_usual_ratio():
+    assert Typical.of([("", "a"), ("b", "")]).length_ratio == 1.0
 
 
 def test_scripts():
