@@ -60,7 +60,7 @@ _LOAD_PEER = """async ([url, threads]) => {
     };
     return (performance.now() - started) / 1000;
 }"""
-#: Translates lines. Returns the seconds and the tokens, or ids, of the translations.
+#: Translates lines, or their ids. Returns the seconds and the ids of the translations.
 _TRANSLATE = """async ([lines, ids]) => {
     const started = performance.now();
     const found = await translate(lines, ids);
@@ -70,13 +70,16 @@ _TRANSLATE = """async ([lines, ids]) => {
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """A folder of the server, the script that loads it, and how its results become tokens."""
+    """A folder of the server, and the script that loads it. `tokens` converts what its `translate` returns for a line.
+
+    `expected` has the tokens of each line in Python.
+    """
 
     name: str
     url: str
     load: str
-    tokens: Callable[[list], list[str]]
-    expected: list[list[str]]
+    tokens: Callable[[list[int]], list[int]]
+    expected: list[list[int]]
 
 
 def main():
@@ -120,6 +123,8 @@ def parsed():
     parser.add_argument("--optimum", help="Python of an environment with `optimum[onnxruntime]<2`, for transformers.js")
     parser.add_argument("--timeout", type=float, default=600, help="timeout of the browser in seconds")
     options = parser.parse_args()
+    if options.optimum and 1 not in options.beams:
+        parser.error(f"--optimum requires the beam size 1. Received: --beams={','.join(map(str, options.beams))}")
     try:
         ModelDirectory(options.directory).require_finished()
     except ValueError as error:
@@ -131,7 +136,6 @@ def write(options, folder, lines):
     """Writes the exports. Returns them, and the source ids of the lines."""
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.text.finished_model import load_finished
-    from keras_transformer.text.tokenization import EOS_ID
 
     directory = ModelDirectory(options.directory)
     model, tokenizers = load_finished(directory)
@@ -140,30 +144,19 @@ def write(options, folder, lines):
     def write_format(name, beam, place):
         FORMATS[name].write(model, directory, tokenizers, BeamSearch(beam_size=beam), place)
 
-    def exported(beam):
-        write_format("web", beam, folder / f"beam{beam}")
-        expected = tokens_in_python(folder / f"beam{beam}", lines)
-        return Export(f"beam {beam}", f"/beam{beam}/", _LOAD, list, expected)
-
-    exports = [exported(beam) for beam in options.beams]
+    exports = {}
+    for beam in options.beams:
+        place = folder / f"beam{beam}"
+        write_format("web", beam, place)
+        exports[beam] = Export(f"beam {beam}", f"/beam{beam}/", _LOAD, list, tokens_in_python(place, lines))
+    found = [*exports.values()]
     if options.optimum:
-        peer = folder / "transformers_js"
         write_format("huggingface", 1, folder / "huggingface")
-        convert = [options.optimum, Path(__file__).with_name("transformers_js_worker.py")]
-        subprocess.run([*convert, folder / "huggingface", peer / "model"], check=True, stdout=sys.stderr)
-        write_peer(peer)
-        pieces = tokenizers[1].pieces
-        expected = next((export.expected for export in exports if export.url == "/beam1/"), None)
-        exports.append(
-            Export(
-                "transformers.js, greedy",
-                "/transformers_js/",
-                _LOAD_PEER,
-                lambda found: [pieces[i] for i in found if i > EOS_ID],  # Without the special ids.
-                expected or tokens_in_python(folder / "beam1", lines),
-            )
-        )
-    return exports, [list(map(int, row)) for row in tokenizers[0].encode(lines)]
+        write_peer(options.optimum, folder / "huggingface", folder / "transformers_js")
+        # The first id is that of the start token.
+        peer = Export("transformers.js", "/transformers_js/", _LOAD_PEER, lambda ids: ids[1:], exports[1].expected)
+        found.append(peer)
+    return found, [list(map(int, row)) for row in tokenizers[0].encode(lines)]
 
 
 def tokens_in_python(folder, lines):
@@ -174,8 +167,10 @@ def tokens_in_python(folder, lines):
     return [list(translator.translate([line])[0].tokens) for line in lines]
 
 
-def write_peer(folder):
-    """The files of transformers.js and of the version of onnxruntime-web that it needs."""
+def write_peer(python, model, folder):
+    """Writes the converted model, transformers.js, and the version of onnxruntime-web that it needs."""
+    convert = [python, Path(__file__).with_name("transformers_js_worker.py"), model, folder / "model"]
+    subprocess.run(convert, check=True, stdout=sys.stderr)
     extract(_PEER, _PEER_FILES, folder)
     version = json.loads((folder / "package.json").read_text())["dependencies"]["onnxruntime-web"]
     extract(f"onnxruntime-web@{version}", _RUNTIME_FILES, folder)

@@ -22,21 +22,27 @@ def main():
     parser.add_argument("--target", required=True, help="clean target text")
     parser.add_argument("--languages", default="en-de", help="source and target language")
     parser.add_argument("--lingua", action="store_true", help="also use the filter by language")
-    parser.add_argument("--model", help="model directory for the filter by score, with --min_score")
+    parser.add_argument("--model", help="model directory for the filter by score")
     parser.add_argument("--reverse_model", help="model directory of the opposite direction")
     parser.add_argument("--min_score", type=float, help="pairs with a lower score are removed")
+    parser.add_argument("--validation_source", help="source text of the pairs that give the default of --min_score")
+    parser.add_argument("--validation_target", help="its translation")
     parser.add_argument("--write", help="folder for the spoiled text: source.txt, target.txt and kinds.txt")
     options = parser.parse_args()
-    if options.model and options.min_score is None:
-        parser.error("--model requires --min_score")
+    if not options.model and (options.reverse_model or options.min_score or options.validation_source):
+        parser.error("--reverse_model, --min_score and --validation_source require --model")
 
     from keras_transformer.training.datasets import read_pairs
 
     pairs, kinds, origins = spoiled(list(read_pairs(options.source, options.target)))
     if options.write:
         write(Path(options.write), pairs, kinds)
+    validation = []
+    if options.validation_source:
+        validation = list(read_pairs(options.validation_source, options.validation_target))
     scoring = {name: getattr(options, name) for name in ("model", "reverse_model", "min_score")}
-    reasons, seconds = clean(pairs, tuple(options.languages.split("-")), languages=options.lingua, **scoring)
+    codes = tuple(options.languages.split("-"))
+    reasons, seconds = clean(pairs, codes, validation, languages=options.lingua, **scoring)
     print(f"{len(pairs):,} pairs in {seconds:.1f} s: {len(pairs) / seconds:,.0f} pairs/s")
     show(kinds, origins, reasons)
 
@@ -83,19 +89,20 @@ def mojibake(line: str) -> str:
     return line.encode("utf-8").decode("cp1252", errors="replace")
 
 
-def clean(pairs, codes, **options):
+def clean(pairs, codes, validation=(), **options):
     """The filter that removes each pair, and the duration.
 
     Args:
         pairs: the pairs.
         codes: source and target language.
+        validation: pairs for the default of `min_score`.
         **options: options of `CleaningConfig`.
     """
     from keras_transformer.training.cleaning.clean import Cleaner
     from keras_transformer.training.cleaning.config import CleaningConfig
     from keras_transformer.training.datasets import Pairs
 
-    cleaner = Cleaner(CleaningConfig(**options), codes)
+    cleaner = Cleaner(CleaningConfig(**options), codes, validation)
     started = time.perf_counter()
     reasons = [reason for chunk in cleaner.examine(Pairs(lambda: iter(pairs), len(pairs))) for reason in chunk.reasons]
     return reasons, time.perf_counter() - started

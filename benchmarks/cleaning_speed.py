@@ -6,7 +6,7 @@ spoiled as in `benchmarks.cleaning`. The programs take turns with the same files
 - `prepare --clean`: cleaning, the training of a tokenizer, and the tokens of the pairs that are kept.
 - `cleaning alone`: the filters and the files of the pairs that are kept.
 - `OpusFilter`: its filters for duplicates, lengths, letters, scripts, markup, copies and numbers. It has none for
-  addresses and repairs no encodings.
+  addresses and repairs no encodings. Its filter by length knows no usual ratio, and removes short pairs, too.
 
 With --languages, all of them also identify the language of each sentence, with lingua. The memory is the highest sum
 of all processes of a program, shared pages counted once. Linux only.

@@ -81,8 +81,12 @@ def parsed():
         parser.error(f"--passes must be at least 1. Received: {options.passes}")
     if not options.steps and not options.reference:
         parser.error("--reference is required without --steps")
-    if options.steps and (options.steps < 16 or options.reference or options.picture or len(options.directories) > 1):
-        parser.error("--steps must be at least 16, with one directory, without --reference and --picture")
+    if options.steps and options.steps < 16:
+        parser.error(f"--steps must be at least 16. Received: {options.steps}")
+    if options.steps and len(options.directories) > 1:
+        parser.error(f"--steps requires one directory. Received: {' '.join(options.directories)}")
+    if options.steps and (options.reference or options.picture):
+        parser.error("--reference and --picture must not be given with --steps, which makes the translations too long")
     names = [Path(directory).name for directory in options.directories]
     if len(set(names)) < len(names):
         parser.error(f"the directories must have different names. Received: {', '.join(options.directories)}")

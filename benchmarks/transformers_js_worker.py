@@ -12,7 +12,6 @@ from optimum.exporters.onnx import main_export
 
 def main():
     source, output = map(Path, sys.argv[1:])
-    # Without the tokenizer, whose conversion needs `sacremoses`: the benchmark passes ids.
     main_export(str(source), output=output, task="text2text-generation-with-past")
     folder = output / "onnx"
     folder.mkdir()

@@ -98,9 +98,10 @@ class DataConfig:
 
     @property
     def holds_out(self) -> bool:
-        """Whether the text to validate on is held out from text files to train on."""
+        """Whether the text to validate on is a part of a text to train on, and is held out."""
         first = next(iter(self.parts.values()), self)
-        return bool(first.source) and not self.validation_source
+        splits = {split.partition("[")[0] for split in (first.train_split, first.validation_split)}
+        return not self.validation_source and (bool(first.source) or len(splits) == 1)
 
     @property
     def files(self) -> list[str]:

@@ -59,7 +59,8 @@ class DistillConfig:
         parallel_batches: batches translated at the same time. Default: one per core, except with the keras runtime: 1.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair, as in `prepare`.
-        cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed.
+        cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed. `model`
+            requires `min_score`.
         tokenizer: options of a new tokenizer for the student. Default: the tokenizer of the teacher.
 
     Raises:
@@ -116,6 +117,8 @@ class DistillConfig:
             raise ValueError(f"`select` by {self.select} requires `target`. Received: select={self.select!r}")
         if not 0 <= self.reject < 1:
             raise ValueError(f"`reject` must be in [0, 1). Received: reject={self.reject}")
+        if self.cleaning.model and self.cleaning.min_score is None:
+            raise ValueError(f"`cleaning.model` requires `cleaning.min_score`. Received: model={self.cleaning.model!r}")
         if self.reverse_model and not self.reject:
             raise ValueError(f"`reverse_model` requires `reject`. Received: reverse_model={self.reverse_model!r}")
 

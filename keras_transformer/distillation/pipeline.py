@@ -57,7 +57,8 @@ def distill(config: DistillConfig) -> TokenDirectory:
     folder = DistillationFolder(config.output)
     folder.require_free(config.overwrite)
     BatchLimits(config.batch_size, config.batch_tokens)
-    for path in (*config.teacher, *([config.reverse_model] if config.reverse_model else [])):
+    scorers = (config.reverse_model, config.cleaning.model, config.cleaning.reverse_model)
+    for path in (*config.teacher, *filter(None, scorers)):
         ModelDirectory(path).require_finished()
     options = _prepare_options(folder, config)
     lines = text_lines(config.source, config.encoding)

@@ -1,3 +1,5 @@
+import argparse
+import contextlib
 import itertools
 import pathlib
 import re
@@ -62,9 +64,23 @@ def test_students(exported, toy_files, tmp_path):
     ]
     assert table[0][5] == "1.00" and all(float(row[4].replace(",", "")) > 0 for row in table)
     assert "sentences per second" in picture.read_text()
-    forced = rows(run("students", student, text[0], "--beams=1", "--passes=1", "--steps=16", "--batch=4"))
+    printed = run("students", student, text[0], "--beams=1", "--passes=1", "--steps=16", "--batch=4")
+    forced = rows(printed)
+    assert "16 sentences in batches of 4" in printed and "16 forced steps" in printed
     assert [row[0] for row in forced] == 2 * ["student"] + 2 * ["student, shortlist"]
     assert all(float(row[3].replace(",", "")) > 0 and row[6] == "nan" for row in forced)
+
+
+def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import students
+
+    searches = []
+    monkeypatch.setattr(students, "exported", lambda directory, copy, search, *_: searches.append(search))
+    monkeypatch.setattr(students, "Worker", lambda *_: contextlib.nullcontext())
+    options = argparse.Namespace(directories=[exported], beams=[2])
+    list(students.workers(options, {"min_length": 20, "extra_length": 7}, tmp_path, contextlib.ExitStack()))
+    assert [(search.min_length, search.extra_length) for search in searches] == [(20, 7)]
 
 
 def test_feeding(toy_files):

@@ -113,7 +113,7 @@ def test_corpora_are_cleaned_one_by_one(corpora, tmp_path, capsys):
     [
         (["--init_from=nowhere"], "nowhere"),
         (["--cleaning.model=nowhere", "--cleaning.min_score=0.1"], "nowhere"),
-        (["--cleaning.model=nowhere"], "requires `cleaning.min_score`, or `validation_source`"),
+        (["--cleaning.model=nowhere"], "`cleaning.min_score` must be given if the validation text is held out"),
         (["--init_from={model_directory}"], "must contain the tag <bt>"),
     ],
 )

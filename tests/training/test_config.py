@@ -7,6 +7,7 @@ from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.config import ModelConfig, RecipeConfig, TrainConfig
 from keras_transformer.training.data.prepare import data_options
 from keras_transformer.training.data_config import BatchConfig, DataConfig, PrepareConfig
+from keras_transformer.training.mixture_config import CorpusConfig
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,22 @@ from keras_transformer.training.data_config import BatchConfig, DataConfig, Prep
 def test_data_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         DataConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "holds_out"),
+    [
+        ({}, False),
+        ({"validation_split": "train[:1%]", "train_split": "train[1%:]"}, True),
+        ({"source": "a", "target": "b"}, True),
+        ({"source": "a", "target": "b", "validation_source": "c", "validation_target": "d"}, False),
+        ({"corpora": {"a": {"source": "a", "target": "b"}, "b": {"dataset": "x"}}}, True),
+        ({"corpora": {"b": {"dataset": "x"}, "a": {"source": "a", "target": "b"}}}, False),
+    ],
+)
+def test_text_that_is_held_out(options, holds_out):
+    corpora = {name: CorpusConfig(**corpus) for name, corpus in options.get("corpora", {}).items()}
+    assert DataConfig(**{**options, "corpora": corpora or None}).holds_out is holds_out
 
 
 @pytest.mark.parametrize(

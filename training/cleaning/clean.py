@@ -5,9 +5,7 @@ import contextlib
 import functools
 import importlib.util
 import itertools
-import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -16,11 +14,11 @@ import numpy as np
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write
 from keras_transformer.progress import progress_bar
-from keras_transformer.text.scorer import Scorer
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
 from keras_transformer.training.cleaning.identification import LanguageRule
 from keras_transformer.training.cleaning.rules import Rule, Typical, rules
+from keras_transformer.training.cleaning.scores import ScoreFilter
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
@@ -28,9 +26,6 @@ from keras_transformer.training.datasets.pairs import Corpus, Pairs
 _CHUNK = 5_000
 #: First pairs, from which the scripts and the usual lengths of the two sides are determined.
 _SAMPLE = 10_000
-#: Share of the validation pairs whose scores are below the default of `min_score`, and the most pairs that are scored.
-_BELOW = 0.02
-_MOST_VALIDATION = 5_000
 
 Pair = tuple[str, str]
 
@@ -117,11 +112,11 @@ class Cleaner:
     Args:
         config: a `CleaningConfig`.
         languages: codes of the source language and of the target language; `None` if unknown.
-        validation: good pairs, for the default of `min_score`.
+        validation: good translations, for the default of `min_score`.
 
     Raises:
-        ValueError: if a filter requires a package that is not installed, languages that are unknown, or a model that
-            cannot be loaded.
+        ValueError: if a filter requires a package that is not installed, or languages that are unknown; or see
+            `ScoreFilter`.
     """
 
     def __init__(
@@ -133,12 +128,7 @@ class Cleaner:
         if config.languages:
             LanguageRule(*languages)
         self._seen = [SeenHashes() for _ in duplicate_filters(config)]
-        self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
-        self._min_score = config.min_score
-        if self._scorers and self._min_score is None:
-            scores = self._scores(list(itertools.islice(validation, _MOST_VALIDATION)))
-            self._min_score = float(np.quantile(scores, _BELOW))
-            print(f"cleaning.min_score: {self._min_score:.4f}, from {len(scores):,} validation pairs", file=sys.stderr)
+        self._score_filter = ScoreFilter(config, validation) if config.model else None
 
     def clean(self, pairs: Pairs, folder: Path, name: str, rejected: IO | None = None) -> tuple[Pairs, Counts]:
         """Cleans a corpus.
@@ -183,7 +173,8 @@ class Cleaner:
             yield chunk
 
     def _examined(self, pairs) -> Iterator[Examined]:
-        typical = Typical.of(list(itertools.islice(pairs, _SAMPLE)))
+        sample = list(itertools.islice(pairs, _SAMPLE))
+        typical = Typical.of([_repaired(pair) for pair in sample] if self.config.repair else sample)
         with contextlib.closing(WorkerProcesses(_Examiner(self.config, typical, self.languages))) as workers:
             yield from workers.map((chunk,) for chunk in _chunks(pairs))
 
@@ -193,18 +184,8 @@ class Cleaner:
         for (name, _, _), seen, hashes in zip(duplicate_filters(self.config), self._seen, chunk.hashes, strict=True):
             kept = _kept(reasons)
             _remove(reasons, kept, seen.add(hashes[kept]), name)
-        if self._scorers:
-            kept = _kept(reasons)
-            _remove(reasons, kept, self._scores([chunk.pairs[i] for i in kept]) < self._min_score, "score")
-
-    def _scores(self, pairs) -> np.ndarray:
-        entropies = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # The score of a long pair is that of its beginning.
-            for scorer, order in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
-                scores = scorer.score(*([pair[side] for pair in pairs] for side in order))
-                entropies.append(np.array([-score.mean_log_prob for score in scores]))
-        return np.exp(-abs(entropies[0] - entropies[-1]) - np.mean(entropies, axis=0))
+        if self._score_filter and (kept := _kept(reasons)):
+            _remove(reasons, kept, self._score_filter.removes([chunk.pairs[i] for i in kept]), "score")
 
 
 def _kept(reasons) -> list[int]:

@@ -15,9 +15,10 @@ class CleaningConfig:
     Args:
         repair: repair wrong encodings, such as `schÃ¶n` for `schön`, and HTML entities, with ftfy. Nothing is removed.
         max_characters: remove pairs with a longer side. 0: off.
-        max_length_ratio: remove pairs if the target has more than this many times as many characters as is usual for
-            the length of its source, or fewer by this factor, and the difference is more than 20 characters. Usual is
-            the median of the first 10,000 pairs. 0: off.
+        max_length_ratio: maximum ratio between the number of characters of the target and the expected number, in
+            either direction. Expected is the number of the source, times the median of target length / source length
+            over the first 10,000 pairs of the corpus. Pairs with a larger ratio are removed if the two numbers also
+            differ by more than 20. 0: off.
         min_letters: remove pairs with a side that has a smaller fraction of letters among its characters, without
             spaces. 0: off.
         markup: remove pairs with HTML tags or braces of code.
@@ -37,8 +38,9 @@ class CleaningConfig:
         model: model directory for a filter by score. The score of a pair is exp(-|f - r| - (f + r) / 2), where f and r
             are the cross-entropies per token of `model` and `reverse_model` (dual conditional cross-entropy).
         reverse_model: model directory of the opposite direction. Default: the score of a pair is exp(-f).
-        min_score: remove pairs with a lower score, in (0, 1). Default: the score that 98% of the validation pairs have
-            at least. This requires text to validate on that is not held out from the training text.
+        min_score: remove pairs with a lower score, in (0, 1). Default: the score that 2% of the validation pairs are
+            below, of which 5,000 are scored. The default requires text to validate on that is not a part of the
+            training text.
         rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
 
     Raises:

@@ -18,7 +18,7 @@ _SPACED_NUMBER = re.compile(rf"\d{{1,3}}(?:\s\d{{3}})+(?!\d)(?:[.,]\d+)?|{_NUMBE
 #: Web addresses end at the first character that is not ASCII, such as a quotation mark. The part of a mail address
 #: before @ is bounded: otherwise, the search in a long line without spaces would take quadratic time.
 _ADDRESS = re.compile(r"(?:https?://|www\.)[!#-;=?-~]+|[\w.+-]{1,64}@[\w-]+\.[\w.]+", re.IGNORECASE)
-#: Lengths that differ by fewer characters are kept.
+#: Pairs are kept if the actual and the expected length differ by at most this many characters of the longer side.
 _SLACK = 20
 #: Number of numbers that may be missing on one side, which may spell them in words.
 _MAX_SPELLED = 2
@@ -28,6 +28,8 @@ _MIN_SCRIPT = 0.7
 
 def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -> bool:
     """Whether the target has about as many characters as can be expected from the source.
+
+    Differences of at most 20 characters are within any ratio.
 
     Args:
         source: source text.
@@ -40,7 +42,8 @@ def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -
     >>> within_ratio("Hi!", "Guten Tag!", 2.0), within_ratio("Hi!", 20 * "Hallo ", 2.0)
     (True, False)
     """
-    shorter, longer = sorted((typical * len(source), len(target)))
+    # The unit is a character of the language that needs more of them.
+    shorter, longer = sorted((max(typical, 1) * len(source), max(1 / typical, 1) * len(target)))
     return longer <= ratio * shorter or longer - shorter <= _SLACK
 
 
@@ -211,17 +214,20 @@ class Typical(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> "Typical":
-        """Finds it on a sample.
+        """Computes the scripts and the ratio from a sample.
 
         Args:
             pairs: the sample.
+
+        Returns:
+            A `Typical`. Its ratio is the median over the pairs, 1 if no pair has text on both sides.
 
         Example:
 
         >>> Typical.of([("cold", "kalt"), ("a dog", "ein Hund"), ("warm", "warm!")])
         Typical(scripts=('LATIN', 'LATIN'), length_ratio=1.25)
         """
-        ratios = [len(target) / len(source) for source, target in pairs if source and target]
+        ratios = [len(target) / len(source) for source, target in pairs if source.strip() and target.strip()]
         scripts = common_script(source for source, _ in pairs), common_script(target for _, target in pairs)
         return cls(scripts, statistics.median(ratios) if ratios else 1.0)
 

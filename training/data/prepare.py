@@ -69,8 +69,8 @@ def _check_cleaning(config, is_held_out):
         raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
     if config.cleaning.model and config.cleaning.min_score is None and is_held_out:
         raise ValueError(
-            "`cleaning.model` requires `cleaning.min_score`, or `validation_source` to find it. "
-            f"Received: model={config.cleaning.model!r}"
+            "`cleaning.min_score` must be given if the validation text is held out from the training text. Give it, "
+            f"or `validation_source`. Received: min_score=None, model={config.cleaning.model!r}"
         )
     for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
         ModelDirectory(model).require_finished()

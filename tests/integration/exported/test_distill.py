@@ -155,6 +155,8 @@ BAD = {
     "--validation_target={source}": "`validation_source` and `validation_target` must have the same .* 0 and 1",
     "--output={source}": "is not empty and contains no distillation",
     "--output={folder}": "is not empty and contains no distillation",
+    "--cleaning.model={exported}": "`cleaning.model` requires `cleaning.min_score`",
+    "--cleaning.model=none --cleaning.min_score=0.5": "Not a model directory: none",
     "--cleaning.min_score=0.5": "`min_score` requires `model`",
 }
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from keras_transformer.text.scorer import PairScore
-from keras_transformer.training.cleaning import clean as module
+from keras_transformer.training.cleaning import clean, scores
 from keras_transformer.training.cleaning.clean import Cleaner, cleaned
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
 from keras_transformer.training.cleaning.identification import LanguageRule
+from keras_transformer.training.cleaning.scores import ScoreFilter
 from keras_transformer.training.datasets import Corpus, Pairs
 
 PAIRS = [
@@ -40,7 +41,7 @@ def run(folder, pairs=PAIRS, **options):
 
 @pytest.mark.parametrize("chunk", [1, 3, 5_000])
 def test_pairs_are_kept_repaired_and_counted(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(module, "_CHUNK", chunk)
+    monkeypatch.setattr(clean, "_CHUNK", chunk)
     found, counts = run(tmp_path, rejected=str(tmp_path / "rejected.tsv"))
     assert found == KEPT
     assert counts == {"kept": 4, "duplicate": 2, "empty": 1, "copy": 1, "repaired": 1}
@@ -134,7 +135,7 @@ def scorers(monkeypatch):
             )  # The backward model has the sides swapped.
             return [PairScore(-3 * float(pair[self.side].split()[1 + self.side]), 3) for pair in lines]
 
-    monkeypatch.setattr(module, "Scorer", FakeScorer)
+    monkeypatch.setattr(scores, "Scorer", FakeScorer)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +157,37 @@ def test_pairs_with_low_scores_are_removed(scorers, tmp_path, reverse, least, ke
     assert chunk.reasons == [*(None if i in kept else "score" for i in range(3)), "empty"]
 
 
-def test_the_default_of_the_least_score_is_that_of_most_validation_pairs(scorers, capsys):
-    """The cross-entropies of the validation pairs are 1 to 100. At most 2% may be lower: 99 and 100."""
-    validation = [(f"source {number} 0", "ziel") for number in range(1, 101)]
-    cleaner = Cleaner(CleaningConfig(model="forward", numbers=False, min_letters=0), ("en", "de"), validation)
-    pairs = [(f"source {numbers} 0", f"ziel {numbers} und") for numbers in (1, 98, 99, 100)]
-    (chunk,) = cleaner.examine(Pairs(lambda: iter(pairs), 4))
-    assert chunk.reasons == [None, None, "score", "score"]
-    assert "from 100 validation pairs" in capsys.readouterr().err
+def test_the_default_of_the_least_score_is_that_of_most_validation_pairs(scorers, tmp_path, capsys):
+    """The cross-entropies of the validation pairs are 1 to 101. 2% of the pairs are worse than 99."""
+    validation = [(f"source {number} 0", "ziel") for number in range(1, 102)] + [("source 200 0", " ")]
+    pairs = [(f"source {number} 0", f"ziel {number} und") for number in (1, 99, 100)]
+    corpus = dataclasses.replace(corpus_of(pairs), validation=Pairs(lambda: iter(validation), 102))
+    with cleaned(corpus, CleaningConfig(model="forward", numbers=False, min_letters=0), tmp_path) as (found, _):
+        assert list(found.train) == pairs[:2]
+    assert f"cleaning.min_score: {math.exp(-99):.4g}, from 101 validation pairs" in capsys.readouterr().err
+
+
+def test_few_validation_pairs_are_used(scorers, monkeypatch, capsys):
+    monkeypatch.setattr(scores, "_MOST_VALIDATION", 2)
+    validation = [(f"source {number} 0", "ziel") for number in (1, 2, 3)]
+    assert ScoreFilter(CleaningConfig(model="forward"), validation).min_score == math.exp(-2)
+    assert "from 2 validation pairs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("line", "message"), [("", "no validation pairs"), ("source 9999 0", "scores of 0.0")])
+def test_a_least_score_must_be_given_if_none_can_be_found(scorers, line, message):
+    with pytest.raises(ValueError, match=rf"`cleaning.min_score` must be given.*{message}"):
+        ScoreFilter(CleaningConfig(model="forward"), [(line, "ziel")])
+
+
+def test_the_usual_ratio_is_that_of_repaired_text():
+    """Chinese that was read as Latin-1 has three times as many characters."""
+    chinese = "两个男人在雨中站在公园里，"
+    pairs = [(f"{number} two men are outside in the rain in the park", chinese) for number in range(3)]
+    broken = [(source, target.encode().decode("latin-1")) for source, target in pairs]
+    cleaner = Cleaner(CleaningConfig(numbers=False), ("en", "zh"))
+    (chunk,) = cleaner.examine(Pairs(lambda: iter([*broken, (f"7 {pairs[0][0]}", 4 * chinese)]), 4))
+    assert chunk.pairs[:3] == pairs and chunk.reasons == [None, None, None, "length_ratio"]
 
 
 def test_no_scores_are_needed_if_nothing_is_left(scorers):

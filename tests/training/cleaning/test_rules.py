@@ -97,7 +97,7 @@ def test_addresses(source, target, equal):
 
 
 def test_lengths_are_relative_to_the_usual_ratio():
-    """As from English to Chinese, which has a third of the characters."""
+    """As from English to Chinese, which has a quarter of the characters."""
     english, chinese = "two men are outside in the rain", "两个男人在雨中"
     typical = Typical.of([(english, chinese), ("a dog runs in the park", "狗在公园里跑"), ("", "狗")])
     assert typical.scripts == ("LATIN", "CJK") and 0.2 < typical.length_ratio < 0.3
@@ -105,6 +105,20 @@ def test_lengths_are_relative_to_the_usual_ratio():
     assert not within_ratio(english, 4 * chinese, 2.0, typical.length_ratio)
     (rule,) = [rule for name, rule in rules(CleaningConfig(), typical) if name == "length_ratio"]
     assert rule(english, chinese) and not rule(english, 4 * chinese)
+
+
+@pytest.mark.parametrize("typical", [0.25, 1.0, 4.0])
+def test_the_limit_of_lengths_does_not_depend_on_the_direction(typical):
+    for length in range(0, 40):
+        source, target = "a" * round(30 / min(typical, 1)), "b" * length
+        assert within_ratio(source, target, 2.0, typical) is within_ratio(target, source, 2.0, 1 / typical)
+    assert not within_ratio("a" * 80, "b", 2.0, typical)
+
+
+def test_a_target_may_be_twice_as_long_as_usual():
+    assert reason_for("A dog in the park.", "Ein Hund spielt im Park, ja.") is None
+    assert reason_for(30 * "a dog. ", 59 * "Hunde. ") is None
+    assert reason_for(30 * "a dog. ", 61 * "Hunde. ") == "length_ratio"
 
 
 def test_a_corpus_of_empty_lines_has_a_usual_ratio():
