@@ -56,6 +56,8 @@ def test_the_configurations_are_found():
         "mixed",
         "teacher",
         "student",
+        "scorer",
+        "model",
     }
 
 
@@ -86,7 +88,7 @@ def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatc
     monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", download_and_prepare)
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"--config={configuration}", "--output=run"]) == 2
-    lacking = r"(train|dev)\S*: No such file|runs/distilled/tokens|'wmt14_translate/de-en' [^:]*: no route"
+    lacking = r"(train|dev)\S*: No such file|tokens/(rules|cleaned)|distilled/tokens|'wmt14_translate/de-en' [^:]*: no route"
     assert re.search(lacking, capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
 
@@ -115,6 +117,19 @@ def test_back_translation(toy_files, tmp_path):
         completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         assert "runs/mixed" in completed.stdout and "BLEU" in completed.stdout
     assert len((tmp_path / "back-translated.en").read_text().splitlines()) == 300
+
+
+@pytest.mark.nightly
+def test_cleaning(toy_files, tmp_path):
+    for name, side in itertools.product(("crawled", "dev", "test"), ("en", "de")):
+        shutil.copy(toy_files / f"{'train' if name == 'crawled' else 'test'}.{side}", tmp_path / f"{name}.{side}")
+    options = ["--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20", "--recipe.warmup_steps=5"]
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    script = ["sh", EXAMPLES / "cleaning/run.sh", *options]
+    for number in range(2):  # The second call finds everything finished, and evaluates once more.
+        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert "BLEU" in completed.stdout and ("cleaning.min_score: " in completed.stderr) is (number == 0)
+    assert "score\t" in (tmp_path / "rejected.tsv").read_text(encoding="utf-8")
 
 
 @pytest.mark.nightly

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Cleaning: a model is trained on text from the web, without the pairs that are not translations of each other.
+# The rules of `prepare --clean` come first. What they keep trains two small models, one in each direction. Then the
+# text is cleaned once more, with the rules and these two models, which give wrong translations a low score.
+#
+#   sh examples/cleaning/run.sh
+#
+# The current folder has the text from the web (crawled.en, crawled.de), and good translations to validate on (dev.en,
+# dev.de). With test.en and test.de, the model is evaluated. The pairs that were removed are in rejected.tsv, each with
+# the name of the filter. Arguments of the script, such as `--recipe.max_steps 100`, are passed to every
+# `keras-transformer train`. If the script was interrupted, start it again: it continues.
+#
+# Reference: Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
+set -eu
+examples=$(dirname "$0")
+
+clean() { # NAME SOURCE TARGET OPTION…: cleans into tokens/NAME, unless it exists.
+    name=$1 source=$2 target=$3
+    shift 3
+    [ -f "tokens/$name/tokens.json" ] || keras-transformer prepare --output "tokens/$name" \
+        --source "crawled.$source" --target "crawled.$target" --source_language "$source" --target_language "$target" \
+        --validation_source "dev.$source" --validation_target "dev.$target" --clean --cleaning.languages "$@"
+}
+
+train() { # NAME OPTION…: trains runs/NAME, unless it is finished.
+    name=$1
+    shift
+    [ -f "runs/$name/model.keras" ] || keras-transformer train --output "runs/$name" "$@"
+}
+
+clean rules en de
+clean rules-reversed de en
+train scorer --config "$examples/scorer.yaml" "$@"
+train scorer-reversed --config "$examples/scorer.yaml" --prepared tokens/rules-reversed "$@"
+clean cleaned en de --cleaning.model runs/scorer --cleaning.reverse_model runs/scorer-reversed \
+    --cleaning.rejected rejected.tsv
+train cleaned --config "$examples/model.yaml" "$@"
+if [ -f test.en ]; then
+    keras-transformer evaluate runs/cleaned --source test.en --reference test.de
+fi
