@@ -120,7 +120,7 @@ def parsed():
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--threads", type=numbers, default="1,2", help="numbers of threads")
     parser.add_argument("--passes", type=int, default=3, help="passes over the text; the table shows the median")
-    parser.add_argument("--optimum", help="Python of an environment with `optimum[onnxruntime]<2`, for transformers.js")
+    parser.add_argument("--optimum", help="for transformers.js: Python with `optimum[onnxruntime]<2 torch<2.8`")
     parser.add_argument("--timeout", type=float, default=600, help="timeout of the browser in seconds")
     options = parser.parse_args()
     if options.optimum and 1 not in options.beams:

@@ -1,6 +1,6 @@
 """Converts the files of `--format huggingface` for transformers.js: `PYTHON transformers_js_worker.py INPUT OUTPUT`.
 
-Runs in an environment with `optimum[onnxruntime]<2`, which this package does not need.
+Runs in an environment with `optimum[onnxruntime]<2 torch<2.8`, which this package does not need.
 """
 
 import sys
