@@ -7,8 +7,11 @@
 #
 # The current folder has the text from the web (crawled.en, crawled.de), and good translations to validate on (dev.en,
 # dev.de). With test.en and test.de, the model is evaluated. The pairs that were removed are in rejected.tsv, each with
-# the name of the filter. Arguments of the script, such as `--recipe.max_steps 100`, are passed to every
-# `keras-transformer train`. If the script was interrupted, start it again: it continues.
+# the name of the filter. The settings are for tens of thousands of pairs. With more text, edit scorer.yaml and
+# model.yaml: fewer epochs and a larger model. Install first: pip install '.[clean]'
+#
+# Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the script
+# was interrupted, start it again: finished steps are skipped, and a training continues.
 #
 # Reference: Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
 set -eu
@@ -19,7 +22,7 @@ clean() { # NAME SOURCE TARGET OPTION…: cleans into tokens/NAME, unless it exi
     shift 3
     [ -f "tokens/$name/tokens.json" ] || keras-transformer prepare --output "tokens/$name" \
         --source "crawled.$source" --target "crawled.$target" --source_language "$source" --target_language "$target" \
-        --validation_source "dev.$source" --validation_target "dev.$target" --clean --cleaning.languages "$@"
+        --validation_source "dev.$source" --validation_target "dev.$target" --clean --cleaning.languages --overwrite "$@"
 }
 
 train() { # NAME OPTION…: trains runs/NAME, unless it is finished.

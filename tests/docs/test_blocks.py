@@ -100,6 +100,8 @@ def _write_example_files(folder, arguments, toy_files):
     for side in ("en", "de"):
         for part, name in (("train", "train"), ("a", "train"), ("b", "train"), ("dev", "test"), ("test", "test")):
             shutil.copy(toy_files / f"{name}.{side}", folder / f"{part}.{side}")
+    shutil.copy(toy_files / "train.en", folder / "back-translated.en")
+    shutil.copy(toy_files / "train.de", folder / "mono.de")
     shutil.copytree(ROOT / "examples", folder / "examples")
     model = folder / "runs/en-de"
     assert main(arguments(model, **{**CHANGES, "recipe.checkpoint_every": 2})) == 0
