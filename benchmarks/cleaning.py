@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--validation_target", help="its translation")
     parser.add_argument("--write", help="folder for the spoiled text: source.txt, target.txt and kinds.txt")
     options = parser.parse_args()
-    if not options.model and (options.reverse_model or options.min_score or options.validation_source):
+    if not options.model and (options.reverse_model or options.min_score is not None or options.validation_source):
         parser.error("--reverse_model, --min_score and --validation_source require --model")
 
     from keras_transformer.training.datasets import read_pairs

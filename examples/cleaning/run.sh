@@ -1,7 +1,7 @@
 #!/bin/sh
 # Cleaning: a model is trained on text from the web, without the pairs that are not translations of each other.
 # The rules of `prepare --clean` come first. What they keep trains two small models, one in each direction. Then the
-# text is cleaned once more, with the rules and these two models, which give wrong translations a low score.
+# text is cleaned once more, with the rules and these two models, which detect wrong translations.
 #
 #   sh examples/cleaning/run.sh
 #
@@ -12,8 +12,6 @@
 #
 # Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the script
 # was interrupted, start it again: finished steps are skipped, and a training continues.
-#
-# Reference: Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
 set -eu
 examples=$(dirname "$0")
 

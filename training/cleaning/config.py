@@ -35,19 +35,20 @@ class CleaningConfig:
             case).
         duplicate_sources: remove pairs whose source equals an earlier source; values as in `duplicates`.
         duplicate_targets: remove pairs whose target equals an earlier target; values as in `duplicates`.
-        model: model directory for a filter by score. The score of a pair is exp(-|f - r| - (f + r) / 2), where f and r
-            are the cross-entropies per token of `model` and `reverse_model` (dual conditional cross-entropy).
-        reverse_model: model directory of the opposite direction. Default: the score of a pair is exp(-f).
-        min_score: remove pairs with a lower score, in (0, 1). Default: the score that 2% of the validation pairs are
-            below, of which 5,000 are scored. The default requires text to validate on that is not a part of the
-            training text.
+        model: model directory for a filter by score. The score of a pair is log P(target | source) - log P(target |
+            another source of the corpus), in nats per token: how much the source says about the target. It is about 0
+            for sentences that do not belong together.
+        reverse_model: model directory of the opposite direction. The score of a pair is then the smaller one of both
+            directions.
+        min_score: remove pairs with a lower score. Default: the score that 2% of the validation pairs are below, of
+            which 5,000 are scored. The default requires text to validate on that is not a part of the training text.
         rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
 
     Raises:
         ValueError: if an option is invalid. The message lists all problems.
 
     Reference:
-        Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
+        Church & Hanks 1990, "Word Association Norms, Mutual Information, and Lexicography".
     """
 
     repair: bool = True
@@ -76,8 +77,8 @@ class CleaningConfig:
             problems.append(f"`max_length_ratio` must be 0 or at least 1, not {self.max_length_ratio}")
         if not 0 <= self.min_letters <= 1:
             problems.append(f"`min_letters` must be in [0, 1], not {self.min_letters}")
-        if self.min_score is not None and not 0 < self.min_score < 1:
-            problems.append(f"`min_score` must be in (0, 1), not {self.min_score}")
+        if self.min_score is not None and not math.isfinite(self.min_score):
+            problems.append(f"`min_score` must be finite, not {self.min_score}")
         for name in ("reverse_model", "min_score"):
             if getattr(self, name) is not None and not self.model:
                 problems.append(f"`{name}` requires `model`")

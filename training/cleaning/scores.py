@@ -1,6 +1,7 @@
-"""The filter by score: pairs that translation models find unlikely are removed."""
+"""The filter by score: pairs of which one side says little about the other are removed."""
 
 import itertools
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,10 @@ Pair = tuple[str, str]
 class ScoreFilter:
     """Finds pairs with low scores.
 
+    The score of a pair is log P(target | source) - log P(target | another source), per token: the pointwise mutual
+    information of the two sides, estimated with one other sentence. It is near 0 for sentences that do not belong
+    together, however usual or unusual each of them is. With models of both directions, it is the smaller of the two.
+
     Args:
         config: a `CleaningConfig` with a `model`.
         validation: good translations, for the default of `min_score`.
@@ -29,12 +34,12 @@ class ScoreFilter:
         ValueError: if a model cannot be loaded, or the default of `min_score` cannot be found.
 
     Reference:
-        Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora".
+        Church & Hanks 1990, "Word Association Norms, Mutual Information, and Lexicography".
     """
 
     def __init__(self, config: CleaningConfig, validation: Iterable[Pair]):
         self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
-        self.min_score = config.min_score or self._usual(validation)
+        self.min_score = self._usual(validation) if config.min_score is None else config.min_score
 
     def removes(self, pairs: Sequence[Pair]) -> np.ndarray:
         """Bool `(pairs,)`: whether each pair is removed."""
@@ -46,17 +51,25 @@ class ScoreFilter:
         if not pairs:
             raise ValueError("`cleaning.min_score` must be given if there are no validation pairs")
         score = float(np.quantile(self._scores(pairs), _BELOW, method="lower"))
-        if not 0 < score < 1:
+        if not math.isfinite(score):
             raise ValueError(f"`cleaning.min_score` must be given: the validation pairs have scores of {score}")
         print(f"cleaning.min_score: {score:.4g}, from {len(pairs):,} validation pairs", file=sys.stderr)
         return score
 
     def _scores(self, pairs):
-        """Float `(pairs,)`: exp(-|f - r| - (f + r) / 2), with the cross-entropies per token of the models."""
-        entropies = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # The score of a long pair is that of its beginning.
-            for scorer, order in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
-                scores = scorer.score(*([pair[side] for pair in pairs] for side in order))
-                entropies.append(np.array([-score.mean_log_prob for score in scores]))
-        return np.exp(-abs(entropies[0] - entropies[-1]) - np.mean(entropies, axis=0))
+        # Another pair for each, far from it, since neighbours may be alike. The empty one serves a pair that is alone.
+        others = [*pairs, ("", "")]
+        half = len(others) // 2
+        others = [*others[half:], *others[:half]][: len(pairs)]
+        differences = []
+        for scorer, (given, scored) in zip(self._scorers, ((0, 1), (1, 0)), strict=False):
+            texts = [pair[scored] for pair in pairs]
+            right, wrong = (_log_probs(scorer, [pair[given] for pair in each], texts) for each in (pairs, others))
+            differences.append(right - wrong)
+        return np.min(differences, axis=0)
+
+
+def _log_probs(scorer, source, target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # The score of a long pair is that of its beginning.
+        return np.array([score.mean_log_prob for score in scorer.score(source, target)])

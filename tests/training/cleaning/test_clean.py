@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import warnings
 
 import numpy as np
@@ -121,19 +120,21 @@ def test_pairs_in_other_languages_are_removed(tmp_path):
 
 @pytest.fixture
 def scorers(monkeypatch):
-    """Replaces models. The cross-entropies per token are in the text: `1 2` has 1 forward and 2 backward."""
+    """Replaces models. `ziel 7 1 3` has the cross-entropy 1 per token, given `source 7 …`, and 3, given other text."""
 
     class FakeScorer:
         def __init__(self, path):
-            self.side = ("forward", "backward").index(path)
+            self.words = ("source", "ziel") if path == "forward" else ("ziel", "source")
 
         def score(self, source, target):
             warnings.warn("line 1 has more than 512 subwords", stacklevel=2)  # The cleaning does not show it.
-            lines = list(zip(source, target, strict=True))
-            assert all(
-                pair[self.side].startswith("source") for pair in lines
-            )  # The backward model has the sides swapped.
-            return [PairScore(-3 * float(pair[self.side].split()[1 + self.side]), 3) for pair in lines]
+            return [self.score_pair(*lines) for lines in zip(source, target, strict=True)]
+
+        def score_pair(self, source, target):
+            assert source.split()[:1] in ([], [self.words[0]])
+            word, number, right, wrong = target.split()
+            assert word == self.words[1]
+            return PairScore(-3 * float(right if source.split()[1:2] == [number] else wrong), 3)
 
     monkeypatch.setattr(scores, "Scorer", FakeScorer)
 
@@ -141,43 +142,51 @@ def scorers(monkeypatch):
 @pytest.mark.parametrize(
     ("reverse", "least", "kept"),
     [
-        (None, math.exp(-1.1), [0, 1]),
-        ("backward", math.exp(-1.1), [0]),
-        ("backward", math.exp(-2.6), [0, 1]),
-        ("backward", math.exp(-3.1), [0, 1, 2]),
-        ("backward", 0.99, []),
+        (None, 0.5, [0, 1]),
+        (None, 2.0, [0]),
+        ("backward", 1.5, [0]),
+        ("backward", 2.5, []),
+        ("backward", 0.0, [0, 1, 2]),
     ],
 )
-def test_pairs_with_low_scores_are_removed(scorers, tmp_path, reverse, least, kept):
-    """The cross-entropies are 1 and 1, 1 and 2 (1 + 1.5), 3 and 3. A pair that another filter removes has none."""
-    pairs = [(f"source {numbers}", f"ziel {numbers} und") for numbers in ("1 1", "1 2", "3 3")]
+def test_pairs_with_low_scores_are_removed(scorers, reverse, least, kept):
+    """The scores are 7 and 2, 1 and 1, 0 and 0. A pair that another filter removes has none."""
+    pairs = [("source 1 1 3", "ziel 1 2 9"), ("source 2 0 1", "ziel 2 0 1"), ("source 3 0 5", "ziel 4 0 5")]
     options = {"model": "forward", "reverse_model": reverse, "min_score": least, "numbers": False, "min_letters": 0}
     cleaner = Cleaner(CleaningConfig(**options), ("en", "de"))
     (chunk,) = cleaner.examine(Pairs(lambda: iter([*pairs, ("", "")]), 4))
     assert chunk.reasons == [*(None if i in kept else "score" for i in range(3)), "empty"]
 
 
+def test_a_pair_alone_has_a_score(scorers):
+    score_filter = ScoreFilter(CleaningConfig(model="forward", min_score=1.0), [])
+    assert score_filter.removes([("source 1 0 0", "ziel 1 0 2")]).tolist() == [False]
+    assert score_filter.removes([("source 1 0 0", "ziel 2 0 2")]).tolist() == [True]
+
+
 def test_the_default_of_the_least_score_is_that_of_most_validation_pairs(scorers, tmp_path, capsys):
-    """The cross-entropies of the validation pairs are 1 to 101. 2% of the pairs are worse than 99."""
-    validation = [(f"source {number} 0", "ziel") for number in range(1, 102)] + [("source 200 0", " ")]
-    pairs = [(f"source {number} 0", f"ziel {number} und") for number in (1, 99, 100)]
+    """The scores of the validation pairs are 1 to 101. 2% of the pairs have less than 3."""
+    validation = [(f"source {i} 0 0", f"ziel {i} 0 {i}") for i in range(1, 102)] + [("source 0 0 0", " ")]
+    pairs = [(f"source {i} 0 0", f"ziel {i} 0 {score}") for i, score in enumerate((2, 3, 4))]
     corpus = dataclasses.replace(corpus_of(pairs), validation=Pairs(lambda: iter(validation), 102))
     with cleaned(corpus, CleaningConfig(model="forward", numbers=False, min_letters=0), tmp_path) as (found, _):
-        assert list(found.train) == pairs[:2]
-    assert f"cleaning.min_score: {math.exp(-99):.4g}, from 101 validation pairs" in capsys.readouterr().err
+        assert list(found.train) == pairs[1:]
+    assert "cleaning.min_score: 3, from 101 validation pairs" in capsys.readouterr().err
 
 
 def test_few_validation_pairs_are_used(scorers, monkeypatch, capsys):
     monkeypatch.setattr(scores, "_MOST_VALIDATION", 2)
-    validation = [(f"source {number} 0", "ziel") for number in (1, 2, 3)]
-    assert ScoreFilter(CleaningConfig(model="forward"), validation).min_score == math.exp(-2)
+    validation = [(f"source {i} 0 0", f"ziel {i} 0 {i}") for i in (3, 2, 1)]
+    assert ScoreFilter(CleaningConfig(model="forward"), validation).min_score == 2.0
     assert "from 2 validation pairs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("line", "message"), [("", "no validation pairs"), ("source 9999 0", "scores of 0.0")])
+@pytest.mark.parametrize(
+    ("line", "message"), [("", "no validation pairs"), ("source 1 0 0", "must be given: .* scores of nan")]
+)
 def test_a_least_score_must_be_given_if_none_can_be_found(scorers, line, message):
-    with pytest.raises(ValueError, match=rf"`cleaning.min_score` must be given.*{message}"):
-        ScoreFilter(CleaningConfig(model="forward"), [(line, "ziel")])
+    with pytest.raises(ValueError, match=rf"`cleaning.min_score` .*{message}"):
+        ScoreFilter(CleaningConfig(model="forward"), [(line, "ziel 1 nan 0")])
 
 
 def test_the_usual_ratio_is_that_of_repaired_text():

@@ -152,7 +152,7 @@ def test_near_keeps_vowel_signs():
         ({"max_length_ratio": float("nan")}, "max_length_ratio.*nan"),
         ({"min_letters": 1.5}, "min_letters.*1.5"),
         ({"min_score": 0.5}, "min_score.*model"),
-        ({"min_score": 2.0, "model": "runs/x"}, "min_score.*2.0"),
+        ({"min_score": float("inf"), "model": "runs/x"}, "min_score.*inf"),
         ({"reverse_model": "runs/x", "min_letters": -1}, "min_letters.*-1.*reverse_model"),
     ],
 )
