@@ -5,8 +5,8 @@ page of its own, which translates the text one sentence at a time. The translato
 varying load of the machine affects all of them equally. Needs the package playwright, Chromium, and npm.
 
 With --optimum, transformers.js translates greedily with the same model: `--format huggingface`, converted to ONNX by
-optimum and quantized to int8 as the scripts of transformers.js do it. It gets subword ids instead of text. The column
-"tokens as in Python" compares both with this package's int8 export.
+optimum and to int8 weights by onnxruntime's `quantize_dynamic`. It gets subword ids instead of text. The column "tokens
+as in Python" compares both with this package's int8 export.
 """
 
 import argparse

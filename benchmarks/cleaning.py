@@ -31,6 +31,10 @@ def main():
     options = parser.parse_args()
     if not options.model and (options.reverse_model or options.min_score is not None or options.validation_source):
         parser.error("--reverse_model, --min_score and --validation_source require --model")
+    if bool(options.validation_source) != bool(options.validation_target):
+        parser.error("--validation_source and --validation_target must be given together")
+    if options.model and options.min_score is None and not options.validation_source:
+        parser.error("--model requires --min_score, or --validation_source and --validation_target")
 
     from keras_transformer.training.datasets import read_pairs
 

@@ -83,6 +83,36 @@ def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
     assert [(search.min_length, search.extra_length) for search in searches] == [(20, 7)]
 
 
+@pytest.mark.skipif(
+    not (shutil.which("npm") and (shutil.which("chromium") or shutil.which("google-chrome"))),
+    reason="npm or Chromium is not installed",
+)
+def test_browser(exported, toy_files):
+    pytest.importorskip("playwright")
+    options = [f"--source={toy_files / 'test.en'}", "--sentences=3", "--beams=1,2", "--threads=1", "--passes=1"]
+    table = rows(run("browser", exported, *options))
+    assert [row[0] for row in table] == ["beam 1, 1 thread", "beam 2, 1 thread"]
+    assert all(float(row[1]) > 0 and float(row[2]) > 0 and row[3] == "3 of 3" for row in table)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--min_score=1"], "require --model"),
+        (["--model=m"], "--model requires --min_score"),
+        (["--model=m", "--validation_source=v"], "must be given together"),
+    ],
+)
+def test_options_of_the_cleaning_benchmark(options, message, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import cleaning
+
+    monkeypatch.setattr(sys, "argv", ["cleaning", "--source=s", "--target=t", *options])
+    with pytest.raises(SystemExit, match="2"):
+        cleaning.main()
+    assert message in capsys.readouterr().err
+
+
 def test_feeding(toy_files):
     files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
     printed = run("feeding", *files, "--vocab_size=300", "--num_layers=1", "--d_model=16", "--steps=30", "--rounds=1")

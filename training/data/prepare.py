@@ -70,7 +70,7 @@ def _check_cleaning(config, is_held_out):
     if config.cleaning.model and config.cleaning.min_score is None and is_held_out:
         raise ValueError(
             "`cleaning.min_score` must be given if the validation text is held out from the training text. Give it, "
-            f"or `validation_source`. Received: min_score=None, model={config.cleaning.model!r}"
+            f"or other validation text. Received: min_score=None, model={config.cleaning.model!r}"
         )
     for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
         ModelDirectory(model).require_finished()
