@@ -45,7 +45,7 @@ NIGHTLY = {
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
-    "docs/getting-started.md": ["trains for minutes; the system tests run it", "starts a server"],
+    "docs/getting-started.md": ["trains for minutes; the system tests run it", "needs the corpus", "starts a server"],
     "docs/browser.md": ["starts a server", "downloads from npm"],
     "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
     "docs/ray.md": [
@@ -54,11 +54,16 @@ EXEMPT = {
         "needs Ray; the nightly tests run it",
         "needs Ray; the nightly tests run it small",
     ],
-    "docs/corpus.md": ["needs a model in the other direction", "starts a server"],
+    "docs/corpus.md": ["trains a model in the other direction", "starts a server"],
     "docs/decoding.md": ["needs two trained models", "needs a trained model"],
     "docs/paper-recipe.md": ["needs two GPUs", "needs two machines; the tests of the clusters run two workers on one"],
     "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker"],
-    "docs/benchmarks.md": ["takes half an hour; the tests of the benchmarks run them small"] * 3,
+    "docs/benchmarks.md": [
+        *["takes half an hour; the tests of the benchmarks run them small"] * 2,
+        "needs Chromium, and optimum in an environment of its own",
+        "takes half an hour; the tests of the benchmarks run them small",
+        "needs the corpus and two models",
+    ],
     "docs/releasing.md": [
         "trains for minutes; the system tests run it",
         "tags a commit",
