@@ -121,6 +121,26 @@ def test_feeding(toy_files):
     assert all(float(speed.replace(",", "")) > 0 for speed in speeds)
 
 
+def test_noise(exported, toy_files):
+    text = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
+    ((name, *figures),) = rows(run("noise", exported, *text, "--runtime=onnx_int8"))
+    assert name == exported.name and all(0 <= float(figure) <= 100 for figure in figures)
+    assert figures[0] == figures[2]  # The text has no punctuation.
+
+
+def test_the_noise(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import noise
+
+    pairs = [("He sleeps deeply.", "Er schläft tief."), ("Really?", "Wirklich?")]
+    unchanged, upper, no_end, typos = noise.noisy(pairs, 1.0)
+    assert unchanged == ("unchanged", pairs, False)
+    assert upper == ("upper case", [("HE SLEEPS DEEPLY.", "Er schläft tief."), ("REALLY?", "Wirklich?")], True)
+    assert no_end == ("no end punctuation", [("He sleeps deeply", "Er schläft tief"), ("Really", "Wirklich")], False)
+    assert typos[0] == "100% typos" and [target for _, target in typos[1]] == [target for _, target in pairs]
+    assert all(source != old and source[0] == old[0] for (source, _), (old, _) in zip(typos[1], pairs, strict=True))
+
+
 def test_cleaning(toy_files):
     files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
     printed = run("cleaning", *files)
