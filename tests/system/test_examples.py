@@ -54,6 +54,9 @@ def test_the_configurations_are_found():
         "reverse",
         "parallel",
         "mixed",
+        "forward",
+        "backward",
+        "diversified",
         "teacher",
         "student",
         "scorer",
@@ -105,43 +108,55 @@ def test_the_settings_of_the_paper(name, dropout, updates, averaged):
     assert (recipe.warmup_steps, recipe.label_smoothing, recipe.peak_learning_rate) == (4000, 0.1, None)
 
 
+@pytest.fixture
+def run_script(toy_files, tmp_path, monkeypatch):
+    """Runs the script of an example with a tiny model, in a folder with text. Returns what it prints."""
+    monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    for name, side in itertools.product(("train", "crawled", "dev", "test"), ("en", "de")):
+        shutil.copy(toy_files / f"{'test' if name in ('dev', 'test') else 'train'}.{side}", tmp_path / f"{name}.{side}")
+
+    def run(example, *options):
+        tiny = ["--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20", "--recipe.warmup_steps=5"]
+        script = ["sh", EXAMPLES / example / "run.sh", *tiny, *options]
+        return subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    return run
+
+
+# The second call finds everything finished, and evaluates once more.
+
+
 @pytest.mark.nightly
-def test_back_translation(toy_files, tmp_path):
-    for name, side in itertools.product(("train", "dev", "test"), ("en", "de")):
-        shutil.copy(toy_files / f"{'train' if name == 'train' else 'test'}.{side}", tmp_path / f"{name}.{side}")
+def test_back_translation(run_script, toy_files, tmp_path):
     shutil.copy(toy_files / "train.de", tmp_path / "mono.de")
-    options = ["--tokenizer.vocab_size=300", "--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20"]
-    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    script = ["sh", EXAMPLES / "back-translation/run.sh", *options, "--recipe.warmup_steps=10"]
-    for _ in range(2):  # The second call finds everything finished, and compares once more.
-        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert "runs/mixed" in completed.stdout and "BLEU" in completed.stdout
+    for _ in range(2):
+        printed = run_script("back-translation", "--tokenizer.vocab_size=300").stdout
+        assert "runs/mixed" in printed and "BLEU" in printed
     assert len((tmp_path / "back-translated.en").read_text().splitlines()) == 300
 
 
 @pytest.mark.nightly
-def test_cleaning(toy_files, tmp_path):
-    for name, side in itertools.product(("crawled", "dev", "test"), ("en", "de")):
-        shutil.copy(toy_files / f"{'train' if name == 'crawled' else 'test'}.{side}", tmp_path / f"{name}.{side}")
-    options = ["--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20", "--recipe.warmup_steps=5"]
-    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    script = ["sh", EXAMPLES / "cleaning/run.sh", *options]
-    for number in range(2):  # The second call finds everything finished, and evaluates once more.
-        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+def test_diversification(run_script, tmp_path):
+    for _ in range(2):
+        printed = run_script("diversification", "--tokenizer.vocab_size=300").stdout
+        assert "runs/diversified" in printed and "BLEU" in printed
+    sources = (tmp_path / "runs/backward-text/train.target.txt").read_text().splitlines()
+    assert 0 < len(set(sources) - set((tmp_path / "train.en").read_text().splitlines()))  # The backward model's.
+
+
+@pytest.mark.nightly
+def test_cleaning(run_script, tmp_path):
+    for number in range(2):
+        completed = run_script("cleaning")
         assert "BLEU" in completed.stdout and ("cleaning.min_score: " in completed.stderr) is (number == 0)
     assert "score\t" in (tmp_path / "rejected.tsv").read_text(encoding="utf-8")
 
 
 @pytest.mark.nightly
-def test_student(arguments, toy_files, tmp_path):
-    for name, side in itertools.product(("train", "dev", "test"), ("en", "de")):
-        shutil.copy(toy_files / f"{'train' if name == 'train' else 'test'}.{side}", tmp_path / f"{name}.{side}")
+def test_student(run_script, arguments, tmp_path):
     assert main(arguments(tmp_path / "runs/teacher")) == 0
-    options = ["--model.d_model=16", "--model.d_ff=16", "--recipe.max_steps=20", "--recipe.warmup_steps=10"]
-    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    script = ["sh", EXAMPLES / "student/run.sh", *options]
-    for _ in range(2):  # The second call finds everything finished, and compares once more.
-        completed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert "student.de" in completed.stdout and "BLEU" in completed.stdout
+    for _ in range(2):
+        printed = run_script("student").stdout
+        assert "student.de" in printed and "BLEU" in printed
     verification = json.loads((tmp_path / "runs/student/export/verification.json").read_text(encoding="utf-8"))
     assert verification["onnx_int8"]["search"]["shortlist"]
