@@ -23,11 +23,14 @@ def main():
     parser.add_argument("--runtime", default="keras", help="runtime that translates")
     parser.add_argument("--bleu_tokenize", default="13a", choices=BLEU_TOKENIZERS, help="tokenizer of BLEU")
     options = parser.parse_args()
+    if len({Path(directory).name for directory in options.directories}) < len(options.directories):
+        parser.error(f"the directories must have different names. Received: {', '.join(options.directories)}")
     if not 0 < options.typos <= 1:
         parser.error(f"--typos must be in (0, 1]. Received: {options.typos}")
     pairs = list(zip(*texts(options.source, options.reference), strict=True))
     variants = list(noisy(pairs, options.typos))
-    rows = [[Path(directory).name, *measure(directory, variants, options)] for directory in options.directories]
+    translators = loaded(options.directories, options.runtime)
+    rows = [[name, *measure(translator, variants, options.bleu_tokenize)] for name, translator in translators.items()]
     show(rows, variants)
 
 
@@ -44,23 +47,28 @@ def noisy(pairs: Sequence[tuple[str, str]], typos: float, seed: int = 1) -> Iter
     yield f"{typos:.0%} typos", [(with_typos(source, typos, generator), target) for source, target in pairs], False
 
 
-def measure(directory, variants, options) -> list[float]:
-    """The BLEU of a model for each kind of noise."""
+def loaded(directories, runtime) -> dict:
+    """The translators of the models, by the names of their directories. Ends the program with status 2 if one fails."""
     from keras_transformer.export.load import load_translator
-    from keras_transformer.text.evaluation import score
 
     try:
-        translator = load_translator(directory, options.runtime)
+        return {Path(directory).name: load_translator(directory, runtime) for directory in directories}
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def measure(translator, variants, bleu_tokenize) -> list[float]:
+    """The BLEU of a model for each kind of noise."""
+    from keras_transformer.text.evaluation import score
+
     figures = []
     for _, pairs, ignores_case in variants:
         sources, references = zip(*pairs, strict=True)
         sides = [[found.text for found in translator.translate(sources)], references]
         if ignores_case:
             sides = [[line.lower() for line in lines] for lines in sides]
-        figures.append(score(*sides, options.bleu_tokenize).bleu)
+        figures.append(score(*sides, bleu_tokenize).bleu)
     return figures
 
 

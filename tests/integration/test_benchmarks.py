@@ -128,6 +128,39 @@ def test_noise(exported, toy_files):
     assert figures[0] == figures[2]  # The text has no punctuation.
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a/model", "b/model"], "different names. Received: a/model, b/model"),
+        (["model", "--typos=2"], r"\(0, 1\]. Received: 2"),
+        (["nowhere"], "nowhere"),
+    ],
+)
+def test_options_of_the_noise_benchmark(arguments, message, toy_files, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import noise
+
+    text = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
+    monkeypatch.setattr(sys, "argv", ["noise", *text, *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        noise.main()
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_case_is_ignored_in_upper_case_only(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import noise
+    from keras_transformer.text.translator import Translation
+
+    class Copies:
+        def translate(self, lines):
+            return [Translation(line, 0.0) for line in lines]
+
+    pairs = [("eins zwei drei vier fünf", "Eins Zwei Drei Vier Fünf")]
+    figures = noise.measure(Copies(), [("a", pairs, False), ("b", pairs, True)], "13a")
+    assert figures[0] < 50 and figures[1] == pytest.approx(100)
+
+
 def test_the_noise(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import noise
