@@ -51,12 +51,12 @@ class ModelConfig(_ModelFields):
     Every field of `TransformerConfig` is an option, except those of the vocabulary.
 
     Args:
-        preset: values of the model options that are not given: `tiny` (2 layers, d_model 128, 4 heads, d_ff 512),
-            `base` (6 layers, d_model 512, 8 heads, d_ff 2048), `big` (6 layers, d_model 1024, 16 heads, d_ff 4096,
-            dropout 0.3), `student-tiny` and `student-base` (6 encoder layers, 2 decoder layers, d_model 256 and 512,
-            d_ff 1536 and 2048, 8 heads), or a row of the paper's Table 3, such as `table3-B-dk16`. Unless stated, a
-            preset has dropout 0.1 (attention and activations: 0), ReLU, biases, norms after the residual sums,
-            interleaved sinusoidal positions, scaled embeddings, and no bias of the logits.
+        preset: named size, which sets all options of the model; single options override it. `tiny` (2 layers, d_model
+            128, 4 heads, d_ff 512), `base` (6 layers, d_model 512, 8 heads, d_ff 2048), `big` (6 layers, d_model 1024,
+            16 heads, d_ff 4096, dropout 0.3), `student-tiny` and `student-base` (6 encoder layers, 2 decoder layers,
+            d_model 256 and 512, d_ff 1536 and 2048, 8 heads), or a row of the paper's Table 3, such as `table3-B-dk16`.
+            Unless stated, a preset has dropout 0.1 (attention and activations: 0), ReLU, biases, norms after the
+            residual sums, interleaved sinusoidal positions, scaled embeddings, and no bias of the logits.
 
     Raises:
         ValueError: if an option is invalid. The message lists all problems.

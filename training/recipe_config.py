@@ -9,7 +9,7 @@ from keras_transformer.training.data_config import at_least
 
 #: Default epochs, and the maximum that small corpora get by default.
 _EPOCHS, _MAX_EPOCHS = 10, 100
-#: Small corpora get more epochs, up to this number of updates: from scratch, and in fine-tuning.
+#: Small corpora get more epochs, up to this number of steps: from scratch, and in fine-tuning.
 _MIN_STEPS, _MIN_FINE_TUNING_STEPS = 2000, 500
 
 
@@ -17,18 +17,19 @@ _MIN_STEPS, _MIN_FINE_TUNING_STEPS = 2000, 500
 class RecipeConfig:
     """Optimization of the model.
 
-    The paper's recipe (§5) is `warmup_steps=4000` and `weights="average"`, with defaults for the other options. The
-    default warm-up is shorter if the run has fewer than 40,000 steps.
+    The paper's recipe (§5) has 100,000 steps, or 300,000 for the big model, `warmup_steps=4000` and
+    `weights="average"`; see `examples/wmt14-base.yaml`. The default warm-up is shorter if the run has fewer than 40,000
+    steps.
 
     Args:
-        epochs: passes over the training pairs. Default: 10. Small corpora get more, up to 100, to reach 2,000 updates
+        epochs: passes over the training pairs. Default: 10. Small corpora get more, up to 100, to reach 2,000 steps
             (500 with `init_from`).
-        max_steps: maximum number of updates. Default: set by `epochs` alone.
+        max_steps: maximum number of steps. Default: set by `epochs` alone.
         max_time: maximum training time in minutes, including the time before a resumption. The run then finishes
             as at `max_steps`. Default: no limit.
         schedule: decay of the learning rate after linear warm-up: `inverse_sqrt` (of the step, as in the paper), or
             `cosine` to zero at the last step.
-        warmup_steps: updates until the learning rate peaks. Default: a tenth of the run, at most 4,000 (the paper's).
+        warmup_steps: steps until the learning rate peaks. Default: a tenth of the run, at most 4,000 (the paper's).
         peak_learning_rate: learning rate at the end of the warm-up. Default: d_model^-0.5 · w^-0.5, as in the paper,
             where w is `warmup_steps` but at least 2,000; half of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
@@ -39,8 +40,8 @@ class RecipeConfig:
             `weight_decay * learning rate * weight`. 0: none.
         clip_norm: maximum global norm of the gradient. Larger gradients are scaled down. Default: no clipping.
         precision: Keras dtype policy of the training.
-        validate_every: updates between validations. Default: one epoch.
-        checkpoint_every: updates between checkpoints. Every validation writes one too.
+        validate_every: steps between validations. Default: one epoch.
+        checkpoint_every: steps between checkpoints. Every validation writes one too.
         keep_checkpoints: number of latest checkpoints to keep. The best one is also kept. Each takes three times the
             size of the model.
         patience: stop after this number of validations without improvement. Default: never.
@@ -88,15 +89,15 @@ class RecipeConfig:
         """Rounds a number of steps up to a multiple of `steps_per_execution`.
 
         Args:
-            steps: number of updates.
+            steps: number of steps.
         """
         return -(-steps // self.steps_per_execution) * self.steps_per_execution
 
     def total_steps(self, epoch: int, is_fine_tuning: bool = False) -> int:
-        """Number of updates of the run.
+        """Number of steps of the run.
 
         Args:
-            epoch: updates in one pass over the training pairs.
+            epoch: steps in one pass over the training pairs.
             is_fine_tuning: whether the run starts from a trained model.
         """
         least = _MIN_FINE_TUNING_STEPS if is_fine_tuning else _MIN_STEPS

@@ -54,7 +54,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, directory, devices)
-            _describe(tokens, plan, devices.count)
+            _describe(tokens, plan, devices)
             state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
             if resuming:
                 _require_same(state, directory)
@@ -191,7 +191,7 @@ def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
     )
 
 
-def _describe(tokens, plan, replicas):
+def _describe(tokens, plan, devices):
     def size(batches, shape):
         filled = batches.filled(shape).rows
         more = f" (padded to {filled} rows)" if filled > shape.rows else ""
@@ -200,12 +200,8 @@ def _describe(tokens, plan, replicas):
     def sizes(batches):
         return ", ".join(size(batches, shape) for shape in batches.shapes)
 
-    plural = "s" if replicas > 1 else ""
-    accumulation = (
-        f"; gradients accumulated over {plan.accumulation_steps} micro-batches on {replicas} device{plural}"
-        if plan.accumulation_steps > 1
-        else ""
-    )
+    steps = plan.accumulation_steps
+    accumulation = f"; gradients accumulated over {steps} micro-batches" if steps > 1 else ""
     stages = list(enumerate(plan.batches.stage_starts, 1))
     for split in tokens.train_splits:
         name = split.partition(".")[2]
@@ -215,6 +211,7 @@ def _describe(tokens, plan, replicas):
         f"training batches: {sizes(plan.batches)}; {plan.batches.padding:.0%} padding{accumulation}",
         f"validation batches: {sizes(plan.validation)}",
         f"average training step: {plan.cost}",
+        f"devices: {devices.count} x {devices.kind}",
         f"learning rate: {describe(plan.learning_rate)}",
         f"training steps: {plan.total:,}",
         *(f"stage {number} starts after about {start:,} steps" for number, start in stages[1:]),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Back-translation: text in the target language alone improves a model that has few translations to learn from.
+# Back-translation: monolingual text in the target language improves a model that has few translations to learn from.
 # A model of the reverse direction translates the text, and the pairs become a second, tagged corpus.
 #
 #   sh examples/back-translation/run.sh

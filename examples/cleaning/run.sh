@@ -1,7 +1,7 @@
 #!/bin/sh
 # Cleaning: a model is trained on text from the web, without the pairs that are not translations of each other.
-# The rules of `prepare --clean` come first. What they keep trains two small models, one in each direction. Then the
-# text is cleaned once more, with the rules and these two models, which detect wrong translations.
+# The rules of `prepare --clean` come first. Two small models, one in each direction, learn from the other pairs. The
+# text is then cleaned again, with the rules and these two models, which detect wrong translations.
 #
 #   sh examples/cleaning/run.sh
 #

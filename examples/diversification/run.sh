@@ -1,6 +1,6 @@
 #!/bin/sh
-# Data diversification: a better model from the same text, where there is no more of it. A forward and a backward model
-# translate the training text, and the final model learns from the original and from both translated corpora.
+# Data diversification improves a model without additional text. A forward and a backward model translate the training
+# text, and the final model learns from the original and from both translated corpora.
 #
 #   sh examples/diversification/run.sh
 #

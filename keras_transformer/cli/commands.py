@@ -157,7 +157,7 @@ def export(arguments: list[str]) -> int:
 
 
 def serve(arguments: list[str]) -> int:
-    """Serve translations over HTTP, with the API of LibreTranslate and a page for people."""
+    """Serve translations over HTTP, with the API of LibreTranslate and a web page."""
     from keras_transformer.serve.config import ServeConfig
 
     parser = make_parser(serve)

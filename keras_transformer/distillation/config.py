@@ -60,7 +60,7 @@ class DistillConfig:
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair, as in `prepare`.
         cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed. `model`
-            requires `min_score`.
+            requires `min_score`. `languages` uses the languages that the teacher records.
         tokenizer: options of a new tokenizer for the student. Default: the tokenizer of the teacher.
 
     Raises:

@@ -34,7 +34,7 @@ class ServeConfig:
         api_key: key that requests must contain. The environment variable `KERAS_TRANSFORMER_API_KEY` hides it from the
             list of processes. Default: no key is needed.
         split_sentences: split texts into sentences. `false`: each line is one sentence.
-        page: show a page for people at `/`.
+        page: show a web page at `/`.
 
     Raises:
         ValueError: if an option is invalid.

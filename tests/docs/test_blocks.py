@@ -103,8 +103,9 @@ def example_files(arguments, toy_files, build_once):
 
 def _write_example_files(folder, arguments, toy_files):
     for side in ("en", "de"):
-        for part, name in (("train", "train"), ("a", "train"), ("b", "train"), ("dev", "test"), ("test", "test")):
-            shutil.copy(toy_files / f"{name}.{side}", folder / f"{part}.{side}")
+        for name, copies in (("train", "train all a b"), ("test", "dev test")):
+            for copy in copies.split():
+                shutil.copy(toy_files / f"{name}.{side}", folder / f"{copy}.{side}")
     shutil.copy(toy_files / "train.en", folder / "back-translated.en")
     shutil.copy(toy_files / "train.de", folder / "mono.de")
     shutil.copytree(ROOT / "examples", folder / "examples")

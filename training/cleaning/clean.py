@@ -91,7 +91,7 @@ def duplicate_filters(config: CleaningConfig):
         ("duplicate_source", config.duplicate_sources, lambda pair: pair[:1]),
         ("duplicate_target", config.duplicate_targets, lambda pair: pair[1:]),
     ]
-    return [each for each in every if each[1] != "off"]
+    return [each for each in every if each[1] != "none"]
 
 
 def _has_text(source, target):

@@ -5,7 +5,7 @@ import math
 from typing import Literal
 
 #: How similar two texts must be to count as duplicates: equal, or equal in their letters and digits, ignoring case.
-Similarity = Literal["off", "exact", "near"]
+Similarity = Literal["none", "exact", "near"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,25 +14,26 @@ class CleaningConfig:
 
     Args:
         repair: repair wrong encodings, such as `schÃ¶n` for `schön`, and HTML entities, with ftfy. Nothing is removed.
-        max_characters: remove pairs with a longer side. 0: off.
+        max_characters: maximum number of characters of each side. Pairs with a longer side are removed. 0: no limit.
         max_length_ratio: maximum ratio between the number of characters of the target and the expected number, in
-            either direction. Expected is the number of the source, times the median of target length / source length
-            over the first 10,000 pairs of the corpus. Pairs with a larger ratio are removed if the two numbers also
-            differ by more than 20. 0: off.
-        min_letters: remove pairs with a side that has a smaller fraction of letters among its characters, without
-            spaces. 0: off.
+            either direction. The expected number is that of the source times the median of target length / source
+            length over the first 10,000 pairs of the corpus. Pairs with a larger ratio are removed if the two numbers
+            also differ by more than 20. 0: no limit.
+        min_letters: minimum fraction of letters among the characters of each side, without spaces. Pairs with a
+            smaller fraction on a side are removed. 0: no limit.
         markup: remove pairs with HTML tags or braces of code.
         copies: remove pairs whose sides have the same letters and digits, ignoring case.
         numbers: remove pairs whose numbers differ. Up to 2 numbers may be missing on one side, which may spell them in
             words.
         urls: remove pairs whose web addresses or mail addresses differ.
-        scripts: remove pairs with a side whose letters are mostly of another script, such as Cyrillic, than those of
-            most sentences.
-        languages: remove pairs with a side that is in another language, found with lingua. Requires
-            `source_language` and `target_language`. Each sentence is classified as one of these two languages or of
-            ten languages that are frequent on the web. Each worker process needs about 0.2 GiB of memory.
-        duplicates: remove pairs that equal an earlier pair: `exact`, or `near` (in their letters and digits, ignoring
-            case).
+        scripts: remove pairs with a side of which more than 30% of the letters are of another script, such as
+            Cyrillic, than the letters of most sentences on that side.
+        languages: remove pairs with a side that is in another language, found with lingua. The codes of both languages
+            must be known: `source_language` and `target_language` of `prepare`, or those that the teacher of `distill`
+            records. Each sentence is classified as one of these two languages or of ten languages that are frequent on
+            the web. Each worker process needs about 0.2 GiB of memory.
+        duplicates: remove pairs that equal an earlier pair: `exact`, `near` (equal in their letters and digits,
+            ignoring case), or `none` (nothing is removed).
         duplicate_sources: remove pairs whose source equals an earlier source; values as in `duplicates`.
         duplicate_targets: remove pairs whose target equals an earlier target; values as in `duplicates`.
         model: model directory for a filter by score. The score of a pair is log P(target | source) - log P(target |
@@ -40,8 +41,8 @@ class CleaningConfig:
             for sentences that do not belong together.
         reverse_model: model directory of the opposite direction. The score of a pair is then the smaller one of both
             directions.
-        min_score: remove pairs with a lower score. Default: the score that 2% of the validation pairs are below, of
-            which 5,000 are scored. The default requires text to validate on that is not a part of the training text.
+        min_score: remove pairs with a lower score. Default: the 2nd percentile of the scores of the first 5,000
+            validation pairs, which must not be a part of the training text. `distill` has no default.
         rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
 
     Raises:
@@ -62,8 +63,8 @@ class CleaningConfig:
     scripts: bool = True
     languages: bool = False
     duplicates: Similarity = "near"
-    duplicate_sources: Similarity = "off"
-    duplicate_targets: Similarity = "off"
+    duplicate_sources: Similarity = "none"
+    duplicate_targets: Similarity = "none"
     model: str | None = None
     reverse_model: str | None = None
     min_score: float | None = None

@@ -38,7 +38,7 @@ def hypotheses(folder):
 
 @pytest.mark.slow
 def test_the_best_hypotheses_become_the_tokens(command, exported, files, tmp_path):
-    assert main([*command, "--cleaning.duplicates=off", "--cleaning.copies=false"]) == 0
+    assert main([*command, "--cleaning.duplicates=none", "--cleaning.copies=false"]) == 0
     source = read(files[0])
     expected = [line.text for line in load_translator(exported, "onnx_int8").translate(source)]
     assert len(hypotheses(tmp_path / "out")[0]) == 1
@@ -119,7 +119,7 @@ def test_translations_are_used_again(command, files, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
-    assert main([*command, f"--reverse_model={unlike}", "--reject=0.5", "--cleaning.duplicates=off"]) == 0
+    assert main([*command, f"--reverse_model={unlike}", "--reject=0.5", "--cleaning.duplicates=none"]) == 0
     source, texts = read(files[0]), [found[0]["text"] for found in hypotheses(tmp_path / "out")]
     scores = [score.mean_log_prob for score in Scorer(unlike).score(texts, source)]
     kept = read(tmp_path / "out" / "train.source.txt")

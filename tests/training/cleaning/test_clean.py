@@ -55,7 +55,7 @@ def test_pairs_are_kept_repaired_and_counted(tmp_path, monkeypatch, chunk):
     ("options", "places"),
     [
         ({"duplicates": "exact"}, [0, 2, 3, 7]),
-        ({"duplicates": "off"}, [0, 1, 2, 3, 7]),
+        ({"duplicates": "none"}, [0, 1, 2, 3, 7]),
         ({"duplicate_sources": "exact"}, [0, 7]),
         ({"duplicate_targets": "near"}, [0, 3]),
     ],
