@@ -25,8 +25,9 @@ class JaxDevices(Devices):
     @property
     def kind(self) -> str:
         distribution = keras.distribution.distribution()
-        is_cpu = distribution is not None and distribution.device_mesh.devices.flat[0].startswith("cpu")
-        return "CPU" if is_cpu else jax.devices()[0].device_kind
+        default = jax.devices()[0]
+        name = default.platform if distribution is None else distribution.device_mesh.devices.flat[0]
+        return "CPU" if name.startswith("cpu") else default.device_kind
 
     def scope(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()

@@ -220,6 +220,14 @@ def test_an_interruption_is_no_traceback(monkeypatch):
     assert main(["train"]) == 130
 
 
+@pytest.mark.parametrize("value", ["none", "exact", "near"])
+def test_a_value_of_a_choice_is_text_in_yaml(value, files, capsys):
+    (files / "run.yaml").write_text(f"cleaning: {{duplicates: {value}}}")
+    with pytest.raises(SystemExit, match="0"):
+        main(["prepare", f"--config={files / 'run.yaml'}", "--output=tokens", "--print_config"])
+    assert yaml.safe_load(capsys.readouterr().out)["cleaning"]["duplicates"] == value
+
+
 def test_a_printed_config_gives_the_same_run(files, capsys, monkeypatch):
     options = ["--source", files / "a", "--target", files / "b", "--model.d_ff=77", "--recipe.epochs=3"]
     with pytest.raises(SystemExit) as caught:

@@ -8,7 +8,7 @@ from keras_transformer.training.backends import make_devices
 try:
     devices = make_devices({!r})
     distribution = keras.distribution.distribution()
-    print(devices.count, None if distribution is None else distribution.device_mesh.devices.tolist())
+    print(devices.count, devices.kind, None if distribution is None else distribution.device_mesh.devices.tolist())
 except ValueError as error:
     print(error)
 """
@@ -28,8 +28,8 @@ def made(run_python):
 @pytest.mark.parametrize(
     ("names", "printed"),
     [
-        (None, "1 None"),
-        ("CPU:0, cpu:1", r"2 \['cpu:0', 'cpu:1'\]"),
+        (None, "1 CPU None"),
+        ("CPU:0, cpu:1", r"2 CPU \['cpu:0', 'cpu:1'\]"),
         ("GPU:7", r"`devices` .*\['CPU:0'\].*Received: devices=GPU:7"),
         ("CPU:0,cpu:0", "`devices` .*repeat.*Received: devices=CPU:0,cpu:0"),
     ],

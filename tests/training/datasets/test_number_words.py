@@ -57,6 +57,11 @@ def test_missing_split(data_dir):
         load_corpus(config)
 
 
+def test_the_user_is_told_what_the_text_is(data_dir, capsys):
+    load_corpus(DataConfig(data_dir=str(data_dir)))
+    assert "number_words/en_de: the text is spelled numbers; --source and --target give" in capsys.readouterr().err
+
+
 def test_generating_keeps_standard_output_clean(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(number_words, "_SIZES", {"train": 6, "validation": 2, "test": 2})
     load_corpus(DataConfig(data_dir=str(tmp_path)))
