@@ -4,10 +4,14 @@ Each library is a separate process that trains on the same batches. The processe
 varying load of the machine affects all of them equally. The first table uses batches of one shape without padding. The
 second uses sentence pairs of a text and counts target tokens without padding. It compares this package's batching
 methods with PyTorch on padded batches of sorted pairs.
+
+For a GPU, `--preset base --vocab_size 37000 --rows 400 --length 64 --precision mixed_bfloat16 --batches 0` is the base
+model of the paper with batches of its size. With KERAS_BACKEND=jax, the Keras models train on JAX.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import statistics
@@ -20,27 +24,34 @@ import numpy as np
 
 from benchmarks.train_data import random_batches, text_batches, write_batches
 from benchmarks.train_peers import PEERS
+from keras_transformer import TransformerConfig
+from keras_transformer.config import PRESETS
+from keras_transformer.training.data.batches import Shape
+from keras_transformer.training.flops import flops_of_batch, peak_of
 
 OURS, TORCH = "this package, XLA", "torch nn.Transformer"
 
 
 def main():
     options = parsed()
-    peers = [name for name in PEERS if is_there(name)]
+    peers = [name for name in options.peers.split(";") if is_there(name)]
     if options.steps:
-        batches = {"random": random_batches(options.rows, options.length, options.steps)}
+        batches = {"random": random_batches(options.rows, options.length, options.steps, options.vocab_size)}
         title = f"{options.rows} x {options.length} + {options.length} tokens, no padding"
-        show(title, measure({name: (name, "random") for name in peers}, batches, options), batches)
+        show(title, measure({name: (name, "random") for name in peers}, batches, options), batches, options)
     if options.batches:
         batches = text_batches(options)
         runs = {f"{OURS}, {how}": (OURS, how) for how in ("packed", "buckets", "plain")}
         runs |= {f"{name}, sorted": (name, "sorted") for name in peers if name == TORCH}
-        show("sentence pairs of a text", measure(runs, batches, options), batches)
+        show("sentence pairs of a text", measure(runs, batches, options), batches, options)
 
 
 def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
-    parser.add_argument("--num_layers", type=int, default=3, help="layers of each stack")
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="model; default: d_model 256, 4 heads and d_ff 1024")
+    parser.add_argument("--num_layers", type=int, help="layers of each stack; default: 3, or those of the preset")
+    parser.add_argument("--precision", default="float32", help="Keras dtype policy of the training")
+    parser.add_argument("--peers", default=";".join(PEERS), help="rows of the first table, separated by `;`")
     parser.add_argument("--rows", type=int, default=64, help="rows per batch, in the first table")
     parser.add_argument("--length", type=int, default=32, help="length of source and target rows, in the first table")
     parser.add_argument("--steps", type=int, default=8, help="batches per pass, in the first table; 0: no table")
@@ -49,8 +60,14 @@ def parsed():
     parser.add_argument("--source", help="text of the second table, one sentence per line; default: number words")
     parser.add_argument("--target", help="translation of --source")
     parser.add_argument("--tokens_per_batch", type=int, default=2048, help="batch size of the second table, in tokens")
-    parser.add_argument("--vocab_size", type=int, help="vocabulary of the text; default: 8000, for number words 480")
+    parser.add_argument("--vocab_size", type=int, default=8000, help="size of the vocabulary; number words have 480")
     options = parser.parse_args()
+    sizes = {"vocab_size": options.vocab_size, "dropout": 0.1}
+    sizes |= {"num_layers": options.num_layers} if options.num_layers else {}
+    if options.preset:
+        options.config = TransformerConfig.preset(options.preset, **sizes)
+    else:
+        options.config = TransformerConfig(**{"num_layers": 3, "d_model": 256, "num_heads": 4, "d_ff": 1024, **sizes})
     if bool(options.source) != bool(options.target):
         parser.error("--source and --target must be given together")
     return options
@@ -77,29 +94,30 @@ def measure(runs, batches, options):
         for run, (peer, name) in runs.items():
             print(f"Starting {run}", file=sys.stderr)
             try:
-                running[run] = stack.enter_context(Worker(peer, files[name], options.num_layers))
+                running[run] = stack.enter_context(Worker(peer, files[name], options))
             except RuntimeError as error:
                 print(f"{run}: skipped, {error}", file=sys.stderr)
         answers = {run: [] for run in running}
         for _ in range(options.passes):
             for run, worker in running.items():
-                answers[run].append({"start": worker.start, **worker.one_pass()})
+                answers[run].append({**worker.start, **worker.one_pass()})
     return {run: (runs[run][1], given) for run, given in answers.items()}
 
 
 class Worker:
     """A process that trains one peer on its batches."""
 
-    def __init__(self, peer, file, num_layers):
+    def __init__(self, peer, file, options):
         self._errors = tempfile.TemporaryFile("w+")
+        setup = [json.dumps(dataclasses.asdict(options.config)), options.precision]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file), str(num_layers)],
+            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file), *setup],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
         )
-        self.start = self._answer()["start"]
+        self.start = self._answer()
 
     def __enter__(self):
         return self
@@ -122,7 +140,7 @@ class Worker:
         return json.loads(line)
 
 
-def show(title, results, batches):
+def show(title, results, batches, options):
     from rich.console import Console
     from rich.table import Table
 
@@ -138,17 +156,21 @@ def show(title, results, batches):
         for heading, maker in makers.items()
         if (found := [rate for run, rate in rates.items() if run.startswith(maker)])
     }
+    kind = next(iter(results.values()))[1][-1]["device"]
+    peak = peak_of(kind, options.precision)
+    flops = {name: sum(flops_of(batch, options.config) for batch in some) for name, some in batches.items()}
     headings = (
         "target tokens/s",
         *bests,
         "s/step",
+        *(("MFU",) if peak else ()),
         "padding",
         "shapes",
         "start s",
         "memory MiB",
         "loss",
     )
-    table = Table("library", title=f"{title}; median of {len(next(iter(results.values()))[1])} passes")
+    table = Table("library", title=f"{title}; {kind}, {options.precision}; median of {options.passes} passes")
     for heading in headings:
         table.add_column(heading, justify="right")
     for run, (name, answers) in results.items():
@@ -156,12 +178,18 @@ def show(title, results, batches):
             run,
             f"{rates[run]:,.0f}",
             *(f"{rates[run] / best:.2f}" for best in bests.values()),
-            f"{median(answers, 'seconds') / len(batches[name]):.3f}",
+            f"{median(answers, 'seconds') / len(batches[name]):.4f}",
+            *((f"{flops[name] / median(answers, 'seconds') / peak:.1%}",) if peak else ()),
             f"{1 - real[name] / slots[name]:.0%}",
             f"{len({(inputs['source'].shape, labels.shape) for inputs, labels, _ in batches[name]})}",
             *(f"{answers[-1][what]:,.{digits}f}" for what, digits in (("start", 0), ("memory", 0), ("loss", 2))),
         )
     Console(width=150).print(table)
+
+
+def flops_of(batch, config):
+    inputs, labels, _ = batch
+    return flops_of_batch(config, Shape(len(labels), inputs["source"].shape[1], labels.shape[1]))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ import tempfile
 
 import numpy as np
 
-from benchmarks.train_peers import LONGEST, VOCAB_SIZE
+from benchmarks.train_peers import LONGEST
 from keras_transformer.text.tokenization import BOS_ID, PAD_ID
 
 
-def random_batches(rows, length, count):
+def random_batches(rows, length, count, vocab_size):
     """Batches of one shape without padding."""
-    ids = np.random.default_rng(1).integers(4, VOCAB_SIZE, (count, 3, rows, length), "int32")
+    ids = np.random.default_rng(1).integers(4, vocab_size, (count, 3, rows, length), "int32")
     weights = np.ones((rows, length), "float32")
     return [({"source": source, "target": target}, labels, weights) for source, target, labels in ids]
 
@@ -30,7 +30,7 @@ def text_batches(options):
         "plain": dataclasses.replace(packed, num_buckets=1),
     }
     text = {"source": options.source, "target": options.target, "max_length": LONGEST}
-    tokenizer = TokenizerConfig(vocab_size=options.vocab_size or (VOCAB_SIZE if options.source else 480))
+    tokenizer = TokenizerConfig(vocab_size=options.vocab_size if options.source else 480)
     with tempfile.TemporaryDirectory() as folder:
         sides = prepare(PrepareConfig(output=f"{folder}/tokens", tokenizer=tokenizer, **text)).sides("train")
     batches = {}

@@ -1,16 +1,22 @@
-"""The models of `benchmarks.train`: the same Transformer from several libraries, with a training loop for each."""
+"""The models of `benchmarks.train`: the same Transformer from several libraries, with a training loop for each.
 
+The trainers take the batches, the `TransformerConfig`, the Keras dtype policy of the training, and the options of
+`PEERS`. They return a function that trains one pass and returns its mean loss.
+"""
+
+import contextlib
+import dataclasses
 import math
 
 import numpy as np
 
-D_MODEL, D_FF, NUM_HEADS = 256, 1024, 4
-LONGEST, VOCAB_SIZE, DROPOUT, SMOOTHING, LEARNING_RATE = 512, 8000, 0.1, 0.1, 1e-4
+LONGEST, SMOOTHING, LEARNING_RATE = 512, 0.1, 1e-4
 
 #: Required module, function of this module and its options, for each row of the tables.
 PEERS = {
-    "this package, XLA": ("tensorflow", "ours", {"xla": True}),
+    "this package, XLA": ("keras", "ours", {}),
     "this package, no XLA": ("tensorflow", "ours", {"xla": False}),
+    "this package, XLA, PyTorch's dropout": ("keras", "ours", {"dropout_everywhere": True}),
     "torch nn.Transformer": ("torch", "torch_transformer", {"compiled": False}),
     "torch nn.Transformer, compiled": ("torch", "torch_transformer", {"compiled": True}),
     "keras-hub layers, XLA": ("keras_hub", "keras_hub_layers", {}),
@@ -18,67 +24,77 @@ PEERS = {
 }
 
 
-def ours(batches, num_layers, xla):
-    """The model, optimizer and metrics of `keras-transformer train`."""
+def ours(batches, config, precision, xla=True, dropout_everywhere=False):
+    """The model, optimizer and metrics of `keras-transformer train`.
+
+    With `dropout_everywhere`, dropout is also applied to the attention weights and inside the feed-forward layers, as
+    in `torch.nn.Transformer`.
+    """
     import keras_transformer as kt
 
-    sizes = {"d_model": D_MODEL, "d_ff": D_FF, "num_heads": NUM_HEADS, "num_layers": num_layers, "dropout": DROPOUT}
-    model = kt.Transformer(kt.TransformerConfig(vocab_size=VOCAB_SIZE, **sizes))
+    if dropout_everywhere:
+        config = dataclasses.replace(config, attention_dropout=config.dropout, activation_dropout=config.dropout)
+    model = kt.Transformer(config, dtype=precision)
     metrics = [kt.metrics.TokenLoss(SMOOTHING), kt.metrics.TokenAccuracy(), kt.metrics.Perplexity()]
     return _fitted(model, kt.optimizers.Adam(LEARNING_RATE), batches, xla, metrics)
 
 
-def keras_hub_layers(batches, num_layers):
+def keras_hub_layers(batches, config, precision):
     """The layers of keras-hub, combined as in its documentation."""
     import keras
     import keras_hub
 
+    keras.config.set_dtype_policy(precision)
     source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("source", "target"))
-    embedding = keras_hub.layers.ReversibleEmbedding(VOCAB_SIZE, D_MODEL)
+    embedding = keras_hub.layers.ReversibleEmbedding(config.vocab_size, config.d_model)
 
     def embedded(ids):
-        x = embedding(ids) * math.sqrt(D_MODEL)
-        return keras.layers.Dropout(DROPOUT)(x + keras_hub.layers.SinePositionEncoding()(x))
+        x = embedding(ids) * math.sqrt(config.d_model)
+        return keras.layers.Dropout(config.dropout)(x + keras_hub.layers.SinePositionEncoding()(x))
 
     memory, x = embedded(source), embedded(target)
-    for _ in range(num_layers):
-        memory = keras_hub.layers.TransformerEncoder(D_FF, NUM_HEADS, dropout=DROPOUT)(memory)
-    for _ in range(num_layers):
-        x = keras_hub.layers.TransformerDecoder(D_FF, NUM_HEADS, dropout=DROPOUT)(x, memory)
+    sizes = {"intermediate_dim": config.d_ff, "num_heads": config.num_heads, "dropout": config.dropout}
+    for _ in range(config.num_layers):
+        memory = keras_hub.layers.TransformerEncoder(**sizes)(memory)
+    for _ in range(config.num_layers):
+        x = keras_hub.layers.TransformerDecoder(**sizes)(x, memory)
     model = keras.Model({"source": source, "target": target}, embedding(x, reverse=True))
     return _fitted(model, keras.optimizers.Adam(LEARNING_RATE), batches)
 
 
-def keras_attention(batches, num_layers):
+def keras_attention(batches, config, precision):
     """A Transformer built from `keras.layers.MultiHeadAttention`."""
     import keras
     from keras import layers
 
+    keras.config.set_dtype_policy(precision)
+    positions = _positions(config.d_model)
+
     class Positions(layers.Layer):
         def call(self, x):
-            return x + keras.ops.convert_to_tensor(_positions(LONGEST))[: keras.ops.shape(x)[1]]
+            return x + keras.ops.cast(positions, x.dtype)[: keras.ops.shape(x)[1]]
 
         def compute_output_shape(self, shape):
             return shape
 
     source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("source", "target"))
-    embedding = layers.ReversibleEmbedding(VOCAB_SIZE, D_MODEL)
+    embedding = layers.ReversibleEmbedding(config.vocab_size, config.d_model)
 
     def embedded(ids):
-        return layers.Dropout(DROPOUT)(Positions()(embedding(ids) * math.sqrt(D_MODEL)))
+        return layers.Dropout(config.dropout)(Positions()(embedding(ids) * math.sqrt(config.d_model)))
 
     def attended(x, memory, **options):
-        attention = layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)
-        return layers.LayerNormalization()(x + layers.Dropout(DROPOUT)(attention(x, memory, **options)))
+        attention = layers.MultiHeadAttention(config.num_heads, config.d_model // config.num_heads)
+        return layers.LayerNormalization()(x + layers.Dropout(config.dropout)(attention(x, memory, **options)))
 
     def fed_forward(x):
-        inner = layers.Dense(D_MODEL)(layers.Dense(D_FF, "relu")(x))
-        return layers.LayerNormalization()(x + layers.Dropout(DROPOUT)(inner))
+        inner = layers.Dense(config.d_model)(layers.Dense(config.d_ff, "relu")(x))
+        return layers.LayerNormalization()(x + layers.Dropout(config.dropout)(inner))
 
     memory, x = embedded(source), embedded(target)
-    for _ in range(num_layers):
+    for _ in range(config.num_layers):
         memory = fed_forward(attended(memory, memory))
-    for _ in range(num_layers):
+    for _ in range(config.num_layers):
         x = fed_forward(attended(attended(x, x, use_causal_mask=True), memory))
     model = keras.Model({"source": source, "target": target}, embedding(x, reverse=True))
     return _fitted(model, keras.optimizers.Adam(LEARNING_RATE), batches)
@@ -86,38 +102,62 @@ def keras_attention(batches, num_layers):
 
 def _fitted(model, optimizer, batches, xla=True, metrics=()):
     """Trains with `fit`. All use this package's loss, since Keras has no sparse loss with label smoothing."""
-    import tensorflow as tf
+    import keras
 
     from keras_transformer.losses import LabelSmoothedCrossEntropy
-    from keras_transformer.training.backends.tensorflow import dataset
-
-    def spec(array):
-        return tf.TensorSpec([None] * array.ndim, array.dtype)
 
     model.compile(optimizer, LabelSmoothedCrossEntropy(SMOOTHING), weighted_metrics=[*metrics], jit_compile=xla)
-    signature = tf.nest.map_structure(spec, batches[0])
-    data = dataset(batches.__getitem__, signature, len(batches))
-    return lambda: model.fit(data, verbose=0).history["loss"][0]
+    data = _tensorflow_data(batches) if keras.backend.backend() == "tensorflow" else _keras_data(batches)
+    return lambda: model.fit(data, verbose=0, shuffle=False).history["loss"][0]
 
 
-def torch_transformer(batches, num_layers, compiled):
+def _tensorflow_data(batches):
+    import tensorflow as tf
+
+    from keras_transformer.training.backends.tensorflow import dataset
+
+    signature = tf.nest.map_structure(lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), batches[0])
+    return dataset(batches.__getitem__, signature, len(batches))
+
+
+def _keras_data(batches):
+    import keras
+
+    class Data(keras.utils.PyDataset):
+        def __len__(self):
+            return len(batches)
+
+        def __getitem__(self, index):
+            return batches[index]
+
+    return Data()
+
+
+def torch_transformer(batches, config, precision, compiled):
     """A training loop for `torch.nn.Transformer`, with padding masks if a batch has padding."""
     import torch
     from torch import nn
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_float32_matmul_precision("high")
+    half = {"mixed_bfloat16": torch.bfloat16, "mixed_float16": torch.float16}.get(precision)
+    autocast = torch.autocast(device, half) if half else contextlib.nullcontext()
+
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding = nn.Embedding(VOCAB_SIZE, D_MODEL)
-            nn.init.normal_(self.embedding.weight, std=D_MODEL**-0.5)
-            self.register_buffer("positions", torch.from_numpy(_positions(LONGEST)))
-            self.dropout = nn.Dropout(DROPOUT)
-            sizes = (D_MODEL, NUM_HEADS, num_layers, num_layers, D_FF, DROPOUT)
-            self.transformer = nn.Transformer(*sizes, batch_first=True)
+            self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+            nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+            self.register_buffer("positions", torch.from_numpy(_positions(config.d_model)))
+            self.dropout = nn.Dropout(config.dropout)
+            depths = (config.num_layers, config.num_layers)
+            self.transformer = nn.Transformer(
+                config.d_model, config.num_heads, *depths, config.d_ff, config.dropout, batch_first=True
+            )
 
-        def forward(self, source, target, padding):
-            source_padding, target_padding = padding
-            causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=torch.bool)
+        def forward(self, source, target, source_padding, target_padding):
+            length = target.shape[1]
+            causal = nn.Transformer.generate_square_subsequent_mask(length, device=device, dtype=torch.bool)
             x = self.transformer(
                 self.embedded(source),
                 self.embedded(target),
@@ -130,31 +170,36 @@ def torch_transformer(batches, num_layers, compiled):
             return x @ self.embedding.weight.T
 
         def embedded(self, ids):
-            return self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + self.positions[: ids.shape[1]])
+            return self.dropout(self.embedding(ids) * math.sqrt(config.d_model) + self.positions[: ids.shape[1]])
 
     def padding(ids):
         return (ids == 0) if (ids == 0).any() else None
 
-    model = Model().train()
-    run = torch.compile(model) if compiled else model
+    model = Model().train().to(device)
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, fused=True)
-    loss_of = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=SMOOTHING)
-    data = [[torch.from_numpy(x).long() for x in (b["source"], b["target"], labels)] for b, labels, _ in batches]
+    cross_entropy = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=SMOOTHING)
+
+    def loss_of(source, target, labels, *paddings):
+        with autocast:
+            return cross_entropy(model(source, target, *paddings).flatten(0, 1), labels.flatten())
+
+    run = torch.compile(loss_of) if compiled else loss_of
+    tensors = [[torch.from_numpy(x).long() for x in (b["source"], b["target"], labels)] for b, labels, _ in batches]
+    data = [(*ids, padding(ids[0]), padding(ids[1])) for ids in tensors]
 
     def one_pass():
         losses = []
-        for source, target, labels in data:
-            logits = run(source, target, (padding(source), padding(target)))
-            loss = loss_of(logits.flatten(0, 1), labels.flatten())
+        for batch in data:
+            loss = run(*(x if x is None else x.to(device, non_blocking=True) for x in batch))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-        return float(np.mean(losses))
+            losses.append(loss.detach())
+        return float(torch.stack(losses).mean())
 
     return one_pass
 
 
-def _positions(length):
-    angles = np.arange(length)[:, None] / 10000 ** (np.arange(0, D_MODEL, 2) / D_MODEL)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, D_MODEL).astype("float32")
+def _positions(d_model):
+    angles = np.arange(LONGEST)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(LONGEST, d_model).astype("float32")

@@ -1,5 +1,6 @@
 """One library, in its own process. For each line of input it trains one pass and prints one line of JSON."""
 
+import json
 import os
 import sys
 import time
@@ -7,21 +8,54 @@ import time
 from benchmarks import train_peers
 from benchmarks.decode_worker import answer, peak_memory
 from benchmarks.train_data import read_batches
+from keras_transformer import TransformerConfig
 
 
 def main():
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Standard output is for the answers only.
-    name, file, num_layers = sys.argv[1:]
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # The processes share the GPU.
+    name, file, config, precision = sys.argv[1:]
     started = time.perf_counter()
-    _, trainer, options = train_peers.PEERS[name]
-    one_pass = getattr(train_peers, trainer)(read_batches(file), int(num_layers), **options)
+    module, trainer, options = train_peers.PEERS[name]
+    torch = module == "torch"
+    config = TransformerConfig(**json.loads(config))
+    one_pass = getattr(train_peers, trainer)(read_batches(file), config, precision, **options)
     one_pass()
-    answer(answers, start=time.perf_counter() - started)
+    answer(answers, start=time.perf_counter() - started, device=device(torch))
     for _ in sys.stdin:
         started = time.perf_counter()
         loss = one_pass()
-        answer(answers, seconds=time.perf_counter() - started, loss=loss, memory=peak_memory())
+        seconds = time.perf_counter() - started
+        answer(answers, seconds=seconds, loss=loss, memory=peak_gpu_memory(torch) or peak_memory())
+
+
+def device(torch):
+    """The name of the GPU that PyTorch or the Keras backend trains on, or "CPU"."""
+    if torch:
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    from keras_transformer.training.backends import make_devices
+
+    return make_devices(None).kind
+
+
+def peak_gpu_memory(torch):
+    """Peak memory of tensors on the GPU in MiB; 0 on a CPU."""
+    if torch:
+        import torch
+
+        peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    elif "jax" in sys.modules:
+        import jax
+
+        peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
+    else:
+        import tensorflow as tf
+
+        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] if tf.config.list_physical_devices("GPU") else 0
+    return peak / 2**20
 
 
 if __name__ == "__main__":

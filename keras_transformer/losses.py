@@ -7,9 +7,8 @@ from keras import ops
 def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     """Cross-entropy of each token against the smoothed label, in float32.
 
-    With ε = `smoothing` and V classes, the target distribution is (1 - ε) on the label plus ε / V on every class.
-    The loss is computed from the logits z without that distribution:
-    (1 - ε) (logsumexp z - z_label) + ε (logsumexp z - mean z).
+    With ε = `smoothing` and V classes, the target distribution q is (1 - ε) on the label plus ε / V on every class.
+    The loss is computed from the logits z: logsumexp z - Σ q z.
 
     Args:
         labels: int `(…,)`.
@@ -24,11 +23,14 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     """
     logits = ops.cast(logits, "float32")
     normalizer = ops.logsumexp(logits, axis=-1)
-    chosen = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
-    expected = chosen
+    # Not `take_along_axis`: its gradient is a scatter, and XLA then writes the gradient of the logits in float32.
+    is_label = ops.equal(ops.arange(ops.shape(logits)[-1], dtype="int32"), ops.cast(labels, "int32")[..., None])
     if smoothing:
-        expected = (1.0 - smoothing) * chosen + smoothing * ops.mean(logits, axis=-1)
-    return normalizer - expected
+        share = smoothing / logits.shape[-1]
+        weighted = ops.where(is_label, 1.0 - smoothing + share, share) * logits
+    else:
+        weighted = ops.where(is_label, logits, 0.0)  # No product: a logit may be infinite.
+    return normalizer - ops.sum(weighted, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

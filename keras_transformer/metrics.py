@@ -26,6 +26,8 @@ class _TokenMean(keras.metrics.Mean):
         self.pad_id = pad_id
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        # As Keras does for a loss: with equal labels, compilers share the terms of the loss and the metrics.
+        y_true = ops.cast(y_true, keras.config.floatx())
         values = self._of_token(y_true, y_pred)
         weights = (
             ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
@@ -133,13 +135,22 @@ class Perplexity(_TokenMean):
     """
 
     def __init__(self, name="perplexity", dtype=None, pad_id=None):
-        super().__init__(token_cross_entropy, pad_id, name=name, dtype=dtype)
+        super().__init__(_negative_log_likelihood, pad_id, name=name, dtype=dtype)
 
     def result(self):
         return ops.exp(super().result())
 
 
 def _is_correct(labels, logits):
-    # The loss computes the maximum too, so compilers share it; `argmax` would need another pass over the logits.
-    chosen = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
-    return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")
+    # Not `argmax`, which would need another pass over the logits: the loss computes the same maximum.
+    logits = ops.cast(logits, "float32")
+    return ops.cast(ops.greater_equal(_label_logits(labels, logits), ops.max(logits, axis=-1)), "float32")
+
+
+def _negative_log_likelihood(labels, logits):
+    logits = ops.cast(logits, "float32")
+    return ops.logsumexp(logits, axis=-1) - _label_logits(labels, logits)
+
+
+def _label_logits(labels, logits):
+    return ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]

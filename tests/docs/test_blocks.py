@@ -59,7 +59,9 @@ EXEMPT = {
     "docs/paper-recipe.md": ["needs two GPUs", "needs two machines; the tests of the clusters run two workers on one"],
     "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker"],
     "docs/benchmarks.md": [
-        *["takes half an hour; the tests of the benchmarks run them small"] * 2,
+        "takes half an hour; the tests of the benchmarks run them small",
+        "needs a GPU",
+        "takes half an hour; the tests of the benchmarks run them small",
         "needs Chromium, and optimum in an environment of its own",
         "takes half an hour; the tests of the benchmarks run them small",
         "needs the corpus and two models",
