@@ -25,7 +25,6 @@ import numpy as np
 from benchmarks.train_data import random_batches, text_batches, write_batches
 from benchmarks.train_peers import PEERS
 from keras_transformer import TransformerConfig
-from keras_transformer.config import PRESETS
 from keras_transformer.training.data.batches import Shape
 from keras_transformer.training.flops import flops_of_batch, peak_of
 
@@ -34,7 +33,7 @@ OURS, TORCH = "this package, XLA", "torch nn.Transformer"
 
 def main():
     options = parsed()
-    peers = [name for name in options.peers.split(";") if is_there(name)]
+    peers = [name for name in options.peers if is_there(name)]
     if options.steps:
         batches = {"random": random_batches(options.rows, options.length, options.steps, options.vocab_size)}
         title = f"{options.rows} x {options.length} + {options.length} tokens, no padding"
@@ -48,10 +47,11 @@ def main():
 
 def parsed():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
-    parser.add_argument("--preset", choices=sorted(PRESETS), help="model; default: d_model 256, 4 heads and d_ff 1024")
+    parser.add_argument("--preset", choices=["base", "big"], help="model; default: d_model 256, 4 heads and d_ff 1024")
     parser.add_argument("--num_layers", type=int, help="layers of each stack; default: 3, or those of the preset")
-    parser.add_argument("--precision", default="float32", help="Keras dtype policy of the training")
-    parser.add_argument("--peers", default=";".join(PEERS), help="rows of the first table, separated by `;`")
+    policies = ["float32", "mixed_bfloat16"]
+    parser.add_argument("--precision", default="float32", choices=policies, help="Keras dtype policy of the training")
+    parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS], help="libraries; default: all")
     parser.add_argument("--rows", type=int, default=64, help="rows per batch, in the first table")
     parser.add_argument("--length", type=int, default=32, help="length of source and target rows, in the first table")
     parser.add_argument("--steps", type=int, default=8, help="batches per pass, in the first table; 0: no table")

@@ -4,7 +4,6 @@ The trainers take the batches, the `TransformerConfig`, the Keras dtype policy o
 `PEERS`. They return a function that trains one pass and returns its mean loss.
 """
 
-import contextlib
 import dataclasses
 import math
 
@@ -139,9 +138,9 @@ def torch_transformer(batches, config, precision, compiled):
     from torch import nn
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_float32_matmul_precision("high")
-    half = {"mixed_bfloat16": torch.bfloat16, "mixed_float16": torch.float16}.get(precision)
-    autocast = torch.autocast(device, half) if half else contextlib.nullcontext()
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TensorFloat-32, as XLA.
+    autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "mixed_bfloat16")
 
     class Model(nn.Module):
         def __init__(self):

@@ -18,21 +18,20 @@ def main():
     name, file, config, precision = sys.argv[1:]
     started = time.perf_counter()
     module, trainer, options = train_peers.PEERS[name]
-    torch = module == "torch"
     config = TransformerConfig(**json.loads(config))
     one_pass = getattr(train_peers, trainer)(read_batches(file), config, precision, **options)
     one_pass()
-    answer(answers, start=time.perf_counter() - started, device=device(torch))
+    answer(answers, start=time.perf_counter() - started, device=device(module))
     for _ in sys.stdin:
         started = time.perf_counter()
         loss = one_pass()
         seconds = time.perf_counter() - started
-        answer(answers, seconds=seconds, loss=loss, memory=peak_gpu_memory(torch) or peak_memory())
+        answer(answers, seconds=seconds, loss=loss, memory=peak_gpu_memory(module) or peak_memory())
 
 
-def device(torch):
+def device(module):
     """The name of the GPU that PyTorch or the Keras backend trains on, or "CPU"."""
-    if torch:
+    if module == "torch":
         import torch
 
         return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
@@ -41,21 +40,22 @@ def device(torch):
     return make_devices(None).kind
 
 
-def peak_gpu_memory(torch):
+def peak_gpu_memory(module):
     """Peak memory of tensors on the GPU in MiB; 0 on a CPU."""
-    if torch:
+    if module == "torch":
         import torch
 
-        peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    elif "jax" in sys.modules:
+        return torch.cuda.max_memory_allocated() / 2**20
+    import keras
+
+    if keras.backend.backend() == "jax":
         import jax
 
-        peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
-    else:
-        import tensorflow as tf
+        return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**20
+    import tensorflow as tf
 
-        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] if tf.config.list_physical_devices("GPU") else 0
-    return peak / 2**20
+    has_gpu = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20 if has_gpu else 0
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             raise ValueError(f"`smoothing` must be in [0, 1). Received: smoothing={smoothing}")
         if reduction == "auto":
             reduction = "sum_over_batch_size" if pad_id is None else "mean_with_sample_weight"
-        super().__init__(name=name, reduction=reduction, **kwargs)
+        # Keras casts the labels to this dtype. Half precision cannot represent all ids.
+        super().__init__(name=name, reduction=reduction, **{"dtype": "float32", **kwargs})
         self.smoothing = smoothing
         self.pad_id = pad_id
 

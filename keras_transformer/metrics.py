@@ -26,8 +26,8 @@ class _TokenMean(keras.metrics.Mean):
         self.pad_id = pad_id
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        # As Keras does for a loss: with equal labels, compilers share the terms of the loss and the metrics.
-        y_true = ops.cast(y_true, keras.config.floatx())
+        # As Keras casts the labels of a loss: compilers then share the terms of the loss and the metrics.
+        y_true = ops.cast(y_true, "float32")
         values = self._of_token(y_true, y_pred)
         weights = (
             ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy, token_cross_entropy
+from keras_transformer.metrics import TokenAccuracy
 
 to_numpy = keras.ops.convert_to_numpy
 LABELS = np.array([[3, 1, 0, 4, 2], [6, 0, 5, 0, 0], [1, 2, 3, 4, 5]])
@@ -19,6 +20,33 @@ def test_each_token_is_the_formula(logits, smoothing, reference):
     np.testing.assert_allclose(to_numpy(token_cross_entropy(LABELS, logits, smoothing)), expected, rtol=1e-5)
     loss = LabelSmoothedCrossEntropy(smoothing, reduction="none")
     np.testing.assert_allclose(to_numpy(loss(LABELS, logits)), expected, rtol=1e-5)
+
+
+def test_without_smoothing_a_logit_may_be_infinite():
+    logits = np.array([[0.0, -np.inf, 0.0]], "float32")
+    assert to_numpy(token_cross_entropy(np.array([0]), logits)) == pytest.approx(np.log(2))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="inspects the gradient of JAX")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_gradient_has_no_scatter(logits, smoothing):
+    import jax
+
+    gradient = jax.grad(lambda logits: token_cross_entropy(LABELS, logits, smoothing).sum())
+    assert "scatter" not in str(jax.make_jaxpr(gradient)(logits))
+
+
+def test_all_ids_are_exact_if_the_default_dtype_is_half_precision():
+    keras.config.set_floatx("bfloat16")
+    try:
+        logits = np.zeros((1, 1, 3000), "float32")
+        logits[..., 2999] = 20
+        assert float(LabelSmoothedCrossEntropy(0.0)(np.array([[2999]]), logits)) < 0.1
+        metric = TokenAccuracy()
+        metric.update_state(np.array([[2999]]), logits)
+        assert float(metric.result()) == 1
+    finally:
+        keras.config.set_floatx("float32")
 
 
 def test_is_the_cross_entropy_of_keras(logits):
