@@ -26,7 +26,7 @@ class RecipeConfig:
             (500 with `init_from`).
         max_steps: maximum number of steps. Default: set by `epochs` alone.
         max_time: maximum training time in minutes, including the time before a resumption. The run then finishes
-            as at `max_steps`. Default: no limit.
+            as at `max_steps`, but the learning rate does not adapt to this limit. Default: no limit.
         schedule: decay of the learning rate after linear warm-up: `inverse_sqrt` (of the step, as in the paper), or
             `cosine` to zero at the last step.
         warmup_steps: steps until the learning rate peaks. Default: a tenth of the run, at most 4,000 (the paper's).
