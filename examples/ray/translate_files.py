@@ -321,7 +321,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("source", type=Path, help="directory of text files, plain or .gz, in UTF-8")
     parser.add_argument("output", type=Path, help="directory to write; on several machines, a shared one")
-    parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="runtime that translates")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="keras", help="runtime that translates (default: keras)")
     parser.add_argument("--workers", type=_at_least_1, default=2, help="number of workers, one core each (default: 2)")
     parser.add_argument("--batch_size", type=_at_least_1, default=BATCH_SIZE, help="maximum sentences per batch")
     parser.add_argument("--chunks", type=_at_least_1, default=1, help="chunks of 64 batches per shard (default: 1)")

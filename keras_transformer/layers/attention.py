@@ -76,8 +76,9 @@ class MultiHeadAttention(Composite):
         query_mask: boolean `(batch, query_length)`, filled by Keras. Self-attention uses it as the key mask.
         value_mask: boolean `(batch, key_length)`, filled by Keras.
         key_mask: boolean `(batch, key_length)`. Default: `value_mask`.
-        attention_mask: boolean (`True` = may be attended) or integers 0 and 1. Shape `(batch, query_length,
-            key_length)`, or any shape that broadcasts to `(batch, num_heads, query_length, key_length)`.
+        attention_mask: boolean (`True` = may be attended) or integers 0 and 1. Shape `(query_length, key_length)`,
+            `(batch, query_length, key_length)` or `(batch, num_heads, query_length, key_length)`; axes of size 1
+            broadcast.
         use_causal_mask: whether to mask the keys after the position of each query.
         cache: `KeyValue` of earlier positions, for self-attention. Implicit masks cover only the new positions and
             are not applied. Pass `attention_mask` if earlier positions contain padding.

@@ -19,7 +19,8 @@ class EncoderLayer(SelfAttentionBlock):
     Call arguments:
         inputs: `(batch, length, d_model)`.
         mask: boolean `(batch, length)`, `False` at padding. Default: the implicit mask.
-        attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+        attention_mask: boolean `(batch, length, length)` or `(batch, num_heads, length, length)`; axes of size 1
+            broadcast.
         return_attention_scores: whether to also return the attention weights.
 
     Returns:
@@ -64,7 +65,8 @@ class Encoder(TransformerStack):
     Call arguments:
         inputs: embedded tokens with positions, `(batch, length, d_model)`.
         mask: boolean `(batch, length)`, `False` at padding. Default: the implicit mask.
-        attention_mask: boolean, broadcasts to `(batch, num_heads, length, length)`.
+        attention_mask: boolean `(batch, length, length)` or `(batch, num_heads, length, length)`; axes of size 1
+            broadcast.
         return_attention_scores: whether to also return the attention weights of each layer.
 
     Returns:

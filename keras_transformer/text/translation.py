@@ -11,8 +11,10 @@ class Translation:
 
     Attributes:
         text: text of the best hypothesis.
-        score: log probability of the hypothesis divided by its length penalty. 0 for an empty line.
-        tokens: subword ids of the hypothesis, including the end token.
+        score: log probability of the hypothesis in nats, divided by its length penalty. With `SplittingTranslator`, the
+            sum over the sentences. 0 for an empty line.
+        tokens: subword ids of the hypothesis, including the end token. Empty for an empty line, with
+            `SplittingTranslator`, and with a SavedModel.
         alternatives: the other `n_best - 1` hypotheses, best first.
     """
 
