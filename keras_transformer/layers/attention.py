@@ -189,7 +189,19 @@ class MultiHeadAttention(Composite):
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
-        """Makes a cache for `batch_size` rows. `like` is any int tensor. Only JAX allocates `max_length` positions."""
+        """Makes an empty cache of keys and values, to decode step by step.
+
+        A call with `cache` and `offset`, the number of positions in the cache, returns the updated cache.
+
+        Args:
+            like: any int tensor, such as the token ids. Its values are not used.
+            batch_size: number of rows.
+            max_length: maximum number of positions. JAX allocates all of them. On other backends the cache grows.
+
+        Returns:
+            `KeyValue` of `(batch_size, num_heads, time, d_k)` and `(batch_size, num_heads, time, d_v)`. `time` is
+            `max_length` on JAX, and 0 on other backends.
+        """
         return kv_cache.empty(like, batch_size, self.num_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):

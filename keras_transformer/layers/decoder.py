@@ -26,10 +26,10 @@ class DecoderLayer(TransformerBlock):
         memory: output of the encoder `(batch, source_length, d_model)`, or a `KeyValue` from `project_memory`.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
-        attention_mask: additional mask of the self-attention: boolean, broadcasts to `(batch, num_heads, target_length,
-            target_length)`.
-        memory_attention_mask: additional mask of the cross-attention: boolean, broadcasts to `(batch, num_heads,
-            target_length, source_length)`.
+        attention_mask: additional mask of the self-attention: boolean `(batch, target_length, target_length)` or
+            `(batch, num_heads, target_length, target_length)`; axes of size 1 broadcast.
+        memory_attention_mask: additional mask of the cross-attention: boolean `(batch, target_length, source_length)`
+            or `(batch, num_heads, target_length, source_length)`; axes of size 1 broadcast.
         cache: `KeyValue` of the earlier target positions, from `empty_cache` or the previous call.
         offset: position of the first target token.
         return_attention_scores: whether to also return the cross-attention weights.
@@ -136,10 +136,10 @@ class Decoder(TransformerStack):
         memory: output of the encoder `(batch, source_length, d_model)`, or the result of `project_memory`.
         target_mask: boolean `(batch, target_length)`. Default: the implicit mask.
         memory_mask: boolean `(batch, source_length)`. Default: the implicit mask.
-        attention_mask: additional mask of the self-attention: boolean, broadcasts to `(batch, num_heads, target_length,
-            target_length)`.
-        memory_attention_mask: additional mask of the cross-attention: boolean, broadcasts to `(batch, num_heads,
-            target_length, source_length)`.
+        attention_mask: additional mask of the self-attention: boolean `(batch, target_length, target_length)` or
+            `(batch, num_heads, target_length, target_length)`; axes of size 1 broadcast.
+        memory_attention_mask: additional mask of the cross-attention: boolean `(batch, target_length, source_length)`
+            or `(batch, num_heads, target_length, source_length)`; axes of size 1 broadcast.
         cache: one `KeyValue` per layer, from `empty_cache` or the previous call.
         offset: position of the first target token.
         return_attention_scores: whether to also return the cross-attention weights of each layer.

@@ -37,6 +37,12 @@ def test_the_smallest_limit_counts(limits, number, groups):
     assert cores.num_cores() == number
 
 
+def test_a_container_is_in_the_outermost_group_that_it_sees(groups, tmp_path):
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (groups / "cpu.max").write_text("200000 100000\n")
+    assert cores.num_cores() == 2
+
+
 @pytest.mark.parametrize("text", [None, "", "4:cpu,cpuacct:/docker\n"])
 def test_without_groups_of_version_2(text, groups, tmp_path):
     (tmp_path / "cgroup").unlink()
