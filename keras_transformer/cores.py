@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from pathlib import Path
 
 #: Linux's file with the control groups of this process, and the folder of all control groups, of version 2.
@@ -19,12 +20,12 @@ def num_cores() -> int:
 
 
 def _limit():
-    """The smallest limit of the control groups that contain this process; infinite if there is none."""
+    """The smallest limit of the control groups that contain this process; `sys.maxsize` if there is none."""
     try:
         groups = _GROUPS.read_text().splitlines()
         group = _ROOT / next(line[3:].strip("/") for line in groups if line.startswith("0::"))
     except (OSError, StopIteration):
-        return math.inf
+        return sys.maxsize
     folders = [group, *(folder for folder in group.parents if folder.is_relative_to(_ROOT))]
     return min(map(_limit_of, folders))
 
@@ -34,5 +35,5 @@ def _limit_of(folder):
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except OSError:
-        return math.inf
-    return math.inf if quota == "max" else math.ceil(int(quota) / int(period))
+        return sys.maxsize
+    return sys.maxsize if quota == "max" else math.ceil(int(quota) / int(period))
