@@ -193,13 +193,13 @@ def processor():
     return f"{name[1] if name else platform.machine()}, {os.cpu_count()} cores, {' '.join(found)}"
 
 
-def quality(texts, reference):
+def quality(texts, reference, bleu_tokenize="13a"):
     """chrF, exact match, and BLEU if the lines have 4-grams."""
     from keras_transformer.text.evaluation import score
 
     if not reference:
         return "", "", ""
-    scores = score(texts, reference)
+    scores = score(texts, reference, bleu_tokenize)
     return f"{scores.chrf:.2f}", f"{scores.exact_match:.3f}", f"{scores.bleu:.2f}" if scores.has_4_grams else "-"
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks.decode import Worker, equally_long, exported, measure, processor, quality, texts
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.evaluation import BLEU_TOKENIZERS
 
 RUNTIMES = {"ONNX int8": ("onnx_int8", {}), "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"})}
 COLUMNS = ("model", "runtime", "beam", "sentences/s", "words/s/core", "speed", "BLEU", "chrF", "MiB of file", "load s")
@@ -47,11 +48,10 @@ def main():
     if options.steps:
         lines, length = equally_long(options.directories[0], lines, 2 * options.batch * options.parallel_batches)
         lengths = {"min_length": options.steps, "extra_length": options.steps - length}
-    cores = options.threads * options.parallel_batches
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         running = dict(workers(options, lengths, Path(folder), stack))
         results = measure(running, lines, options.batch, options.passes)
-        rows = rows_of(running, results, lines, reference, cores)
+        rows = rows_of(running, results, lines, reference, options)
     forced = f", {options.steps} forced steps" if options.steps else ""
     how = f"batches of {options.batch}, {options.parallel_batches} at a time, {options.threads} threads each{forced}"
     show(rows, f"{len(lines)} sentences in {how}; median of {options.passes} passes\n{processor()}")
@@ -67,6 +67,7 @@ def parsed():
     parser.add_argument("directories", nargs="+", help="finished model directories, the teacher first")
     parser.add_argument("--source", required=True, help="text to translate, one sentence per line")
     parser.add_argument("--reference", help="translation of --source, which --steps does not need")
+    parser.add_argument("--bleu_tokenize", default="13a", choices=BLEU_TOKENIZERS, help="tokenizer of sacreBLEU")
     parser.add_argument("--steps", type=int, help="forced length of all translations of one model; at least 16")
     parser.add_argument("--beams", type=numbers, default=[4, 1], help="beam sizes; default: 4,1")
     parser.add_argument("--batch", type=int, default=32, help="sentences per batch")
@@ -115,13 +116,14 @@ def workers(options, lengths, folder, stack):
                     yield point, stack.enter_context(Worker(copy, search, options, runtime, translator_options))
 
 
-def rows_of(running, results, lines, reference, cores):
+def rows_of(running, results, lines, reference, options):
     """The cells of the table as numbers, by the name of their column."""
     words = sum(len(line.split()) for line in lines)
+    cores = options.threads * options.parallel_batches
     rows = []
     for point, passes in results.items():
         seconds = statistics.median(result["seconds"] for result in passes)
-        chrf, _, bleu = quality(passes[-1]["texts"], reference)
+        chrf, _, bleu = quality(passes[-1]["texts"], reference, options.bleu_tokenize)
         cells = [point.label, point.runtime, point.beam_size, len(lines) / seconds, words / seconds / cores, 0.0]
         cells += [float(each) if each not in ("", "-") else float("nan") for each in (bleu, chrf)]
         rows.append(dict(zip(COLUMNS, [*cells, running[point].size, running[point].load_seconds], strict=True)))
@@ -144,24 +146,32 @@ def show(rows, title):
 
 
 def plot(rows, path):
-    """Draws BLEU over sentences per second. A line joins the beam sizes of a model in a runtime."""
+    """Draws BLEU over sentences per second. A line joins the beam sizes of a model in a runtime.
+
+    A model has one colour. The line of CTranslate2 is dashed.
+    """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator
     except ImportError:
         sys.exit("matplotlib is not installed: pip install matplotlib")
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    groups = {}
+    groups, colours = {}, {}
     for row in rows:
         groups.setdefault((row["model"], row["runtime"]), []).append(row)
     for (model, runtime), points in groups.items():
         mark = "o-" if runtime.startswith("ONNX") else "s--"
+        colour = colours.setdefault(model, f"C{len(colours)}")
         speeds, scores = ([point[name] for point in points] for name in ("sentences/s", "BLEU"))
-        axes.plot(speeds, scores, mark, label=f"{model}, {runtime}")
+        axes.plot(speeds, scores, mark, color=colour, label=f"{model}, {runtime}")
         for point in points:
             place = point["sentences/s"], point["BLEU"]
             axes.annotate(f"beam {point['beam']}", place, xytext=(4, 4), textcoords="offset points", fontsize=7)
     axes.set(xscale="log", xlabel="sentences per second", ylabel="BLEU")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_formatter("")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)
     figure.savefig(path)

@@ -1,5 +1,7 @@
 """Numbers of threads: within a batch, and for batches that run in parallel."""
 
+import os
+
 from keras_transformer.cores import num_cores
 
 
@@ -11,7 +13,7 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
         parallel_batches: batches translated at a time.
 
     Returns:
-        The number; 0 if a single batch uses all cores.
+        The number; 0, the default of the runtime, if a single batch may use all cores of the machine.
 
     Raises:
         ValueError: if `num_threads` is negative, or `parallel_batches` is not positive.
@@ -20,17 +22,20 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
         raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
     if parallel_batches < 1:
         raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
-    if num_threads or parallel_batches == 1:
+    if num_threads:
         return num_threads
-    return max(num_cores() // parallel_batches, 1)
+    cores = num_cores()
+    if parallel_batches == 1 and cores == os.cpu_count():
+        return 0
+    return max(cores // parallel_batches, 1)
 
 
 def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
     """Sets TensorFlow's threads, for the whole process. This is only possible before TensorFlow has run an operation.
 
     Args:
-        num_threads: threads within operations. 0 keeps TensorFlow's default for one batch. For several batches it
-            divides the cores among them, unless TensorFlow has run already.
+        num_threads: threads within operations. 0 divides the cores among the batches, unless TensorFlow has run
+            already; see `threads_of_a_batch`.
         parallel_batches: batches translated at a time; the minimum number of threads between operations.
 
     Raises:
@@ -60,13 +65,12 @@ def set_keras_threads(num_threads: int) -> None:
         num_threads: see `set_tensorflow_threads`.
 
     Raises:
-        ValueError: as in `set_tensorflow_threads`; or if `num_threads` is positive on another backend.
+        ValueError: as in `set_tensorflow_threads`; or if `num_threads` is not 0 on another backend.
     """
-    if num_threads > 0:
-        import keras
+    import keras
 
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                f"`num_threads` must be 0 on the {keras.backend.backend()} backend. Received: num_threads={num_threads}"
-            )
-    set_tensorflow_threads(num_threads)
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        set_tensorflow_threads(num_threads)
+    elif num_threads:
+        raise ValueError(f"`num_threads` must be 0 on the {backend} backend. Received: num_threads={num_threads}")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A student learns from the translations of its teacher. The example shows the steps with little text. Its teacher has
-# 2.3 M parameters and its student 11 M, so the student is not faster. With more text, use a teacher that is much larger.
+# A student learns from the original text and from the translations of its teacher. The settings are for tens of
+# thousands of short sentence pairs. The teacher has 4 + 4 layers, the student 6 + 2, and the student needs no beam search.
+# With more text, use a larger teacher and the preset student-tiny.
 #
 #   sh examples/student/run.sh
 #

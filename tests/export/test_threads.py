@@ -52,11 +52,18 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch):
 
 def test_batches_side_by_side_share_the_cores(monkeypatch):
     monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 7)
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert threads_of_a_batch(0, 1) == 0
     assert [threads_of_a_batch(0, batches) for batches in (2, 3, 7, 9)] == [3, 2, 1, 1]
     assert threads_of_a_batch(5, 3) == 5
     with pytest.raises(ValueError, match="`parallel_batches` .*Received: parallel_batches=0"):
         threads_of_a_batch(0, 0)
+
+
+def test_a_batch_uses_the_cores_of_its_container(monkeypatch):
+    monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 3)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert threads_of_a_batch(0, 1) == 3 and threads_of_a_batch(4, 1) == 4
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
