@@ -18,7 +18,7 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
     A matrix W becomes round(W / s), with one scale s per output. The other factor of its products becomes uint8 at run
     time, with one scale per row x: max |x| / 127, or max x / 255 after a ReLU. The result of a row therefore does not
     depend on other rows. A matrix that is both the embedding and, transposed, the output projection has one scale per
-    token.
+    token. Products with some of its rows, the candidates of a shortlist, use the same integers and scales.
 
     A product is written as MatMul between DequantizeLinear nodes, which onnxruntime computes in integers.
     MatMulInteger is slower. With one scale per row it also gives wrong results in onnxruntime 1.32, which fuses the
@@ -33,8 +33,11 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
         for node in scope.node:
             if node.op_type == "MatMul" and (found := matrices.of_product(node, producers, constants)):
                 nodes += _product(node, *found, quantized, producers)
-            elif node.op_type == "Gather" and _is_matrix(constants.get(node.input[0])) and _axis(node) == 0:
+            elif _takes_rows(node, constants):
                 nodes += _gather(node, *matrices.add(node.input[0], 1, constants))
+            elif _transposes_rows(node, producers, constants):
+                of_integers = helper.make_node("Transpose", [f"{node.input[0]}/int8"], [f"{node.output[0]}/int8"])
+                nodes += [node, of_integers]
             else:
                 nodes.append(node)
         del scope.node[:]
@@ -94,8 +97,17 @@ def _is_matrix(constant):
     return constant is not None and constant.ndim == 2 and constant.dtype == np.float32
 
 
-def _axis(gather):
-    return next((attribute.i for attribute in gather.attribute if attribute.name == "axis"), 0)
+def _takes_rows(node, constants):
+    """Whether a node takes rows of a constant matrix."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    return node.op_type == "Gather" and _is_matrix(constants.get(node.input[0])) and axis == 0
+
+
+def _transposes_rows(node, producers, constants):
+    """Whether a node transposes a matrix, which has rows of a constant matrix."""
+    permutation = next((attribute.ints for attribute in node.attribute if attribute.name == "perm"), ())
+    rows = producers.nodes.get(node.input[0]) if node.op_type == "Transpose" and permutation == [1, 0] else None
+    return rows is not None and _takes_rows(rows, constants)
 
 
 class _Matrices:
@@ -108,11 +120,13 @@ class _Matrices:
         self._nodes = []
 
     def of_product(self, node, producers, constants):
-        """The names of a MatMul's int8 matrix and its scales; `None` if it has no constant matrix."""
+        """The names of a MatMul's int8 matrix and its scales; `None` if it has neither a constant matrix nor its rows."""
         name = node.input[1]
         if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)
         transpose = producers.nodes.get(name)
+        if transpose is not None and _transposes_rows(transpose, producers, constants):
+            return f"{name}/int8", f"{transpose.input[0]}/scales"
         if transpose is None or transpose.op_type != "Transpose" or not _is_matrix(constants.get(transpose.input[0])):
             return None
         weight, scale = self.add(transpose.input[0], 1, constants)

@@ -102,6 +102,24 @@ def test_an_embedding_that_is_the_outputs_too_is_stored_once():
     assert matrices(proto) == {"table/int8_1": "INT8"}
 
 
+def test_products_with_rows_of_an_embedding_use_its_integers():
+    table = (RNG.normal(size=(11, 13)) * 10.0 ** RNG.integers(-2, 2, (11, 1))).astype("float32")
+    rows = np.array([7, 2, 10, 3], "int64")
+    nodes = [
+        helper.make_node("Gather", ["table", "rows"], ["candidates"]),
+        helper.make_node("Transpose", ["candidates"], ["transposed"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "transposed"], ["y"]),
+    ]
+    proto = model(nodes, {"table": table, "rows": rows})
+    quantize_matrices(proto.graph)
+    operators = [node.op_type for node in proto.graph.node]
+    assert operators.count("DequantizeLinear") == 2 and "Cast" not in operators  # The rows are not converted before.
+    assert matrices(proto) == {"table/int8_1": "INT8"}
+    x = RNG.normal(size=(5, 13)).astype("float32")
+    expected = x @ table[rows].T
+    assert (np.abs(run(proto, x) - expected).max(axis=0) < 0.05 * np.abs(expected).max(axis=0)).all()
+
+
 def test_embeddings_have_a_scale_a_row():
     table = (RNG.normal(size=(7, 13)) * 10.0 ** np.arange(-3, 4)[:, None]).astype("float32")
     proto = model([helper.make_node("Gather", ["table", "x"], ["y"])], {"table": table}, TensorProto.INT32, ("rows",))
