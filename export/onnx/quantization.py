@@ -120,7 +120,7 @@ class _Matrices:
         self._nodes = []
 
     def of_product(self, node, producers, constants):
-        """The names of a MatMul's int8 matrix and its scales; `None` if it has neither a constant matrix nor its rows."""
+        """The names of a MatMul's int8 matrix and its scales; `None` if it is not a constant matrix or rows of one."""
         name = node.input[1]
         if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)
