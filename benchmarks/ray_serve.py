@@ -1,8 +1,9 @@
 """Throughput of Ray Serve, and what clients see if a replica dies: `python -m benchmarks.ray_serve --help`.
 
 The service is `examples/ray/serve_app.py`. Each client is a thread that sends one sentence after another. An answer is
-wrong if it is not the translation by the same runtime without a server. A request without an answer is lost. The last
-row kills a replica with `kill -9` after a third of the time. It has recovered when all replicas run again.
+wrong if it is not the translation by the same runtime without a server; with a shortlist, translations depend on the
+batch, so the export must not have one. A request without an answer is lost. The last row kills a replica with
+`kill -9` after a third of the time. It has recovered when all replicas run again.
 """
 
 import argparse
