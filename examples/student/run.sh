@@ -1,7 +1,7 @@
 #!/bin/sh
 # A student learns from the original text and from the translations of its teacher. The settings are for tens of
-# thousands of short sentence pairs. The teacher has 4 + 4 layers, the student 6 + 2, and the student needs no beam search.
-# With more text, use a larger teacher and the preset student-tiny.
+# thousands of short sentence pairs. The teacher has 4 + 4 layers and uses beam search. The student has 6 + 2 layers and
+# uses greedy search. With more text, use a larger teacher and the preset student-tiny.
 #
 #   sh examples/student/run.sh
 #

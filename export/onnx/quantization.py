@@ -104,9 +104,11 @@ def _takes_rows(node, constants):
 
 
 def _transposes_rows(node, producers, constants):
-    """Whether a node transposes a matrix, which has rows of a constant matrix."""
+    """Whether a node transposes rows of a constant matrix."""
     permutation = next((attribute.ints for attribute in node.attribute if attribute.name == "perm"), ())
-    rows = producers.nodes.get(node.input[0]) if node.op_type == "Transpose" and permutation == [1, 0] else None
+    if node.op_type != "Transpose" or permutation != [1, 0]:
+        return False
+    rows = producers.nodes.get(node.input[0])
     return rows is not None and _takes_rows(rows, constants)
 
 
@@ -120,14 +122,16 @@ class _Matrices:
         self._nodes = []
 
     def of_product(self, node, producers, constants):
-        """The names of a MatMul's int8 matrix and its scales; `None` if it is not a constant matrix or rows of one."""
+        """The names of the int8 matrix and its scales; `None` without a constant matrix or some of its rows."""
         name = node.input[1]
         if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)
         transpose = producers.nodes.get(name)
-        if transpose is not None and _transposes_rows(transpose, producers, constants):
+        if transpose is None or transpose.op_type != "Transpose":
+            return None
+        if _transposes_rows(transpose, producers, constants):
             return f"{name}/int8", f"{transpose.input[0]}/scales"
-        if transpose is None or transpose.op_type != "Transpose" or not _is_matrix(constants.get(transpose.input[0])):
+        if not _is_matrix(constants.get(transpose.input[0])):
             return None
         weight, scale = self.add(transpose.input[0], 1, constants)
         if not any(f"{weight}/transposed" in other.output for other in self._nodes):

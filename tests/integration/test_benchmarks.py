@@ -72,6 +72,19 @@ def test_students(exported, toy_files, tmp_path):
     assert all(float(row[3].replace(",", "")) > 0 and row[6] == "nan" for row in forced)
 
 
+def test_the_tokenizer_of_bleu(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import students
+
+    point = students.Point("student", "ONNX int8", 1, False)
+    running = {point: argparse.Namespace(size=1.0, load_seconds=1.0)}
+    results = {point: [{"seconds": 2.0, "texts": ["a man , a dog ."]}]}
+    for bleu_tokenize, is_exact in (("13a", True), ("none", False)):
+        options = argparse.Namespace(threads=1, parallel_batches=2, bleu_tokenize=bleu_tokenize)
+        (row,) = students.rows_of(running, results, ["ein Mann, ein Hund."], ["a man, a dog."], options)
+        assert (row["BLEU"] > 99.9) is is_exact and row["words/s/core"] == 1
+
+
 def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import students
