@@ -66,23 +66,28 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             return super()._forward(inputs, training=training, mask=mask)
         if len(segments) == 1:
             raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[*segments]}")
-        memory = self.encode(given["source"], source_segments=segments["source_segments"])
-        return self.decode(given["target"], memory, **segments)
+        # On JAX, Keras runs `call` outside of `__call__`, so that layers get `training` only as an argument.
+        memory = self.encode(given["source"], source_segments=segments["source_segments"], training=training)
+        return self.decode(given["target"], memory, **segments, training=training)
 
-    def encode(self, source, source_mask=None, source_segments=None):
+    def encode(self, source, source_mask=None, source_segments=None, training=None):
         """Encodes source ids.
 
         Args:
             source: int `(batch, source_length)`.
             source_mask: boolean `(batch, source_length)`. Default: `True` where `source` is not `pad_id`.
             source_segments: int `(batch, source_length)`, for packed rows: the number of the sentence of each token.
+            training: whether to apply dropout. Default: as in the call that runs this method, or `False`.
 
         Returns:
             The encoder output ("memory"), `(batch, source_length, d_model)`.
         """
         x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
         return self.encoder(
-            self.source_dropout(x), mask=source_mask, attention_mask=_same_segment(source_segments, source_segments)
+            self.source_dropout(x, training=training),
+            mask=source_mask,
+            attention_mask=_same_segment(source_segments, source_segments),
+            training=training,
         )
 
     def decode(
@@ -96,6 +101,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         offset=0,
         return_attention_scores=False,
         output_weights=None,
+        training=None,
     ):
         """Computes the logits for the token after each target token.
 
@@ -109,6 +115,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             offset: position of the first target token, if a cache is given.
             return_attention_scores: whether to also return the cross-attention weights.
             output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.
+            training: whether to apply dropout. Default: as in the call that runs this method, or `False`.
 
         Returns:
             Logits `(*target.shape, vocab_size)`. With `return_attention_scores` or a cache, a tuple of the logits, the
@@ -117,7 +124,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         x = self.target_embedding(target)
         x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
         result = self.decoder(
-            self.target_dropout(x),
+            self.target_dropout(x, training=training),
             memory,
             memory_mask=memory_mask,
             attention_mask=_same_segment(target_segments, target_segments),
@@ -125,6 +132,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             cache=cache,
             offset=offset,
             return_attention_scores=return_attention_scores,
+            training=training,
         )
         x, *others = result if isinstance(result, tuple) else (result,)
         logits = self.logits(x, weights=output_weights)
