@@ -1,7 +1,12 @@
-"""Callbacks of `fit`: progress, checkpoints, stopping."""
+"""Callbacks of `fit`: progress, checkpoints, stopping.
+
+They run after each step, and a device would have nothing to do while they wait for it. Reading a loss waits until its
+step is computed. On JAX, the attribute `model` of a callback also copies all variables out of `fit`.
+"""
 
 import collections
 import json
+import math
 import signal
 import statistics
 import sys
@@ -19,6 +24,9 @@ from keras_transformer.training.checkpoints import CheckpointFiles, TrainingStat
 from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
+#: Seconds between the values that the progress bar shows.
+_SHOW_EVERY = 1.0
+
 
 class Progress(keras.callbacks.Callback):
     """Shows epoch, loss, speed and remaining time on standard error: a bar on a terminal, otherwise lines.
@@ -29,16 +37,27 @@ class Progress(keras.callbacks.Callback):
         steps_per_epoch: batches in one pass over the data.
         tokens_per_step: average number of target tokens in a batch, without padding.
         limit: seconds left of `max_time`.
+        steps_per_execution: steps between two calls of `on_train_batch_end`.
     """
 
-    def __init__(self, total: int, start: int, steps_per_epoch: int, tokens_per_step: float, limit: float):
+    def __init__(
+        self,
+        total: int,
+        start: int,
+        steps_per_epoch: int,
+        tokens_per_step: float,
+        limit: float,
+        steps_per_execution: int = 1,
+    ):
         super().__init__()
         layout = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-        self.bar = progress_bar(total=total, initial=start, mininterval=1.0, bar_format=layout)
+        self.bar = progress_bar(total=total, initial=start, mininterval=_SHOW_EVERY, bar_format=layout)
         self.step = start
         self.steps_per_epoch = steps_per_epoch
         self.tokens_per_step = tokens_per_step
         self.limit = limit
+        self.steps_per_execution = steps_per_execution
+        self.shown = -math.inf
         #: Durations of recent training steps. The median ignores steps that compile or write a checkpoint.
         self.seconds = collections.deque(maxlen=50)
         self.step_started = None
@@ -52,7 +71,7 @@ class Progress(keras.callbacks.Callback):
     @property
     def rate(self) -> float | None:
         """Recent steps per second; `None` during the first call of the training step, which compiles."""
-        return self.model.steps_per_execution / statistics.median(self.seconds) if self.seconds else None
+        return self.steps_per_execution / statistics.median(self.seconds) if self.seconds else None
 
     @property
     def left(self) -> str:
@@ -70,14 +89,19 @@ class Progress(keras.callbacks.Callback):
         if self.step_started is not None:
             self.seconds.append(time.perf_counter() - self.step_started)
         self.step_started = time.perf_counter()
-        self.step += self.model.steps_per_execution
-        tokens = f"{self.rate * self.tokens_per_step:,.0f}" if self.rate else "?"
-        shown = {"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}
+        self.step += self.steps_per_execution
         self.bar.set_description(self.epoch, refresh=False)
-        self.bar.set_postfix(shown, refresh=False)
-        self.bar.update(self.model.steps_per_execution)
+        if self.step_started - self.shown >= _SHOW_EVERY or self.step >= self.bar.total:
+            self._show(logs)
+        self.bar.update(self.steps_per_execution)
+
+    def _show(self, logs):
+        self.shown = time.perf_counter()
+        tokens = f"{self.rate * self.tokens_per_step:,.0f}" if self.rate else "?"
+        self.bar.set_postfix({"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}, refresh=False)
 
     def on_epoch_end(self, epoch, logs=None):
+        self._show(logs)
         bleu = f", BLEU {logs['val_bleu']:.2f}" if "val_bleu" in logs else ""
         self.bar.write(
             f"{self.epoch}, step {self.step}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
@@ -91,40 +115,61 @@ class Divergence(keras.callbacks.Callback):
     """Stops a run whose loss is NaN or too large, before a checkpoint saves its weights.
 
     The loss of a batch is computed from the running mean that Keras keeps over an epoch, assuming that all batches
-    have the same number of tokens.
+    have the same number of tokens. It is checked when the next step has started, so that the device does not wait, and
+    before a checkpoint.
 
     Args:
         files: the checkpoints; the error names the last valid one.
         state: the training state at the start.
         steps_per_epoch: batches in one pass over the data; the error names the batch.
         limit: maximum loss of a batch, in nats per token.
+        steps_per_execution: steps between two calls of `on_train_batch_end`.
     """
 
-    def __init__(self, files: CheckpointFiles, state: TrainingState, steps_per_epoch: int, limit: float):
+    def __init__(
+        self,
+        files: CheckpointFiles,
+        state: TrainingState,
+        steps_per_epoch: int,
+        limit: float,
+        steps_per_execution: int = 1,
+    ):
         super().__init__()
         self.files = files
         self.step = state.step
         self.steps_per_epoch = steps_per_epoch
         self.limit = limit
+        self.steps_per_execution = steps_per_execution
+        #: The mean of the epoch after the latest step, if it is not checked yet.
+        self.mean = None
 
     def on_epoch_begin(self, epoch, logs=None):
         self.count, self.sum = 0, 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        steps = self.model.steps_per_execution
-        before, self.count = self.sum, self.count + steps
-        self.sum = float(logs["loss"]) * self.count
-        self.step += steps
-        loss = (self.sum - before) / steps
+        self._check_loss()
+        self.mean = logs["loss"]
+        self.step += self.steps_per_execution
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._check_loss()
+
+    def _check_loss(self):
+        if self.mean is None:
+            return
+        before, self.count = self.sum, self.count + self.steps_per_execution
+        self.sum, self.mean = float(self.mean) * self.count, None
+        loss = (self.sum - before) / self.steps_per_execution
         if not loss <= self.limit:
             self.fail(f"The loss is {loss:.4g}")
 
     def require_finite_weights(self) -> None:
-        """Checks the weights before they are saved. The loss of a step does not show the effect of its own update.
+        """Checks the latest loss, and the weights after it, before they are saved.
 
         Raises:
-            Diverged: if a weight is NaN or infinite.
+            Diverged: if the loss is too large, or a weight is NaN or infinite.
         """
+        self._check_loss()
         if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
             self.fail("Weights contain NaN or Inf")
 
@@ -190,14 +235,15 @@ class Checkpoints(keras.callbacks.Callback):
         return self.devices.any_worker(self._is_out_of_patience() or self._is_out_of_time())
 
     def on_train_batch_end(self, batch, logs=None):
-        self.state.step += self.model.steps_per_execution
-        stops = False
+        self.state.step += self.recipe.steps_per_execution
+        stops = ends = False
         # Communication between workers takes time: most steps make only this call.
         if self.devices.any_worker(self._stop_requested() or self._is_out_of_time()):
             stops = self.devices.any_worker(self._stop_requested())
-            self.model.stop_training = self.devices.any_worker(self._is_out_of_time())
+            ends = self.devices.any_worker(self._is_out_of_time())
+            self.model.stop_training = ends
         step = self.state.step
-        if self.model.stop_training or step % self.validate_every == 0 or step == self.total:
+        if ends or step % self.validate_every == 0 or step == self.total:
             return  # `on_epoch_end` saves after the validation.
         if step % self.files.every == 0 or stops:
             self._save()

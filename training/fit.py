@@ -23,8 +23,8 @@ from keras_transformer.training.stopping import StopRequest
 
 #: A batch has diverged if its loss exceeds this multiple of the loss of a uniform prediction, log(vocab_size).
 _RUNAWAY = 10.0
-#: Updates between TensorBoard values.
-_SCALARS_EVERY = 10
+#: A run has about this number of TensorBoard values. They are copied from the device, which takes time.
+_SCALARS = 1000
 
 
 def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices):
@@ -68,7 +68,8 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         _print_resuming(model, plan, files.path(state.step), state.step)
     plan.batches.resume(state.position)
     every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
-    divergence = Divergence(files, state, plan.batches.steps, _RUNAWAY * math.log(plan.model_config.vocab_size))
+    limit = _RUNAWAY * math.log(plan.model_config.vocab_size)
+    divergence = Divergence(files, state, plan.batches.steps, limit, recipe.steps_per_execution)
     with files.noting_last(), contextlib.ExitStack() as stack:
         stack.callback(plan.batches.close)
         request = stack.enter_context(StopRequest())
@@ -101,9 +102,11 @@ def _initial_seeds(seed, count):
 
 
 def _progress_callbacks(stack, directory, plan, state, recipe, devices):
-    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, recipe.seconds - state.seconds)
+    left, calls = recipe.seconds - state.seconds, recipe.steps_per_execution
+    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, left, calls)
     stack.enter_context(progress.bar)
-    return [progress, Scalars(directory.logs, state.step, _SCALARS_EVERY, plan.cost, devices)]
+    every = max(10, plan.total // _SCALARS)
+    return [progress, Scalars(directory.logs, state.step, every, plan.cost, devices, calls)]
 
 
 def _call_fit(model, call, plan, devices, seed, callbacks):

@@ -28,22 +28,26 @@ class Scalars(keras.callbacks.Callback):
         every: updates between values.
         cost: average cost of a step.
         devices: the devices of the training.
+        steps_per_execution: steps between two calls of `on_train_batch_end`.
     """
 
-    def __init__(self, folder: Path, step: int, every: int, cost: StepCost, devices: Devices):
+    def __init__(
+        self, folder: Path, step: int, every: int, cost: StepCost, devices: Devices, steps_per_execution: int = 1
+    ):
         super().__init__()
         self.training, self.validation = (EventFile(folder / name) for name in ("train", "validation"))
         self.step = step
         self.every = every
         self.cost = cost
         self.devices = devices
+        self.steps_per_execution = steps_per_execution
 
     def on_epoch_begin(self, epoch, logs=None):
         self.since = self.step, time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += self.model.steps_per_execution
-        if self.step % self.every < self.model.steps_per_execution:
+        self.step += self.steps_per_execution
+        if self.step % self.every < self.steps_per_execution:
             self._write_training(logs)
 
     def on_epoch_end(self, epoch, logs=None):

@@ -176,18 +176,51 @@ def test_what_a_request_to_stop_has_saved_goes_with_the_next(make):
 def test_a_loss_that_runs_away_ends_the_run(make, loss):
     callback = make(TrainingState(step=5))
     step(callback)
+    mean = (1.0 + loss) / 2  # Keras reports the mean of the epoch.
+    step(callback, mean)
     with pytest.raises(Diverged) as caught:
-        step(callback, (1.0 + loss) / 2)  # Keras reports the mean of the epoch.
+        step(callback, mean)
     message = str(caught.value)
     assert re.search(f"loss .*{re.escape(f'{loss:.4g}')} .*step 7, batch 7 of epoch 1", message)
     assert str(callback.files.path(6)) in message
     assert callback.files.steps() == [6]
 
 
+@pytest.mark.parametrize("steps", [3, 10])
+def test_the_last_loss_before_a_checkpoint_is_checked(make, steps):
+    callback = make()
+    for _ in range(steps - 1):
+        step(callback)
+    with pytest.raises(Diverged, match=f"step {steps}, "):
+        step(callback, math.nan)
+        callback.divergence.on_epoch_end(0, {"loss": math.nan, "val_loss": 1.0})
+    assert steps not in callback.files.steps()
+
+
 def test_a_high_loss_is_not_one_that_runs_away(make):
     callback = make()
-    step(callback, 49.0)
-    step(callback, 49.5)
+    for mean in (49.0, 49.5, 49.5):
+        step(callback, mean)
+
+
+def refuse(*_):
+    raise AssertionError("A step waits for the device")
+
+
+class Unfinished:
+    """A loss that the device has not computed yet."""
+
+    __float__ = __format__ = refuse
+
+
+def test_a_step_waits_for_nothing(make, model, monkeypatch):
+    """Neither for its own loss nor, on JAX, for the variables, which `Callback.model` reads."""
+    callback, bar = make(), Progress(total=4, start=0, steps_per_epoch=2, tokens_per_step=100, limit=math.inf)
+    bar.on_train_batch_end(0, {"loss": 1.0})
+    monkeypatch.setattr(keras.callbacks.Callback, "model", property(refuse))
+    step(callback, Unfinished())
+    bar.on_train_batch_end(0, {"loss": Unfinished()})
+    bar.bar.close()
 
 
 def test_weights_that_are_no_numbers_are_not_saved(make):
