@@ -64,7 +64,7 @@ def parsed():
         return [int(number) for number in text.split(",")]
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.students", description=__doc__)
-    parser.add_argument("directories", nargs="+", help="finished model directories, the teacher first")
+    parser.add_argument("directories", nargs="+", help="finished model directories; the speed is relative to the first")
     parser.add_argument("--source", required=True, help="text to translate, one sentence per line")
     parser.add_argument("--reference", help="translation of --source, which --steps does not need")
     parser.add_argument("--bleu_tokenize", default="13a", choices=BLEU_TOKENIZERS, help="tokenizer of sacreBLEU")

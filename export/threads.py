@@ -62,7 +62,7 @@ def set_keras_threads(num_threads: int) -> None:
     """Calls `set_tensorflow_threads` if TensorFlow is the Keras backend.
 
     Args:
-        num_threads: see `set_tensorflow_threads`.
+        num_threads: see `set_tensorflow_threads`. 0 changes nothing on another backend.
 
     Raises:
         ValueError: as in `set_tensorflow_threads`; or if `num_threads` is not 0 on another backend.

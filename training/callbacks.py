@@ -1,122 +1,50 @@
-"""Callbacks of `fit`: progress, checkpoints, stopping.
+"""Callbacks of `fit`: checkpoints, stopping."""
 
-They run after each step, and a device would have nothing to do while they wait for it. Reading a loss waits until its
-step is computed. On JAX, the attribute `model` of a callback also copies all variables out of `fit`.
-"""
-
-import collections
 import json
-import math
 import signal
-import statistics
-import sys
 import time
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 from keras_transformer.atomic_files import atomic_write
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.progress import progress_bar
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
-#: Seconds between the values that the progress bar shows.
-_SHOW_EVERY = 1.0
 
+class Callbacks(keras.callbacks.CallbackList):
+    """Callbacks that get the logs of a batch as tensors.
 
-class Progress(keras.callbacks.Callback):
-    """Shows epoch, loss, speed and remaining time on standard error: a bar on a terminal, otherwise lines.
+    The list that `fit` makes of callbacks converts the logs to numbers after each batch. This waits until the device
+    has computed the batch, and the device then waits for the next one. On JAX, the attribute `model` of a callback also
+    takes time: it copies all variables out of `fit`.
 
     Args:
-        total: steps of the training.
-        start: steps done before this process.
-        steps_per_epoch: batches in one pass over the data.
-        tokens_per_step: average number of target tokens in a batch, without padding.
-        limit: seconds left of `max_time`.
-        steps_per_execution: steps between two calls of `on_train_batch_end`.
+        callbacks: the callbacks.
+        model: the model that they observe.
     """
 
-    def __init__(
-        self,
-        total: int,
-        start: int,
-        steps_per_epoch: int,
-        tokens_per_step: float,
-        limit: float,
-        steps_per_execution: int = 1,
-    ):
-        super().__init__()
-        layout = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-        self.bar = progress_bar(total=total, initial=start, mininterval=_SHOW_EVERY, bar_format=layout)
-        self.step = start
-        self.steps_per_epoch = steps_per_epoch
-        self.tokens_per_step = tokens_per_step
-        self.limit = limit
-        self.steps_per_execution = steps_per_execution
-        self.shown = -math.inf
-        #: Durations of recent training steps. The median ignores steps that compile or write a checkpoint.
-        self.seconds = collections.deque(maxlen=50)
-        self.step_started = None
-
-    @property
-    def epoch(self) -> str:
-        """The current epoch and the number of epochs."""
-        epoch, epochs = (-(-step // self.steps_per_epoch) for step in (self.step, self.bar.total))
-        return f"epoch {epoch}/{epochs}"
-
-    @property
-    def rate(self) -> float | None:
-        """Recent steps per second; `None` during the first call of the training step, which compiles."""
-        return self.steps_per_execution / statistics.median(self.seconds) if self.seconds else None
-
-    @property
-    def left(self) -> str:
-        """Time until the last step or the time limit, without validations."""
-        if self.rate is None:
-            return "?"
-        until_limit = max(self.limit - self.bar.format_dict["elapsed"], 0.0)
-        return tqdm.format_interval(min((self.bar.total - self.step) / self.rate, until_limit))
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if self.step_started is not None:
-            self.step_started = time.perf_counter()
+    def __init__(self, callbacks: list[keras.callbacks.Callback], model: keras.Model):
+        super().__init__(callbacks, add_history=True, model=model)  # `fit` returns the history.
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.step_started is not None:
-            self.seconds.append(time.perf_counter() - self.step_started)
-        self.step_started = time.perf_counter()
-        self.step += self.steps_per_execution
-        self.bar.set_description(self.epoch, refresh=False)
-        if self.step_started - self.shown >= _SHOW_EVERY or self.step >= self.bar.total:
-            self._show(logs)
-        self.bar.update(self.steps_per_execution)
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs=logs)
 
-    def _show(self, logs):
-        self.shown = time.perf_counter()
-        tokens = f"{self.rate * self.tokens_per_step:,.0f}" if self.rate else "?"
-        self.bar.set_postfix({"left": self.left, "loss": f"{logs['loss']:.3f}", "tokens/s": tokens}, refresh=False)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._show(logs)
-        bleu = f", BLEU {logs['val_bleu']:.2f}" if "val_bleu" in logs else ""
-        self.bar.write(
-            f"{self.epoch}, step {self.step}: loss {logs['loss']:.4f}, validation loss {logs['val_loss']:.4f}, "
-            f"perplexity {logs['val_perplexity']:.3f}, token accuracy {logs['val_token_accuracy']:.4f}{bleu}; "
-            f"{self.left} left",
-            file=sys.stderr,
-        )
+    def on_test_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_test_batch_end(batch, logs=logs)
 
 
 class Divergence(keras.callbacks.Callback):
     """Stops a run whose loss is NaN or too large, before a checkpoint saves its weights.
 
     The loss of a batch is computed from the running mean that Keras keeps over an epoch, assuming that all batches
-    have the same number of tokens. It is checked when the next step has started, so that the device does not wait, and
-    before a checkpoint.
+    have the same number of tokens. It is checked after the next step has been dispatched, so that the device does not
+    wait, and before each validation and checkpoint.
 
     Args:
         files: the checkpoints; the error names the last valid one.
@@ -151,7 +79,7 @@ class Divergence(keras.callbacks.Callback):
         self.mean = logs["loss"]
         self.step += self.steps_per_execution
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_test_begin(self, logs=None):
         self._check_loss()
 
     def _check_loss(self):
@@ -163,8 +91,8 @@ class Divergence(keras.callbacks.Callback):
         if not loss <= self.limit:
             self.fail(f"The loss is {loss:.4g}")
 
-    def require_finite_weights(self) -> None:
-        """Checks the latest loss, and the weights after it, before they are saved.
+    def check_before_saving(self) -> None:
+        """Checks the latest loss, and the weights after it.
 
         Raises:
             Diverged: if the loss is too large, or a weight is NaN or infinite.
@@ -199,7 +127,7 @@ class Checkpoints(keras.callbacks.Callback):
         recipe: the `RecipeConfig`.
         validate_every: steps between validations.
         plan: the `TrainingPlan`.
-        divergence: checks the weights before they are saved.
+        divergence: checks the loss and the weights before they are saved.
         request: whether a signal has requested a stop.
         devices: the devices of the training. Of several workers, only the chief writes.
     """
@@ -274,7 +202,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _save(self):
         self.devices.sync_variables(self.model)
-        self.divergence.require_finite_weights()
+        self.divergence.check_before_saving()
         self.state.seconds = time.monotonic() - self.started
         self.state.position = self.batches.position(self.state.step)
         if self.devices.is_chief:

@@ -14,17 +14,20 @@ from keras_transformer.optimizers import Adam, adam_of
 from keras_transformer.saving import load_model
 from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends.devices import Devices
-from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
+from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence
 from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
 from keras_transformer.training.finish import finish
 from keras_transformer.training.plan import TrainingPlan
+from keras_transformer.training.progress import Progress
 from keras_transformer.training.scalars import Scalars
 from keras_transformer.training.stopping import StopRequest
 
 #: A batch has diverged if its loss exceeds this multiple of the loss of a uniform prediction, log(vocab_size).
 _RUNAWAY = 10.0
-#: A run has about this number of TensorBoard values. They are copied from the device, which takes time.
+#: Largest number of TensorBoard values of a run, about. Each waits for the device.
 _SCALARS = 1000
+#: Smallest number of updates between TensorBoard values.
+_SCALARS_EVERY = 10
 
 
 def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices):
@@ -102,11 +105,11 @@ def _initial_seeds(seed, count):
 
 
 def _progress_callbacks(stack, directory, plan, state, recipe, devices):
-    left, calls = recipe.seconds - state.seconds, recipe.steps_per_execution
-    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, left, calls)
+    left, batches = recipe.seconds - state.seconds, recipe.steps_per_execution
+    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, left, batches)
     stack.enter_context(progress.bar)
-    every = max(10, plan.total // _SCALARS)
-    return [progress, Scalars(directory.logs, state.step, every, plan.cost, devices, calls)]
+    every = max(_SCALARS_EVERY, plan.total // _SCALARS)
+    return [progress, Scalars(directory.logs, state.step, every, plan.cost, devices, batches)]
 
 
 def _call_fit(model, call, plan, devices, seed, callbacks):
@@ -117,7 +120,7 @@ def _call_fit(model, call, plan, devices, seed, callbacks):
             epochs=call.last,
             steps_per_epoch=call.steps,
             **devices.validation_data(plan.validation),
-            callbacks=callbacks,
+            callbacks=Callbacks(callbacks, model),
             shuffle=False,
             verbose=0,
         )

@@ -122,7 +122,10 @@ class _Matrices:
         self._nodes = []
 
     def of_product(self, node, producers, constants):
-        """The names of the int8 matrix and its scales; `None` without a constant matrix or some of its rows."""
+        """The names of the int8 second factor and its scales.
+
+        It must be a constant matrix, its transpose, or some transposed rows of one; otherwise `None`.
+        """
         name = node.input[1]
         if _is_matrix(constants.get(name)):
             return self.add(name, 0, constants)

@@ -10,9 +10,10 @@ import pytest
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.backends import make_devices
-from keras_transformer.training.callbacks import Checkpoints, Divergence, Progress
+from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.config import RecipeConfig
+from keras_transformer.training.progress import Progress
 from keras_transformer.training.stopping import Diverged, Interrupted, StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
@@ -187,13 +188,13 @@ def test_a_loss_that_runs_away_ends_the_run(make, loss):
 
 
 @pytest.mark.parametrize("steps", [3, 10])
-def test_the_last_loss_before_a_checkpoint_is_checked(make, steps):
+def test_the_last_loss_before_a_checkpoint_or_a_validation_is_checked(make, steps):
     callback = make()
     for _ in range(steps - 1):
         step(callback)
     with pytest.raises(Diverged, match=f"step {steps}, "):
         step(callback, math.nan)
-        callback.divergence.on_epoch_end(0, {"loss": math.nan, "val_loss": 1.0})
+        callback.divergence.on_test_begin()
     assert steps not in callback.files.steps()
 
 
@@ -221,6 +222,43 @@ def test_a_step_waits_for_nothing(make, model, monkeypatch):
     step(callback, Unfinished())
     bar.on_train_batch_end(0, {"loss": Unfinished()})
     bar.bar.close()
+
+
+def test_callbacks_get_tensors_in_fit(model):
+    found = []
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: found.append(logs["loss"]))
+    data = {"x": np.ones((4, 1)), "y": np.ones((4, 1))}
+    history = model.fit(**data, batch_size=2, verbose=0, callbacks=Callbacks([callback], model))
+    assert len(found) == 2 and all(keras.ops.is_tensor(loss) for loss in found)
+    assert isinstance(history.history["loss"][0], float)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.4, 2.0])
+def test_the_speed_is_that_of_the_device(make, monkeypatch, seconds):
+    """The host needs less time for a step than the device, and waits for it only where it reads a loss."""
+    now, done = [1000.0], [1000.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    class Loss:
+        def __init__(self):
+            now[0] += 0.01
+            self.ready = done[0] = max(done[0], now[0]) + seconds
+
+        def __float__(self):
+            now[0] = max(now[0], self.ready)
+            return 1.0
+
+        def __format__(self, form):
+            return format(float(self), form)
+
+    divergence = make().divergence
+    progress = Progress(total=99, start=0, steps_per_epoch=9, tokens_per_step=100, limit=math.inf)
+    for _ in range(60):
+        logs = {"loss": Loss()}
+        for callback in (divergence, progress):
+            callback.on_train_batch_end(0, logs)
+    progress.bar.close()
+    assert progress.rate == pytest.approx(1 / seconds, rel=0.02)
 
 
 def test_weights_that_are_no_numbers_are_not_saved(make):

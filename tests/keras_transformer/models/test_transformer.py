@@ -5,6 +5,7 @@ import pytest
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import TokenLoss
+from keras_transformer.training.checkpoints import seed_generators
 
 to_numpy = keras.ops.convert_to_numpy
 VOCAB, BATCH, SOURCE, TARGET = 19, 2, 7, 5
@@ -200,3 +201,19 @@ def test_summary_shows_the_parts(capsys):
     make().summary()
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("embedding", "encoder", "decoder", "logits"))
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_training_step_draws_new_masks_for_each_dropout(is_packed, few_steps):
+    """On JAX, layers know that they train only if the model tells them."""
+    model = Transformer(TransformerConfig(vocab_size=19, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.5))
+    model.compile("sgd", LabelSmoothedCrossEntropy(0.1), **few_steps)
+    ids = np.array([[4, 5, 3], [6, 7, 3]])
+    inputs = {"source": ids, "target": ids}
+    if is_packed:
+        inputs |= {"source_segments": np.ones_like(ids), "target_segments": np.ones_like(ids)}
+    drawn = [to_numpy(state)[1] for state in seed_generators(model)]
+    for _ in range(2):
+        model.train_on_batch(inputs, ids)
+    assert len(drawn) == 7  # Source, target, and each of the five residual connections.
+    assert [to_numpy(state)[1] for state in seed_generators(model)] == [count + 2 for count in drawn]
