@@ -151,7 +151,7 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
     if tokens.path.is_symlink():
         delete(tokens.path)
     with tokens.atomic_write() as temporary:
-        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
+        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config), config.augmentation)
         write_tokens(temporary, corpus, models, config)
         yield temporary
 

@@ -1,15 +1,23 @@
 """Tokenizers trained on a corpus."""
 
+import dataclasses
 import itertools
 import random
 import sys
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.training.data.augmentation import augment
+from keras_transformer.training.data_config import AugmentationConfig
 
 
 def train_tokenizers(
-    pairs: Iterable[tuple[str, str]], config: TokenizerConfig, tags: Sequence[str] = ()
+    pairs: Iterable[tuple[str, str]],
+    config: TokenizerConfig,
+    tags: Sequence[str] = (),
+    augmentation: AugmentationConfig | None = None,
 ) -> tuple[bytes, ...]:
     """Trains SentencePiece models on the training pairs.
 
@@ -17,6 +25,8 @@ def train_tokenizers(
         pairs: pairs of source and target text.
         config: the options.
         tags: symbols that are one subword of the source each.
+        augmentation: random changes of the training text. The tokenizers learn from text in the changed case, too:
+            otherwise they would divide it into single letters. They do not learn from typing errors.
 
     Returns:
         Serialized SentencePiece models: `(shared,)` or `(source, target)`.
@@ -25,6 +35,9 @@ def train_tokenizers(
         ValueError: if the text is too small for the vocabulary.
     """
     sample = _sample(pairs, config.sample_size)
+    if augmentation is not None:
+        case = dataclasses.replace(augmentation, no_end_punctuation=0.0, typos=0.0)
+        sample = augment(sample, case, np.random.default_rng(0))
     print(f"training the tokenizer on {len(sample):,} pairs", file=sys.stderr)
     if config.shared:
         models = (train_sentencepiece(itertools.chain.from_iterable(sample), config, tags),)

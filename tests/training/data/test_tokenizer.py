@@ -3,6 +3,7 @@ import pytest
 
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.data.tokenizer import _sample, train_tokenizers
+from keras_transformer.training.data_config import AugmentationConfig
 
 SOURCE = ["twenty one", "thirty two", "twenty two", "one hundred", "two hundred one"] * 3
 TARGET = ["einundzwanzig", "zweiunddreißig", "zweiundzwanzig", "einhundert", "zweihunderteins"] * 3
@@ -15,6 +16,15 @@ def test_one_vocabulary_of_both_sides():
     assert tokenizer.vocab_size == 300
     for word in ("twenty", "zwei"):
         assert len(tokenizer.encode([word])[0]) < len(word)
+
+
+def test_text_in_upper_case_has_subwords_if_training_changes_the_case():
+    options = TokenizerConfig(vocab_size=320)
+    augmentations = None, AugmentationConfig(typos=0.9), AugmentationConfig(upper_case=0.5, typos=0.9)
+    models = [train_tokenizers(PAIRS, options, augmentation=augmentation)[0] for augmentation in augmentations]
+    assert models[1] == models[0]
+    plain, upper = (sum(map(len, Tokenizer(models[i]).encode(["TWENTY", "HUNDRED"]))) for i in (0, 2))
+    assert upper < plain
 
 
 def test_separate_vocabularies():
