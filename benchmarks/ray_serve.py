@@ -1,8 +1,8 @@
 """Throughput of Ray Serve, and what clients see if a replica dies: `python -m benchmarks.ray_serve --help`.
 
 The service is `examples/ray/serve_app.py`. Each client is a thread that sends one sentence after another. An answer is
-wrong if it is not the translation by the same runtime without a server; with a shortlist, translations depend on the
-batch, so the export must not have one. A request without an answer is lost. The last row kills a replica with
+wrong if it is not the translation by the same runtime without a server. The export must not have a shortlist, since
+translations would depend on the batch. A request without an answer is lost. The last row kills a replica with
 `kill -9` after a third of the time. It has recovered when all replicas run again.
 """
 
@@ -44,6 +44,8 @@ def main():
     from keras_transformer.export import load_translator
     from keras_transformer.text.splitting_translator import SplittingTranslator
 
+    if has_shortlist(options.directory, options.runtime):
+        parser.error(f"the export must not have a shortlist. Received: {options.directory}, --runtime {options.runtime}")
     lines = texts(options.source, None)[0]
     translator = SplittingTranslator(load_translator(options.directory, options.runtime), "en")
     expected = [translation.text for translation in translator.translate(lines)]
@@ -59,6 +61,15 @@ def main():
     show(rows, options)
     if any(row["wrong"] or row["lost"] or row["other"] for row in rows):
         sys.exit("Some requests were lost or have wrong answers")
+
+
+def has_shortlist(directory, runtime):
+    """Whether an export searches with a shortlist, as far as it is recorded."""
+    from keras_transformer.model_directory import ModelDirectory
+
+    file = ModelDirectory(directory).verification_file
+    record = json.loads(file.read_text()) if file.exists() else {}
+    return record.get(runtime, {}).get("search", {}).get("shortlist", False)
 
 
 @contextlib.contextmanager
