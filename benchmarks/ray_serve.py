@@ -45,7 +45,9 @@ def main():
     from keras_transformer.text.splitting_translator import SplittingTranslator
 
     if has_shortlist(options.directory, options.runtime):
-        parser.error(f"the export must not have a shortlist. Received: {options.directory}, --runtime {options.runtime}")
+        parser.error(
+            f"the export must not have a shortlist. Received: {options.directory}, --runtime {options.runtime}"
+        )
     lines = texts(options.source, None)[0]
     translator = SplittingTranslator(load_translator(options.directory, options.runtime), "en")
     expected = [translation.text for translation in translator.translate(lines)]
