@@ -73,11 +73,11 @@ def translate(folder, options):
 
 def measured(folder, name, workers, options, count, kills=0):
     """The row of one job, which is killed at random points and started again."""
-    output, kept = folder / name, []
+    output, kept, draw = folder / name, [], random.Random(1)
     command = [sys.executable, ROOT / "examples/ray/translate_files.py", options.directory, folder / "texts", output]
     command += [f"--runtime={options.runtime}", f"--workers={workers}"]
     started = time.perf_counter()
-    for share in sorted(random.Random(1).random() for _ in range(kills)):
+    for share in sorted(draw.random() for _ in range(kills)):
         process = subprocess.Popen([*map(str, command)])
         size = share * sum(map(len, contents(folder / f"unbroken-{workers}").values()))
         while process.poll() is None and sum(path.stat().st_size for path in finished(output)) < size:
