@@ -12,7 +12,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.onnx import export as onnx_export
 from keras_transformer.saving import load_model
 from keras_transformer.text.keras_translator import KerasTranslator
-from keras_transformer.training.callbacks import Progress
+from keras_transformer.training.progress import Progress
 
 FOLDER = pathlib.Path(__file__).parent
 

@@ -15,8 +15,8 @@ from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.training.averaging import copy_moving_average
-from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.checkpoints import CheckpointFiles
+from keras_transformer.training.progress import Progress
 
 BRIEF = {"recipe.max_steps": 8, "recipe.validate_every": 4, "recipe.checkpoint_every": 2, "model.dropout": 0.0}
 

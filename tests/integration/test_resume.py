@@ -14,10 +14,10 @@ from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.text.tokenization import load_tokenizers
-from keras_transformer.training.callbacks import Progress
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import RecipeConfig
 from keras_transformer.training.finish import finish
+from keras_transformer.training.progress import Progress
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.training.callbacks import Progress
+from keras_transformer.training.progress import Progress
 
 BRIEF = {"recipe.max_steps": 6, "recipe.validate_every": 3, "recipe.checkpoint_every": 2}
 #: Options of the data in the arguments of a run.
