@@ -105,11 +105,13 @@ def _initial_seeds(seed, count):
 
 
 def _progress_callbacks(stack, directory, plan, state, recipe, devices):
-    left, batches = recipe.seconds - state.seconds, recipe.steps_per_execution
-    progress = Progress(plan.total, state.step, plan.batches.steps, plan.cost.tokens, left, batches)
+    step, left, every = state.step, recipe.seconds - state.seconds, max(_SCALARS_EVERY, plan.total // _SCALARS)
+    progress = Progress(
+        plan.total, step, plan.batches.steps, plan.cost.tokens, left, steps_per_execution=recipe.steps_per_execution
+    )
     stack.enter_context(progress.bar)
-    every = max(_SCALARS_EVERY, plan.total // _SCALARS)
-    return [progress, Scalars(directory.logs, state.step, every, plan.cost, devices, batches)]
+    scalars = Scalars(directory.logs, step, every, plan.cost, devices, steps_per_execution=recipe.steps_per_execution)
+    return [progress, scalars]
 
 
 def _call_fit(model, call, plan, devices, seed, callbacks):

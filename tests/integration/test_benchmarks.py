@@ -1,6 +1,7 @@
 import argparse
 import contextlib
 import itertools
+import json
 import pathlib
 import re
 import shutil
@@ -83,6 +84,17 @@ def test_the_tokenizer_of_bleu(monkeypatch):
         options = argparse.Namespace(threads=1, parallel_batches=2, bleu_tokenize=bleu_tokenize)
         (row,) = students.rows_of(running, results, ["ein Mann, ein Hund."], ["a man, a dog."], options)
         assert (row["BLEU"] > 99.9) is is_exact and row["words/s/core"] == 1
+
+
+@pytest.mark.parametrize(("search", "expected"), [({"shortlist": True}, True), ({}, False)])
+def test_ray_serve_recognizes_a_shortlist(search, expected, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.ray_serve import has_shortlist
+
+    assert not has_shortlist(tmp_path, "onnx_int8")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export/verification.json").write_text(json.dumps({"onnx_int8": {"search": search}}))
+    assert has_shortlist(tmp_path, "onnx_int8") is expected and not has_shortlist(tmp_path, "onnx")
 
 
 def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
