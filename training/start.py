@@ -4,6 +4,7 @@ from pathlib import Path
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.files import readable
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.datasets import check_text
@@ -16,7 +17,8 @@ def check_run(config: TrainConfig) -> None:
         config: the run.
 
     Raises:
-        ValueError: if `output` cannot be used, an input is missing or unreadable, or the text files are not aligned.
+        ValueError: if `output` cannot be used, an input is missing or unreadable, the text files are not aligned, or
+            subwords cannot be sampled from the given tokenizers.
     """
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
@@ -27,11 +29,23 @@ def check_run(config: TrainConfig) -> None:
     if config.prepared:
         splits = TokenDirectory(config.prepared).train_splits
         config.check_prepared([name for split in splits if (name := split.partition(".")[2])])
+    _check_sampling(config)
     for path in config.files:
         with readable(path):
             pass
     if not resuming:
         check_text(config)
+
+
+def _check_sampling(config):
+    """Checks that subwords can be sampled from the tokenizers of `init_from` or `prepared`. New ones are BPE models."""
+    path, options = config.prepared or config.init_from, config.augmentation
+    rates = options.source_sampling, options.target_sampling
+    if path and any(rates):
+        models = ModelDirectory(path).tokenizer_models()
+        for model, rate in zip((models[0], models[-1]), rates, strict=True):
+            if rate and not Tokenizer(model).is_bpe:
+                raise ValueError(f"Subword sampling requires a BPE tokenizer. Received: the tokenizer of {path}")
 
 
 def train(config: TrainConfig) -> ModelDirectory:

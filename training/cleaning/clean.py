@@ -136,8 +136,8 @@ class Cleaner:
         Args:
             pairs: the pairs.
             folder: folder for the cleaned text.
-            name: beginning of the names of its files.
-            rejected: text file for the removed pairs, with tab-separated columns: filter, source, target.
+            name: name of the corpus, with which the names of its files begin.
+            rejected: text file for the removed pairs, with tab-separated columns: filter, corpus, source, target.
 
         Returns:
             The kept pairs, which are read from the files, and the counts.
@@ -154,7 +154,7 @@ class Cleaner:
                         for output, line in zip(outputs, pair, strict=True):
                             output.write(line.replace("\n", " ") + "\n")
                     elif rejected:
-                        columns = [reason, *(line.replace("\t", " ").replace("\n", " ") for line in pair)]
+                        columns = [reason, name, *(line.replace("\t", " ").replace("\n", " ") for line in pair)]
                         rejected.write("\t".join(columns) + "\n")
                 bar.update(len(chunk.pairs))
         return Pairs(functools.partial(_read, files), counts["kept"]), counts

@@ -43,7 +43,7 @@ class CleaningConfig:
             directions.
         min_score: remove pairs with a lower score. Default: the 2nd percentile of the scores of the first 5,000
             validation pairs, which must not be a part of the training text. `distill` has no default.
-        rejected: file for the removed pairs, with tab-separated columns: filter, source, target.
+        rejected: file for the removed pairs, with tab-separated columns: filter, corpus, source, target.
 
     Raises:
         ValueError: if an option is invalid. The message lists all problems.

@@ -45,8 +45,8 @@ def test_pairs_are_kept_repaired_and_counted(tmp_path, monkeypatch, chunk):
     assert found == KEPT
     assert counts == {"kept": 4, "duplicate": 2, "empty": 1, "copy": 1, "repaired": 1}
     assert (tmp_path / "rejected.tsv").read_text() == (
-        "duplicate\tA man sleeps.\tEin Mann schläft.\nduplicate\ta man sleeps\tein mann schläft\n"
-        "empty\t\tLeer.\ncopy\tThe same\tthe same\n"
+        "duplicate\ttrain\tA man sleeps.\tEin Mann schläft.\nduplicate\ttrain\ta man sleeps\tein mann schläft\n"
+        "empty\ttrain\t\tLeer.\ncopy\ttrain\tThe same\tthe same\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["rejected.tsv"]
 
