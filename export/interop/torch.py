@@ -69,31 +69,22 @@ def import_torch_transformer(
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"No such file: {path}")
-    naming = Naming(
-        prefix=prefix,
-        attentions=("self_attn", "multihead_attn"),
-        feed_forward=("linear1", "linear2"),
-        encoder_norms=("norm1", "norm2"),
-        decoder_norms=("norm1", "norm2", "norm3"),
-    )
     tensors = _with_projections_apart(read_tensors(path))
     _require_prefix(prefix, tensors, path)
     model = Transformer(config)
     tables = _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions)
     weights = [ForeignWeight(name, table, False, 1) for name, table in tables if table is not None]
-    weights += [*_bias(model, generator), *stack_weights(model, naming)]
+    weights += [*_bias(model, generator), *stack_weights(model, _naming(prefix))]
     if not config.use_bias:  # PyTorch then omits the biases of the normalizations too.
         zeros = {w.name: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
         tensors = {**zeros, **tensors}
     copies = [source_embedding, f"{generator}.weight"] if config.share_embeddings else []
     unused = dict.fromkeys(_in_file(name) for name in sorted({*tensors} - {w.name for w in weights} - {*copies}))
-    known = {f"{generator}.bias", *(name for name, _ in tables)}
-    left_over = [name for name in unused if name in known or name.startswith(_stacks(prefix))]
-    problems = weight_problems(weights, tensors, path.name, _in_file) + _copy_problems(
-        copies, target_embedding, tensors
-    )
-    if left_over:
-        problems.append(f"{path.name} contains weights that the model does not have: {', '.join(left_over)}")
+    problems = [
+        *weight_problems(weights, tensors, path.name, _in_file),
+        *_copy_problems(copies, target_embedding, tensors),
+        *_left_over_problems(unused, {f"{generator}.bias", *(name for name, _ in tables)}, prefix, path),
+    ]
     if problems:
         raise ValueError(
             f"{path} does not fit the configuration:\n" + "\n".join(f"- {problem}" for problem in problems)
@@ -102,6 +93,16 @@ def import_torch_transformer(
         warnings.warn(f"Ignored weights of {path.name}: {', '.join(unused)}", stacklevel=2)
     assign_weights(model, weights, tensors)
     return model
+
+
+def _naming(prefix):
+    return Naming(
+        prefix=prefix,
+        attentions=("self_attn", "multihead_attn"),
+        feed_forward=("linear1", "linear2"),
+        encoder_norms=("norm1", "norm2"),
+        decoder_norms=("norm1", "norm2", "norm3"),
+    )
 
 
 def _stacks(prefix):
@@ -139,6 +140,13 @@ def _copy_problems(copies, embedding, tensors):
         for name in copies
         if {name, embedding} <= {*tensors} and not np.array_equal(tensors[name], tensors[embedding])
     ]
+
+
+def _left_over_problems(unused, known, prefix, path):
+    """Unused tensors that have a known name or belong to the stacks."""
+    names = [name for name in unused if name in known or name.startswith(_stacks(prefix))]
+    if names:
+        yield f"{path.name} contains weights that the model does not have: {', '.join(names)}"
 
 
 def _in_file(name):
