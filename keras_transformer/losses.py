@@ -103,7 +103,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     in the paper, so that its size is that of `LabelSmoothedCrossEntropy`.
 
     `Transformer` and `LanguageModel` that are compiled with this loss run both passes in training, on two copies of
-    each row. A training step then takes about twice the time. Their metrics are computed from the first pass.
+    each row. A training step then takes more than twice the time. Their metrics are computed from the first pass.
     Validations run one pass and have no KL term.
 
     Args:

@@ -34,7 +34,7 @@ class RecipeConfig:
             where w is `warmup_steps` but at least 2,000; half of that with `init_from` (fine-tuning).
         label_smoothing: ε of label smoothing.
         r_drop: α of R-Drop: each pair is trained on twice with different dropout, and the difference of the two
-            predictions is part of the loss. The paper uses 5 for translation. A step takes about twice the time. 0: no
+            predictions is part of the loss. The paper uses 5 for translation. A step takes over twice the time. 0: no
             R-Drop.
         weight_decay: decoupled weight decay of matrices, as in AdamW: each update subtracts
             `weight_decay * learning rate * weight`. 0: none.
