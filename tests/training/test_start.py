@@ -1,54 +1,42 @@
 """Checks before a training starts."""
 
-import io
+import contextlib
+import re
 
 import pytest
-import sentencepiece
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import AugmentationConfig
 from keras_transformer.training.start import check_run
 
 LINES = ["ein hund läuft", "zwei hunde laufen", "a dog runs", "two dogs run"] * 30
 
 
-def tokenizer(model_type):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=model,
-        model_type=model_type,
-        vocab_size=26,
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
+@pytest.mark.parametrize("origin", ["init_from", "prepared"])
 @pytest.mark.parametrize(
-    ("source", "target", "sampled"),
-    [("bpe", "unigram", "target_sampling"), ("unigram", "bpe", "source_sampling"), ("bpe", "bpe", "source_sampling")],
+    ("kinds", "refused"),
+    [
+        (("bpe", "bpe"), ()),
+        (("bpe", "unigram"), ("target_sampling",)),
+        (("unigram", "bpe"), ("source_sampling",)),
+        (("unigram",), ("source_sampling", "target_sampling")),
+    ],
 )
-def test_subwords_of_other_tokenizers_than_bpe_are_not_sampled(tmp_path, monkeypatch, source, target, sampled):
+def test_only_subwords_of_bpe_tokenizers_are_sampled(
+    sentencepiece_model, tmp_path, monkeypatch, origin, kinds, refused
+):
     monkeypatch.setattr(ModelDirectory, "require_finished", lambda self: {})
-    path = tmp_path / "initial"
-    path.mkdir()
-    ModelDirectory(path).write_tokenizers((tokenizer(source), tokenizer(target)))
+    monkeypatch.setattr(TokenDirectory, "train_splits", ["train"])
+    (tmp_path / origin).mkdir()
+    models = tuple(sentencepiece_model(LINES, kind, vocab_size=280) for kind in kinds)
+    ModelDirectory(tmp_path / origin).write_tokenizers(models)
     (tmp_path / "text").write_text("\n".join(LINES))
-    text = {name: str(tmp_path / "text") for name in ("source", "target")}
-
-    def check(**augmentation):
-        options = AugmentationConfig(**augmentation)
-        check_run(TrainConfig(output=str(tmp_path / "run"), init_from=str(path), augmentation=options, **text))
-
-    other = {"source_sampling": "target_sampling", "target_sampling": "source_sampling"}[sampled]
-    check(**{other: 0.1})
-    if source == target:
-        check(**{sampled: 0.1})
-    else:
-        with pytest.raises(ValueError, match=f"requires a BPE tokenizer. Received: the tokenizer of {path}"):
-            check(**{sampled: 0.1})
+    text = {} if origin == "prepared" else {side: str(tmp_path / "text") for side in ("source", "target")}
+    message = re.escape(f"requires a BPE tokenizer. Received: the tokenizer of {tmp_path / origin}")
+    for option in ("source_sampling", "target_sampling"):
+        augmentation = AugmentationConfig(**{option: 0.1})
+        options = {"output": str(tmp_path / "run"), origin: str(tmp_path / origin), **text}
+        with pytest.raises(ValueError, match=message) if option in refused else contextlib.nullcontext():
+            check_run(TrainConfig(augmentation=augmentation, **options))

@@ -78,13 +78,16 @@ def test_repair_keeps_quotation_marks_and_other_characters(tmp_path):
 def test_each_of_several_corpora_is_cleaned(tmp_path):
     parts = {"clean": corpus_of(PAIRS[:4]).train, "web": corpus_of(PAIRS[2:]).train}
     corpus = dataclasses.replace(corpus_of(PAIRS), parts=parts)
-    with cleaned(corpus, CleaningConfig(), tmp_path) as (found, counts):
+    rejected = tmp_path / "rejected.tsv"
+    with cleaned(corpus, CleaningConfig(rejected=str(rejected)), tmp_path) as (found, counts):
         # Duplicates are found across the corpora.
         assert {split: list(pairs) for split, pairs in found.splits.items()} == {
             "train.clean": KEPT[:2],
             "train.web": KEPT[2:],
         }
         assert list(found.train) == KEPT and found.train.count == 4
+    rows = [line.split("\t")[:2] for line in rejected.read_text().splitlines()]
+    assert rows.count(["duplicate", "train.clean"]) == rows.count(["duplicate", "train.web"]) == 2
     assert counts["train.web"]["duplicate"] == 2 and counts["train.clean"]["duplicate"] == 2
 
 

@@ -1,9 +1,7 @@
-import io
 import itertools
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.training.data.bpe_dropout import BpeDropout
@@ -74,43 +72,17 @@ def test_each_split_has_the_probability_of_the_algorithm(tokenizer, probability)
         assert shares[0] == pytest.approx(shares[1], abs=0.045)  # 4 standard deviations of the difference.
 
 
-def test_user_defined_symbols_are_not_split():
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*LINES, "< b t >"]),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=330,
-        byte_fallback=True,
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        user_defined_symbols=["<bt>"],
-        minloglevel=2,
-    )
-    tokenizer = Tokenizer(model.getvalue())
+def test_user_defined_symbols_are_not_split(sentencepiece_model):
+    lines = [*LINES, "< b t >"]
+    tokenizer = Tokenizer(sentencepiece_model(lines, "bpe", vocab_size=330, user_defined_symbols=["<bt>"]))
     tag = tokenizer.pieces.index("<bt>")
     side = TokenSide.of_lists([[tag, *row] for row in tokenizer.encode(LINES)])
     assert all(row[0] == tag for row in sample(tokenizer, side, 0.9).lists())
 
 
-def test_unigram_models_are_refused():
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=model,
-        model_type="unigram",
-        vocab_size=280,
-        byte_fallback=True,
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        minloglevel=2,
-    )
+def test_unigram_models_are_refused(sentencepiece_model):
     with pytest.raises(ValueError, match="BPE"):
-        BpeDropout(Tokenizer(model.getvalue()))
+        BpeDropout(Tokenizer(sentencepiece_model(LINES, "unigram", vocab_size=280)))
 
 
 @pytest.mark.slow
