@@ -56,7 +56,7 @@ def main():
             with workers(options, search) as running:
                 for batch_size in options.batches:
                     text = lines if batch_size > 1 else lines[:: max(len(lines) // 200, 1)]
-                    results = measure(running, text, batch_size, options.passes)
+                    results = measure(running, text, batch_size, options.passes, options.requests)
                     scored = reference if len(text) == len(lines) else None
                     show(f"beam {beam_size}, batch {batch_size}, {len(text)} sentences", text, results, running, scored)
         for steps in options.steps:
@@ -77,10 +77,12 @@ def parsed():
     parser.add_argument("--reference", help="translation of --source, for chrF, exact match and BLEU")
     parser.add_argument("--beams", type=numbers, default="1,4", help="beam sizes")
     parser.add_argument("--batches", type=numbers, default="32,8,1", help="batch sizes")
+    requests = "send each batch by itself and wait for the answer; parallel batches then share its sentences"
+    parser.add_argument("--requests", action="store_true", help=requests)
     parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text; the table shows the median")
     parser.add_argument("--threads", type=int, default=0, help="threads per batch; 0: one per core")
-    parser.add_argument("--parallel_batches", type=int, default=1, help="batches at a time, in all runtimes but Keras")
+    parser.add_argument("--parallel_batches", type=int, default=1, help="batches at a time")
     options = parser.parse_args()
     if options.reference and not options.source:
         parser.error("--reference requires --source")
@@ -148,12 +150,12 @@ def exported(directory, copy, search, runtimes, shortlist=None):
     return copy
 
 
-def measure(running, lines, batch_size, passes):
+def measure(running, lines, batch_size, passes, requests=False):
     """The answers of each process to a number of passes over the text. The processes take turns."""
     results = {name: [] for name in running}
     for number in range(passes + 1):
         for name, worker in running.items():
-            result = worker.translate(lines, batch_size)
+            result = worker.translate(lines, batch_size, requests)
             if number:  # The first pass is a warm-up.
                 results[name].append(result)
     return results
@@ -211,11 +213,10 @@ class Worker:
         files = [places.model_file] if runtime == "keras" else places.exported(runtime).rglob("*")
         files = [file for file in files if file.is_file() and file.name not in ("encoder.onnx", "decoder.onnx")]
         self.size = sum(file.stat().st_size for file in files) / 2**20
+        parallel = {"num_threads": options.threads, "parallel_batches": options.parallel_batches}
         if runtime == "keras":
             translator_options = {"search": vars(search)}
-        else:
-            translator_options = {"parallel_batches": options.parallel_batches, **translator_options}
-        arguments = json.dumps([str(directory), runtime, {"num_threads": options.threads, **translator_options}])
+        arguments = json.dumps([str(directory), runtime, {**parallel, **translator_options}])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.decode_worker", arguments],
             stdin=subprocess.PIPE,
@@ -232,8 +233,8 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
 
-    def translate(self, lines, batch_size):
-        print(json.dumps([lines, batch_size]), file=self._process.stdin, flush=True)
+    def translate(self, lines, batch_size, requests=False):
+        print(json.dumps([lines, batch_size, requests]), file=self._process.stdin, flush=True)
         return self._answer()
 
     def _answer(self):

@@ -1,4 +1,4 @@
-"""One runtime, in its own process. Reads `[lines, batch_size]` as one line of JSON, and prints one line of JSON."""
+"""One runtime, in its own process. Reads arguments of `translated` as lines of JSON, and answers with lines of JSON."""
 
 import json
 import os
@@ -15,9 +15,8 @@ def main():
     translator.translate(["a"])
     answer(answers, seconds=time.perf_counter() - started)
     for request in sys.stdin:
-        lines, batch_size = json.loads(request)
         started = time.perf_counter()
-        texts = [translation.text for translation in translator.translate(lines, batch_size)]
+        texts = translated(translator, *json.loads(request))
         seconds = time.perf_counter() - started
         subwords = sum(len(ids) for ids in target_tokenizer(directory).encode(texts))
         answer(answers, seconds=seconds, memory=peak_memory(), subwords=subwords, texts=texts)
@@ -30,6 +29,20 @@ def load(directory, runtime, options):
     if "search" in options:
         options["strategy"] = BeamSearch(**options.pop("search"))
     return load_translator(directory, runtime, **options)
+
+
+def translated(translator, lines, batch_size, requests):
+    """The translations of lines. With `requests`, of each batch by itself, sorted by length, as `translate` does it."""
+    if not requests:
+        return [translation.text for translation in translator.translate(lines, batch_size)]
+    lengths = translator.count_tokens(lines)
+    order = sorted(range(len(lines)), key=lambda i: lengths[i])
+    texts = {}
+    for start in range(0, len(lines), batch_size):
+        batch = order[start : start + batch_size]
+        found = translator.translate([lines[i] for i in batch], batch_size)
+        texts.update(zip(batch, (translation.text for translation in found), strict=True))
+    return [texts[i] for i in range(len(lines))]
 
 
 def target_tokenizer(directory):

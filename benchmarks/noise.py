@@ -52,7 +52,10 @@ def loaded(directories, runtime) -> dict:
     from keras_transformer.export.load import load_translator
 
     try:
-        return {Path(directory).name: load_translator(directory, runtime) for directory in directories}
+        return {
+            Path(directory).name: load_translator(directory, runtime, parallel_batches=None)
+            for directory in directories
+        }
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_transformer.cores import num_cores
 from keras_transformer.export.registry import LOADERS, RUNTIMES
+from keras_transformer.export.threads import keras_batches, set_keras_threads, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory
 
 
 def load_translator(
-    directory: str | Path | Sequence[str | Path], runtime: str = "keras", num_threads: int = 0, **options
+    directory: str | Path | Sequence[str | Path],
+    runtime: str = "keras",
+    num_threads: int = 0,
+    parallel_batches: int | None = 1,
+    **options,
 ):
     """Loads a translator from a model directory.
 
@@ -16,29 +22,35 @@ def load_translator(
         directory: the model directory. With `"keras"` also a list of directories; see `KerasTranslator`.
         runtime: `"keras"`, or an export of the directory: `"saved_model"`, `"onnx"`, `"onnx_int8"`, `"onnx_float16"` or
             `"ctranslate2"`.
-        num_threads: threads per batch. 0: one per core. The runtimes `"keras"` and `"saved_model"` use TensorFlow's
-            threads, which are set for the whole process and only before TensorFlow has run an operation.
+        num_threads: threads per batch. 0: the cores are divided among `parallel_batches`. The runtimes `"keras"` and
+            `"saved_model"` use TensorFlow's threads, which are set for the whole process and only before TensorFlow
+            has run an operation.
+        parallel_batches: batches translated at the same time. `None`: one per core. With `"keras"` on a GPU or on
+            another backend than TensorFlow, `None` is 1.
         **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
 
     Returns:
         An object with `translate(lines)`; see `keras_transformer.text.translator.Translator`.
 
     Raises:
-        ValueError: if the runtime is unknown, the model or export is missing, or `num_threads` is negative or cannot
-            be set any more.
+        ValueError: if the runtime is unknown, the model or export is missing, `num_threads` is negative or cannot be
+            set any more, or `parallel_batches` is not positive, or above 1 with Keras on another backend than
+            TensorFlow.
     """
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
     if runtime == "keras":
-        from keras_transformer.export.threads import set_keras_threads, threads_of_a_batch
-        from keras_transformer.text.keras_translator import KerasTranslator
-
-        threads_of_a_batch(num_threads, 1)
+        threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)
         for path in [directory] if isinstance(directory, (str, Path)) else directory:
             ModelDirectory(path).require_finished()  # Before the import of Keras, which takes many seconds.
-        set_keras_threads(num_threads)
-        return KerasTranslator(directory, **options)
-    return LOADERS[runtime](directory, num_threads=num_threads, **options)
+        from keras_transformer.text.keras_translator import KerasTranslator, check_parallel_batches
+
+        parallel_batches = keras_batches() if parallel_batches is None else parallel_batches
+        check_parallel_batches(parallel_batches)
+        set_keras_threads(num_threads, parallel_batches)
+        return KerasTranslator(directory, parallel_batches=parallel_batches, **options)
+    parallel_batches = num_cores() if parallel_batches is None else parallel_batches
+    return LOADERS[runtime](directory, num_threads=num_threads, parallel_batches=parallel_batches, **options)
 
 
 def available_runtimes(directory: str | Path) -> list[str]:

@@ -58,11 +58,23 @@ def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
         ) from error
 
 
-def set_keras_threads(num_threads: int) -> None:
+def keras_batches() -> int:
+    """Batches to translate at the same time with Keras: one per core on TensorFlow without a GPU, otherwise 1."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return 1 if tf.config.list_physical_devices("GPU") else num_cores()
+
+
+def set_keras_threads(num_threads: int, parallel_batches: int = 1) -> None:
     """Calls `set_tensorflow_threads` if TensorFlow is the Keras backend.
 
     Args:
         num_threads: see `set_tensorflow_threads`. 0 changes nothing on another backend.
+        parallel_batches: see `set_tensorflow_threads`.
 
     Raises:
         ValueError: as in `set_tensorflow_threads`; or if `num_threads` is not 0 on another backend.
@@ -71,6 +83,6 @@ def set_keras_threads(num_threads: int) -> None:
 
     backend = keras.backend.backend()
     if backend == "tensorflow":
-        set_tensorflow_threads(num_threads)
+        set_tensorflow_threads(num_threads, parallel_batches)
     elif num_threads:
         raise ValueError(f"`num_threads` must be 0 on the {backend} backend. Received: num_threads={num_threads}")

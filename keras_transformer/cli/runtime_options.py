@@ -30,7 +30,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     add_batching(parser, "sentences", "source tokens")
     threads = "threads per batch; 0: all cores, divided among the parallel batches"
     parser.add_argument("--num_threads", type=NonNegativeInt, default=0, help=threads)
-    parallel = "batches translated at the same time; default: one per core, except with the keras runtime: 1"
+    parallel = "batches translated at the same time; default: one per core, with Keras on a GPU or on JAX 1"
     parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
     defaults = {field.name: field.default for field in dataclasses.fields(BeamSearch)}
     parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.
@@ -154,9 +154,9 @@ def make_translator(options: Namespace):
         A `Translator`.
 
     Raises:
-        ValueError: if the export does not support the search options, or `parallel_batches` is above 1 with Keras.
+        ValueError: if the export does not support the search options, or a number of threads or batches is wrong; see
+            `load_translator`.
     """
-    from keras_transformer.cores import num_cores
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.registry import FORMATS
@@ -164,25 +164,19 @@ def make_translator(options: Namespace):
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     sampling_options(options)
-    search, parallel_batches = search_options(options), options.parallel_batches
+    search = search_options(options)
+    parallel = {"num_threads": options.num_threads, "parallel_batches": options.parallel_batches}
     if options.runtime == "keras":
-        if parallel_batches not in (None, 1):
-            raise ValueError(f"`--parallel_batches` must be 1 with the keras runtime. Received: {parallel_batches}")
         strategy = _sampling(options) if options.get("sampling") else BeamSearch(**search)
         paths = directories(options)
         directory = paths[0] if len(paths) == 1 else paths
-        return load_translator(directory, num_threads=options.num_threads, strategy=strategy)
+        return load_translator(directory, options.runtime, strategy=strategy, **parallel)
     if options.get("sampling") or len(directories(options)) > 1:
         raise ValueError(
             "`--sampling` and several model directories require `--runtime keras`. "
             f"Received: --runtime {options.runtime}"
         )
-    translator = load_translator(
-        options.directory,
-        options.runtime,
-        num_threads=options.num_threads,
-        parallel_batches=parallel_batches or num_cores(),
-    )
+    translator = load_translator(options.directory, options.runtime, **parallel)
     if FORMATS[options.runtime].has_fixed_search:
         _require_exported(translator.exported_search, options, search)
     else:

@@ -56,7 +56,7 @@ class DistillConfig:
         batch_size: maximum sentences per batch.
         batch_tokens: maximum source tokens per batch, including padding.
         num_threads: threads per batch. 0: all cores, divided among the parallel batches.
-        parallel_batches: batches translated at the same time. Default: one per core, except with the keras runtime: 1.
+        parallel_batches: batches translated at the same time. Default: one per core, with Keras on a GPU or on JAX 1.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair, as in `prepare`.
         cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed. `model`
@@ -111,8 +111,6 @@ class DistillConfig:
         object.__setattr__(self, "select", self.select or ("chrf" if self.target else "score"))
         if self.runtime != "keras" and len(self.teacher) > 1:
             raise ValueError(f"Several teachers require the keras runtime. Received: runtime={self.runtime!r}")
-        if self.runtime == "keras" and self.parallel_batches not in (None, 1):
-            raise ValueError(f"`parallel_batches` must be 1 with the keras runtime. Received: {self.parallel_batches}")
         if self.select != "score" and not self.target:
             raise ValueError(f"`select` by {self.select} requires `target`. Received: select={self.select!r}")
         if not 0 <= self.reject < 1:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_transformer.atomic_files import atomic_write
-from keras_transformer.cores import num_cores
 from keras_transformer.distillation.config import DistillConfig
 from keras_transformer.distillation.folder import DistillationFolder, resumable, written_lines
 from keras_transformer.distillation.selection import choose
@@ -109,13 +108,8 @@ def _prepare_options(folder, config) -> PrepareConfig:
 
 
 def _teacher(config) -> Translator:
-    if config.runtime == "keras":
-        teacher = config.teacher if len(config.teacher) > 1 else config.teacher[0]
-        return load_translator(teacher, num_threads=config.num_threads)
-    parallel_batches = config.parallel_batches or num_cores()
-    return load_translator(
-        config.teacher[0], config.runtime, num_threads=config.num_threads, parallel_batches=parallel_batches
-    )
+    teacher = config.teacher if len(config.teacher) > 1 else config.teacher[0]
+    return load_translator(teacher, config.runtime, config.num_threads, config.parallel_batches)
 
 
 def _record(lines, config):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable
 
 import keras
@@ -15,6 +16,8 @@ from keras_transformer.layers.adaptation import add_lora, has_lora, is_projectio
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
+_COMPILING = threading.Lock()
+
 
 class CompiledSearch:
     """Runs the method `search` of a model, and other functions, compiled.
@@ -27,8 +30,12 @@ class CompiledSearch:
     config: TransformerConfig
     search: Callable[..., Hypotheses]
 
+    def _compiled(self, function, **options) -> Compiled:
+        with _COMPILING:  # Several threads may generate at a time.
+            return self._compiled_functions(function, **options)
+
     @functools.cached_property
-    def _compiled(self):
+    def _compiled_functions(self):
         # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
         return functools.cache(functools.partial(Compiled, self))
 
@@ -106,7 +113,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
         """
         add_lora(self, rank, lora_alpha, a_initializer, b_initializer)
         self.train_function = self.test_function = self.predict_function = None
-        self._compiled.cache_clear()
+        self._compiled_functions.cache_clear()
 
     def get_compile_config(self):
         # The optimizer state belongs to the low-rank matrices, which a loaded model does not have.
@@ -130,7 +137,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
                 f"`mode` must be 'int8'; for other formats see keras-transformer export --help. Received: mode={mode!r}"
             )
         super().quantize(mode, config=config, filters=is_projection)
-        self._compiled.cache_clear()
+        self._compiled_functions.cache_clear()
 
     def get_config(self):
         return {

@@ -28,6 +28,7 @@ class Compiled(keras.Model):
         self.options = options
         # XLA needs static shapes. JAX always compiles.
         self.jit_compile = not kv_cache.GROWS
+        self.make_predict_function()  # Before several threads call `run`.
 
     def call(self, inputs):
         return self.function(self.transformer, **inputs, **self.options)

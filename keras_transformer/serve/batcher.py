@@ -63,6 +63,7 @@ class Batcher:
         max_queue: int,
         metrics: Metrics,
     ):
+        translator.parallel_batches = 1  # Its callers are the parallel ones.
         self._translator, self._limits = translator, limits
         self._max_wait, self._max_queue = max_wait, max_queue
         self._metrics = metrics

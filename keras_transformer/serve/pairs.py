@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.cores import num_cores
 from keras_transformer.export.load import available_runtimes, load_translator
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.serve.batcher import Batcher
@@ -171,16 +170,8 @@ def _fastest(directory) -> str:
 
 
 def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
-    if runtime == "keras":
-        if config.parallel_batches not in (None, 1):
-            raise ValueError(
-                f"`parallel_batches` must be 1 with the keras runtime. Received: {config.parallel_batches}"
-            )
-        workers, options = 1, {}
-    else:
-        workers = config.parallel_batches or num_cores()
-        options = {"parallel_batches": workers}
-    translator = load_translator(directory, runtime, num_threads=config.num_threads, **options)
+    translator = load_translator(directory, runtime, config.num_threads, config.parallel_batches)
+    workers = translator.parallel_batches
     translator.align(["a"], translator.translate(["a"]))  # Loads what would be loaded for the first client.
     limits = BatchLimits(config.batch_size, config.batch_tokens)
     batcher = Batcher(translator, limits, workers, config.max_wait / 1000, config.max_queue, metrics)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -59,6 +60,24 @@ class BatchLimits:
             batch.append(i)
         if batch:
             yield batch
+
+    def divided_among(self, workers: int, sentences: int) -> "BatchLimits":
+        """Makes batches smaller if some workers would have nothing to do otherwise.
+
+        Args:
+            workers: number of batches that are processed at the same time.
+            sentences: number of sentences.
+
+        Returns:
+            Limits with the smallest `batch_size` for which no worker has more batches to process.
+
+        Example:
+
+        >>> BatchLimits(batch_size=32).divided_among(workers=4, sentences=40).batch_size
+        10
+        """
+        rounds = math.ceil(sentences / (workers * self.batch_size))
+        return dataclasses.replace(self, batch_size=max(math.ceil(sentences / (workers * max(rounds, 1))), 1))
 
     def chunks(self, items: Iterable) -> Iterator[list]:
         """Splits a stream that need not fit in memory into chunks of 64 batches.

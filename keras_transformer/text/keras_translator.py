@@ -5,12 +5,28 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translator import TokenTranslator, with_n_best
+
+
+def check_parallel_batches(parallel_batches: int) -> None:
+    """Checks the number of batches that Keras translates at the same time. Only TensorFlow's functions are thread-safe.
+
+    Raises:
+        ValueError: if the number is not positive, or above 1 on another backend than TensorFlow.
+    """
+    if parallel_batches < 1:
+        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
+    backend = keras.backend.backend()
+    if parallel_batches > 1 and backend != "tensorflow":
+        raise ValueError(
+            f"`parallel_batches` must be 1 on the {backend} backend. Received: parallel_batches={parallel_batches}"
+        )
 
 
 class ModelTranslator(TokenTranslator):
@@ -21,14 +37,20 @@ class ModelTranslator(TokenTranslator):
         tokenizers: source tokenizer and target tokenizer.
         strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`. The number of hypotheses per line
             is an argument of `translate`. With a seed, the samples of a line depend on the seed and the line only.
+        parallel_batches: number of batches that are translated at the same time. It must be 1 on other backends than
+            TensorFlow.
+
+    Raises:
+        ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow.
 
     Example:
 
         ModelTranslator(model, (tokenizer, tokenizer), GreedySearch()).translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, model, tokenizers: tuple[Tokenizer, Tokenizer], strategy=None):
-        super().__init__(*tokenizers, model.config.max_length)
+    def __init__(self, model, tokenizers: tuple[Tokenizer, Tokenizer], strategy=None, parallel_batches: int = 1):
+        check_parallel_batches(parallel_batches)
+        super().__init__(*tokenizers, model.config.max_length, parallel_batches)
         self.model = model
         self.strategy = strategy or BeamSearch()
 
@@ -61,18 +83,19 @@ class KerasTranslator(ModelTranslator):
         directory: model directory of a finished training, or a list of directories whose models have the same
             tokenizers; see `keras_transformer.Ensemble`.
         strategy: see `ModelTranslator`.
+        parallel_batches: see `ModelTranslator`.
 
     Raises:
         ValueError: if a directory contains no finished model, a model file cannot be read, a tokenizer belongs to
-            another model, or the tokenizers of several models differ.
+            another model, or the tokenizers of several models differ. For `parallel_batches`, see `ModelTranslator`.
 
     Example:
 
         KerasTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path | Sequence[str | Path], strategy=None):
+    def __init__(self, directory: str | Path | Sequence[str | Path], strategy=None, parallel_batches: int = 1):
         from keras_transformer.text.finished_model import load_ensemble
 
         directories = [directory] if isinstance(directory, (str, Path)) else directory
-        super().__init__(*load_ensemble([ModelDirectory(path) for path in directories]), strategy)
+        super().__init__(*load_ensemble([ModelDirectory(path) for path in directories]), strategy, parallel_batches)

@@ -22,8 +22,8 @@ class Translator:
     empty line is an empty line.
 
     Args:
-        parallel_batches: number of batches that are translated at the same time. Above 1, `_translate_batch` must be
-            thread-safe.
+        parallel_batches: number of batches that are translated at the same time. Batches become smaller if there are
+            fewer. Above 1, `_translate_batch` must be thread-safe.
 
     Attributes:
         max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
@@ -83,6 +83,7 @@ class Translator:
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines, first_line)
         translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
+        limits = limits.divided_among(self.parallel_batches, np.count_nonzero(lengths))
         batches = [*limits.batches(lengths)]
         batches.reverse()  # The longest first, so that parallel batches end at about the same time.
         progress(len(lines) - sum(map(len, batches)))

@@ -5,7 +5,13 @@ import pytest
 from keras_transformer.cores import num_cores
 from keras_transformer.export import load_translator
 from keras_transformer.export.registry import RUNTIMES
-from keras_transformer.export.threads import set_keras_threads, set_tensorflow_threads, threads_of_a_batch
+from keras_transformer.export.threads import (
+    keras_batches,
+    set_keras_threads,
+    set_tensorflow_threads,
+    threads_of_a_batch,
+)
+from keras_transformer.text.keras_translator import check_parallel_batches
 
 PROGRAM = """
 import sys
@@ -39,6 +45,20 @@ def test_another_backend_has_other_threads(monkeypatch):
         set_keras_threads(2)
 
 
+def test_parallel_batches_of_keras(monkeypatch):
+    gpus = []
+    monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 7)
+    monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda kind: gpus)
+    for backend, gpus[:], batches in (("tensorflow", [], 7), ("tensorflow", ["GPU:0"], 1), ("jax", [], 1)):
+        monkeypatch.setattr("keras.backend.backend", lambda backend=backend: backend)
+        assert keras_batches() == batches
+    with pytest.raises(ValueError, match="`parallel_batches` must be 1 on the jax .*Received: parallel_batches=2"):
+        check_parallel_batches(2)
+    check_parallel_batches(1)
+    with pytest.raises(ValueError, match="`parallel_batches` .*at least 1.*Received: parallel_batches=0"):
+        check_parallel_batches(0)
+
+
 def test_negative():
     for check in (set_tensorflow_threads, set_keras_threads):
         with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
@@ -70,5 +90,7 @@ def test_a_batch_uses_the_cores_of_its_container(monkeypatch):
 def test_every_runtime_takes_threads(tmp_path, runtime):
     with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
         load_translator(tmp_path, runtime, num_threads=-1)
+    with pytest.raises(ValueError, match="`parallel_batches` .*Received: parallel_batches=0"):
+        load_translator(tmp_path, runtime, parallel_batches=0)
     with pytest.raises(ValueError, match=str(tmp_path)):
         load_translator(tmp_path, runtime, num_threads=0)

@@ -37,6 +37,8 @@ def test_decoding(exported, toy_files):
         f"--reference={toy_files / 'test.de'}",
         "--beams=2",
         "--batches=4",
+        "--requests",
+        "--parallel_batches=2",
         "--steps=16",
         "--passes=1",
     )
@@ -47,6 +49,27 @@ def test_decoding(exported, toy_files):
     assert len({tuple(row[7:10]) for row in table[:3]}) == 1  # The same model and search have the same quality.
     assert all(0 < float(row[7]) <= 100 and 0 <= float(row[8]) <= 1 for row in table[:6])
     assert "beam 2, 16 forced steps, batch 32" in printed
+
+
+def test_requests_are_sent_one_after_another_and_sorted_by_length(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.decode_worker import translated
+
+    class Upper:
+        def __init__(self):
+            self.requests = []
+
+        def count_tokens(self, lines):
+            return [len(line) for line in lines]
+
+        def translate(self, lines, batch_size):
+            self.requests.append(lines)
+            return [argparse.Namespace(text=line.upper()) for line in lines]
+
+    for requests, sent in ((True, [["b", "dd"], ["aaa", "cccc"]]), (False, [["aaa", "b", "cccc", "dd"]])):
+        upper = Upper()
+        assert translated(upper, ["aaa", "b", "cccc", "dd"], 2, requests) == ["AAA", "B", "CCCC", "DD"]
+        assert upper.requests == sent
 
 
 def test_students(exported, toy_files, tmp_path):

@@ -7,7 +7,7 @@ from keras_transformer.export import load_translator
 CLIENTS, ROUNDS = 4, 4
 
 
-@pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
+@pytest.mark.parametrize("runtime", ["keras", "onnx", "saved_model", "ctranslate2"])
 def test_threads_share_a_translator(exported, lines, runtime):
     """A short run of `benchmarks/concurrent_clients.py`."""
     translator = load_translator(exported, runtime)
@@ -34,7 +34,7 @@ def test_threads_share_a_translator(exported, lines, runtime):
     assert [(i, found) for i, found in answers if found != expected[i]] == []
 
 
-@pytest.mark.parametrize("runtime", ["onnx", "saved_model", "ctranslate2"])
+@pytest.mark.parametrize("runtime", ["keras", "onnx", "saved_model", "ctranslate2"])
 def test_batches_side_by_side_change_nothing(exported, lines, runtime):
     expected = [line.text for line in load_translator(exported, runtime).translate(lines, batch_size=3)]
     at_once = load_translator(exported, runtime, parallel_batches=3)

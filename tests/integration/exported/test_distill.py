@@ -142,7 +142,7 @@ BAD = {
     "--teacher=none": "Not a model directory: none",
     "--teacher={exported},{exported} --runtime=onnx": "Several teachers require the keras runtime",
     "--runtime=x": "`runtime` must be one of .*'x'",
-    "--runtime=keras --parallel_batches=2": "`parallel_batches` must be 1",
+    "--parallel_batches=0": "`parallel_batches` must be at least 1.*0",
     "--n_best=5": "`n_best`.*5",
     "--n_best=0": "`n_best` must be at least 1.*0",
     "--batch_size=0": "`batch_size`.*0",

@@ -5,7 +5,6 @@ import pytest
 from jsonargparse import ArgumentError, ArgumentParser
 
 from keras_transformer.cli.runtime_options import add_optional_file, add_runtime, make_translator, search_options
-from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
 
 
@@ -96,7 +95,7 @@ def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
-        ((), {"num_threads": 0, "parallel_batches": num_cores()}),
+        ((), {"num_threads": 0, "parallel_batches": None}),
         (("--num_threads=2", "--parallel_batches=3"), {"num_threads": 2, "parallel_batches": 3}),
     ],
 )
@@ -110,8 +109,5 @@ def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, a
     monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
     make_translator(parsed("DIR", "--runtime=onnx", *arguments))
     assert received == options
-
-
-def test_keras_translates_one_batch_at_a_time(parsed):
-    with pytest.raises(ValueError, match="`--parallel_batches`.*keras.*Received: 2"):
-        make_translator(parsed("DIR", "--parallel_batches=2"))
+    make_translator(parsed("DIR", *arguments))
+    assert received.pop("strategy") == BeamSearch() and received == options

@@ -72,6 +72,12 @@ def test_waiting_sentences_of_similar_length_form_a_batch(make_batcher, upper):
     assert [sorted(map(len, batch)) for batch in translator.batches] == [[5], [2, 3, 4, 5], [50, 60, 70]]
 
 
+def test_a_batch_is_not_divided(make_batcher, upper):
+    translator = upper(parallel_batches=3)
+    asyncio.run(make_batcher(translator).translate(["a", "b", "c"]))
+    assert [len(batch) for batch in translator.batches] == [3]
+
+
 def test_an_idle_server_does_not_wait(make_batcher, upper):
     batcher = make_batcher(upper(), workers=2, max_wait=60.0)
     started = time.monotonic()

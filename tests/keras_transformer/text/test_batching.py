@@ -1,3 +1,4 @@
+import math
 import random
 
 import numpy as np
@@ -19,6 +20,17 @@ def test_limits_and_order(batch_size, batch_tokens):
         assert len(batch) == 1 or len(batch) * lengths[batch[-1]] <= batch_tokens
         is_full = len(batch) == batch_size or (len(batch) + 1) * lengths[following[0]] > batch_tokens
         assert is_full
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("sentences", [0, 1, 4, 7, 8, 50, 81])
+def test_batches_are_as_small_as_possible_without_more_rounds(workers, sentences):
+    def rounds(batch_size):
+        return math.ceil(len(list(BatchLimits(batch_size).batches([3] * sentences))) / workers)
+
+    chosen = BatchLimits(8).divided_among(workers, sentences).batch_size
+    assert rounds(chosen) == rounds(8)
+    assert chosen == 1 or rounds(chosen - 1) > rounds(8)
 
 
 def test_nothing_to_batch():

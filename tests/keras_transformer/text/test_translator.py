@@ -50,6 +50,13 @@ def test_batches_side_by_side(echo):
     assert translations == echo.translate(WORDS[:6])
 
 
+def test_a_small_text_is_divided_among_the_parallel_batches(echo):
+    translator = Echo(echo.source_tokenizer, parallel_batches=4)
+    assert translator.translate([*WORDS[:7], ""]) == echo.translate([*WORDS[:7], ""])
+    assert sorted(len(batch) for batch in translator.batches) == [1, 2, 2, 2]
+    assert [len(batch) for batch in echo.batches] == [7]
+
+
 def test_a_fault_ends_batches_side_by_side(echo):
     class Faulty(Echo):
         def search(self, source, n_best=None):
