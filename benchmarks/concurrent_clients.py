@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 
-#: The runtimes whose clients can be shared.
-RUNTIMES = ("onnx", "saved_model", "ctranslate2")
+RUNTIMES = ("keras", "onnx", "saved_model", "ctranslate2")
 
 
 def main():

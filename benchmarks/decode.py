@@ -81,7 +81,9 @@ def parsed():
     parser.add_argument("--requests", action="store_true", help=requests)
     parser.add_argument("--steps", type=numbers, default="", help="forced lengths, such as 16,64,256; at least 16")
     parser.add_argument("--passes", type=int, default=5, help="passes over the text; the table shows the median")
-    parser.add_argument("--threads", type=int, default=0, help="threads per batch; 0: one per core")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads per batch; 0: all cores, divided among the parallel batches"
+    )
     parser.add_argument("--parallel_batches", type=int, default=1, help="batches at a time")
     options = parser.parse_args()
     if options.reference and not options.source:

@@ -1,5 +1,6 @@
-"""One runtime, in its own process. Reads arguments of `translated` as lines of JSON, and answers with lines of JSON."""
+"""One runtime, in its own process. Reads `[lines, batch_size, requests]` as lines of JSON, and prints lines of JSON."""
 
+import itertools
 import json
 import os
 import sys
@@ -15,9 +16,13 @@ def main():
     translator.translate(["a"])
     answer(answers, seconds=time.perf_counter() - started)
     for request in sys.stdin:
+        lines, batch_size, requests = json.loads(request)
+        batches = batches_of(translator, lines, batch_size, requests)
         started = time.perf_counter()
-        texts = translated(translator, *json.loads(request))
+        found = [translator.translate([lines[i] for i in batch], batch_size) for batch in batches]
         seconds = time.perf_counter() - started
+        by_line = dict(zip(itertools.chain(*batches), itertools.chain(*found), strict=True))
+        texts = [by_line[i].text for i in range(len(lines))]
         subwords = sum(len(ids) for ids in target_tokenizer(directory).encode(texts))
         answer(answers, seconds=seconds, memory=peak_memory(), subwords=subwords, texts=texts)
 
@@ -31,18 +36,13 @@ def load(directory, runtime, options):
     return load_translator(directory, runtime, **options)
 
 
-def translated(translator, lines, batch_size, requests):
-    """The translations of lines. With `requests`, of each batch by itself, sorted by length, as `translate` does it."""
+def batches_of(translator, lines, batch_size, requests):
+    """Indices of the lines of each call of `translate`: with `requests` those of one batch, otherwise all."""
     if not requests:
-        return [translation.text for translation in translator.translate(lines, batch_size)]
-    lengths = translator.count_tokens(lines)
-    order = sorted(range(len(lines)), key=lambda i: lengths[i])
-    texts = {}
-    for start in range(0, len(lines), batch_size):
-        batch = order[start : start + batch_size]
-        found = translator.translate([lines[i] for i in batch], batch_size)
-        texts.update(zip(batch, (translation.text for translation in found), strict=True))
-    return [texts[i] for i in range(len(lines))]
+        return [range(len(lines))]
+    from keras_transformer.text.batching import BatchLimits
+
+    return list(BatchLimits(batch_size).batches([1 + count for count in translator.count_tokens(lines)]))
 
 
 def target_tokenizer(directory):

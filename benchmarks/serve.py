@@ -55,12 +55,11 @@ def main():
 
 def measure(options, runtime, lines):
     """The rows of the table for one runtime."""
-    from keras_transformer.cores import num_cores
     from keras_transformer.export import load_translator
     from keras_transformer.text.splitting_translator import SplittingTranslator
 
     name = runtime.removesuffix("_queue")
-    translator = SplittingTranslator(load_translator(options.directory, name, parallel_batches=num_cores()), "en")
+    translator = SplittingTranslator(load_translator(options.directory, name, parallel_batches=None), "en")
     expected = [translation.text for translation in translator.translate(lines)]
     rates = [len(lines) / seconds_of(lambda: translator.translate(lines)) for _ in range(3)]
     rate = statistics.median(rates)
@@ -167,6 +166,7 @@ def serve_peer(directory):
     from keras_transformer.serve.pairs import LanguagePair
 
     translator = load_translator(directory, "ctranslate2", parallel_batches=num_cores())
+    translator.parallel_batches = 1  # Each thread of the server translates a batch.
 
     class Queue:
         queue_length = 0

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_transformer.cores import num_cores
 from keras_transformer.export.registry import LOADERS, RUNTIMES
-from keras_transformer.export.threads import keras_batches, set_keras_threads, threads_of_a_batch
+from keras_transformer.export.threads import default_parallel_batches, set_keras_threads, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -25,8 +24,8 @@ def load_translator(
         num_threads: threads per batch. 0: the cores are divided among `parallel_batches`. The runtimes `"keras"` and
             `"saved_model"` use TensorFlow's threads, which are set for the whole process and only before TensorFlow
             has run an operation.
-        parallel_batches: batches translated at the same time. `None`: one per core. With `"keras"` on a GPU or on
-            another backend than TensorFlow, `None` is 1.
+        parallel_batches: batches translated at the same time. `None`: as on the command line; see
+            `keras_transformer.export.threads.default_parallel_batches`.
         **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
 
     Returns:
@@ -39,17 +38,17 @@ def load_translator(
     """
     if runtime not in RUNTIMES:
         raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
+    threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)  # Checks both.
     if runtime == "keras":
-        threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)
         for path in [directory] if isinstance(directory, (str, Path)) else directory:
             ModelDirectory(path).require_finished()  # Before the import of Keras, which takes many seconds.
-        from keras_transformer.text.keras_translator import KerasTranslator, check_parallel_batches
+    if parallel_batches is None:
+        parallel_batches = default_parallel_batches(runtime, num_threads)
+    if runtime == "keras":
+        from keras_transformer.text.keras_translator import KerasTranslator
 
-        parallel_batches = keras_batches() if parallel_batches is None else parallel_batches
-        check_parallel_batches(parallel_batches)
         set_keras_threads(num_threads, parallel_batches)
         return KerasTranslator(directory, parallel_batches=parallel_batches, **options)
-    parallel_batches = num_cores() if parallel_batches is None else parallel_batches
     return LOADERS[runtime](directory, num_threads=num_threads, parallel_batches=parallel_batches, **options)
 
 

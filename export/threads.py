@@ -3,6 +3,7 @@
 import os
 
 from keras_transformer.cores import num_cores
+from keras_transformer.text.translator import check_parallel_batches
 
 
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
@@ -20,8 +21,7 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
     """
     if num_threads < 0:
         raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
-    if parallel_batches < 1:
-        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
+    check_parallel_batches(parallel_batches)
     if num_threads:
         return num_threads
     cores = num_cores()
@@ -58,15 +58,26 @@ def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
         ) from error
 
 
-def keras_batches() -> int:
-    """Batches to translate at the same time with Keras: one per core on TensorFlow without a GPU, otherwise 1."""
-    import keras
+def default_parallel_batches(runtime: str, num_threads: int) -> int:
+    """Number of batches to translate at the same time on all cores.
 
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
+    Args:
+        runtime: name of a runtime.
+        num_threads: threads per batch. 0: one.
 
-    return 1 if tf.config.list_physical_devices("GPU") else num_cores()
+    Returns:
+        The number of cores divided by the threads. For Keras on a GPU or on another backend than TensorFlow: 1.
+    """
+    if runtime == "keras":
+        import keras
+
+        if keras.backend.backend() != "tensorflow":
+            return 1
+        import tensorflow as tf
+
+        if tf.config.get_visible_devices("GPU"):
+            return 1
+    return max(num_cores() // max(num_threads, 1), 1)
 
 
 def set_keras_threads(num_threads: int, parallel_batches: int = 1) -> None:

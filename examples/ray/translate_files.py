@@ -7,7 +7,7 @@ shard of a worker that dies. A translated shard is a file in `NAME.partial` that
 file consists of all shards in order. After an interruption, the same command translates the missing shards only.
 
 A shard consists of whole chunks of `translate_stream`. So the batches, and the translations, are those of
-`keras-transformer translate`.
+`keras-transformer translate --parallel_batches 1`.
 """
 
 import argparse

@@ -28,7 +28,7 @@ class OnnxTranslator(TokenTranslator):
         num_threads: threads per batch. 0: the cores are divided among `parallel_batches`.
         providers: onnxruntime's execution providers. Default: the CPU.
         quantize: `"int8"` or `"float16"` for the export of that type. Default: the float32 export.
-        parallel_batches: batches translated at a time. For throughput on large texts, use the number of cores. The
+        parallel_batches: batches translated at a time. For several lines at a time, use the number of cores. The
             default, 1, has the lowest latency for a single batch.
 
     Raises:

@@ -30,7 +30,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     add_batching(parser, "sentences", "source tokens")
     threads = "threads per batch; 0: all cores, divided among the parallel batches"
     parser.add_argument("--num_threads", type=NonNegativeInt, default=0, help=threads)
-    parallel = "batches translated at the same time; default: one per core, with Keras on a GPU or on JAX 1"
+    parallel = "batches translated at the same time; default: all cores, or 1 for Keras on a GPU or on JAX"
     parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
     defaults = {field.name: field.default for field in dataclasses.fields(BeamSearch)}
     parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.

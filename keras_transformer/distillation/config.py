@@ -56,7 +56,7 @@ class DistillConfig:
         batch_size: maximum sentences per batch.
         batch_tokens: maximum source tokens per batch, including padding.
         num_threads: threads per batch. 0: all cores, divided among the parallel batches.
-        parallel_batches: batches translated at the same time. Default: one per core, with Keras on a GPU or on JAX 1.
+        parallel_batches: batches translated at the same time. Default: all cores, or 1 for Keras on a GPU or on JAX.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair, as in `prepare`.
         cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed. `model`

@@ -46,7 +46,8 @@ class Batcher:
     a few milliseconds for more sentences: a server under load receives the next requests soon after its answers.
 
     Args:
-        translator: translates the batches. It must be thread-safe if there are several workers.
+        translator: translates the batches. It must be thread-safe if there are several workers. Its `parallel_batches`
+            is set to 1, because each worker translates one batch.
         limits: the maximum size of a batch.
         workers: number of threads.
         max_wait: seconds that a sentence waits for others.
@@ -63,7 +64,7 @@ class Batcher:
         max_queue: int,
         metrics: Metrics,
     ):
-        translator.parallel_batches = 1  # Its callers are the parallel ones.
+        translator.parallel_batches = 1
         self._translator, self._limits = translator, limits
         self._max_wait, self._max_queue = max_wait, max_queue
         self._metrics = metrics

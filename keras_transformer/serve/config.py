@@ -23,7 +23,7 @@ class ServeConfig:
         runtime: runtime that translates: Keras, or the name of an export. Default: the fastest that each directory
             contains, onnx_int8 first.
         num_threads: threads per batch. 0: all cores, divided among the parallel batches.
-        parallel_batches: batches translated at the same time. Default: one per core, with Keras on a GPU or on JAX 1.
+        parallel_batches: batches translated at the same time. Default: all cores, or 1 for Keras on a GPU or on JAX.
         batch_size: maximum sentences per batch, of one client or of several.
         batch_tokens: maximum source tokens per batch, including padding.
         max_wait: milliseconds that a sentence waits for those of other clients, to be translated in one batch. It does

@@ -61,23 +61,28 @@ class BatchLimits:
         if batch:
             yield batch
 
-    def divided_among(self, workers: int, sentences: int) -> "BatchLimits":
-        """Makes batches smaller if some workers would have nothing to do otherwise.
+    def batches_for(self, workers: int, lengths: Sequence[int]) -> list[list[int]]:
+        """Groups sentences as `batches` does, but in smaller batches if workers would be idle otherwise.
 
         Args:
             workers: number of batches that are processed at the same time.
-            sentences: number of sentences.
+            lengths: number of tokens of each sentence. Sentences of length 0 are skipped.
 
         Returns:
-            Limits with the smallest `batch_size` for which no worker has more batches to process.
+            Lists of indices into `lengths`, one list per batch.
 
         Example:
 
-        >>> BatchLimits(batch_size=32).divided_among(workers=4, sentences=40).batch_size
-        10
+        >>> BatchLimits(batch_size=8).batches_for(workers=2, lengths=[3, 3, 3, 3])
+        [[0, 1], [2, 3]]
         """
-        rounds = math.ceil(sentences / (workers * self.batch_size))
-        return dataclasses.replace(self, batch_size=max(math.ceil(sentences / (workers * max(rounds, 1))), 1))
+        batches = list(self.batches(lengths))
+        if workers == 1 or not batches:
+            return batches
+        count = math.ceil(len(batches) / workers) * workers  # As many as they process in the same time.
+        smaller = dataclasses.replace(self, batch_size=math.ceil(sum(map(len, batches)) / count))
+        divided = list(smaller.batches(lengths))
+        return divided if len(divided) <= count else batches  # More only if `batch_tokens` limits them.
 
     def chunks(self, items: Iterable) -> Iterator[list]:
         """Splits a stream that need not fit in memory into chunks of 64 batches.

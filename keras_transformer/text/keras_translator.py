@@ -14,21 +14,6 @@ from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translator import TokenTranslator, with_n_best
 
 
-def check_parallel_batches(parallel_batches: int) -> None:
-    """Checks the number of batches that Keras translates at the same time. Only TensorFlow's functions are thread-safe.
-
-    Raises:
-        ValueError: if the number is not positive, or above 1 on another backend than TensorFlow.
-    """
-    if parallel_batches < 1:
-        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
-    backend = keras.backend.backend()
-    if parallel_batches > 1 and backend != "tensorflow":
-        raise ValueError(
-            f"`parallel_batches` must be 1 on the {backend} backend. Received: parallel_batches={parallel_batches}"
-        )
-
-
 class ModelTranslator(TokenTranslator):
     """Translates with a `Transformer` in memory.
 
@@ -49,7 +34,7 @@ class ModelTranslator(TokenTranslator):
     """
 
     def __init__(self, model, tokenizers: tuple[Tokenizer, Tokenizer], strategy=None, parallel_batches: int = 1):
-        check_parallel_batches(parallel_batches)
+        _check_backend(parallel_batches)
         super().__init__(*tokenizers, model.config.max_length, parallel_batches)
         self.model = model
         self.strategy = strategy or BeamSearch()
@@ -69,6 +54,15 @@ class ModelTranslator(TokenTranslator):
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
         return np.mean([weights.mean(axis=1) for weights in self.model.attention_scores(source, target)], axis=0)
+
+
+def _check_backend(parallel_batches):
+    """Several threads may use a Keras model at the same time only with TensorFlow."""
+    backend = keras.backend.backend()
+    if parallel_batches > 1 and backend != "tensorflow":
+        raise ValueError(
+            f"`parallel_batches` must be 1 on the {backend} backend. Received: parallel_batches={parallel_batches}"
+        )
 
 
 def _seed_of(seed: int, row: np.ndarray) -> int:
@@ -97,5 +91,6 @@ class KerasTranslator(ModelTranslator):
     def __init__(self, directory: str | Path | Sequence[str | Path], strategy=None, parallel_batches: int = 1):
         from keras_transformer.text.finished_model import load_ensemble
 
+        _check_backend(parallel_batches)
         directories = [directory] if isinstance(directory, (str, Path)) else directory
         super().__init__(*load_ensemble([ModelDirectory(path) for path in directories]), strategy, parallel_batches)

@@ -15,6 +15,16 @@ from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translation import Translation, best_first
 
 
+def check_parallel_batches(parallel_batches: int) -> None:
+    """Checks a number of batches that are translated at the same time.
+
+    Raises:
+        ValueError: if it is not positive.
+    """
+    if parallel_batches < 1:
+        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
+
+
 class Translator:
     """Base class that translates lines. Subclasses implement `count_tokens`, `_sentences` and `_translate_batch`.
 
@@ -22,8 +32,8 @@ class Translator:
     empty line is an empty line.
 
     Args:
-        parallel_batches: number of batches that are translated at the same time. Batches become smaller if there are
-            fewer. Above 1, `_translate_batch` must be thread-safe.
+        parallel_batches: number of batches that are translated at the same time. A text with fewer batches is divided
+            into smaller ones. Above 1, `_translate_batch` must be thread-safe.
 
     Attributes:
         max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
@@ -32,6 +42,7 @@ class Translator:
     max_source_length: int = MAX_LENGTH
 
     def __init__(self, parallel_batches: int = 1):
+        check_parallel_batches(parallel_batches)
         self.parallel_batches = parallel_batches
 
     @property
@@ -83,8 +94,7 @@ class Translator:
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines, first_line)
         translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
-        limits = limits.divided_among(self.parallel_batches, np.count_nonzero(lengths))
-        batches = [*limits.batches(lengths)]
+        batches = limits.batches_for(self.parallel_batches, lengths)
         batches.reverse()  # The longest first, so that parallel batches end at about the same time.
         progress(len(lines) - sum(map(len, batches)))
         found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)

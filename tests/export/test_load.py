@@ -2,7 +2,7 @@ import pytest
 
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
 from keras_transformer.export.load import available_runtimes
-from keras_transformer.export.registry import RUNTIMES
+from keras_transformer.export.registry import LOADERS, RUNTIMES
 from keras_transformer.model_directory import ModelDirectory
 
 
@@ -40,6 +40,16 @@ def test_no_export(unexported, runtime, translator, message):
 def test_no_directory(tmp_path, runtime):
     with pytest.raises(ValueError, match=str(tmp_path / "none")):
         load_translator(tmp_path / "none", runtime)
+
+
+def test_batches_by_default(unexported, monkeypatch):
+    monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 6)
+    monkeypatch.setitem(LOADERS, "onnx", lambda directory, **options: options)
+    monkeypatch.setattr("keras_transformer.text.keras_translator.KerasTranslator", lambda directory, **options: options)
+    monkeypatch.setattr("keras_transformer.export.load.set_keras_threads", lambda *numbers: None)
+    for runtime, options in (("onnx", {"num_threads": 3}), ("keras", {})):
+        assert load_translator(unexported, runtime, 3, None) == {**options, "parallel_batches": 2}
+        assert load_translator(unexported, runtime, 3) == {**options, "parallel_batches": 1}
 
 
 def test_broken_files(unexported):

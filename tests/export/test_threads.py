@@ -6,12 +6,12 @@ from keras_transformer.cores import num_cores
 from keras_transformer.export import load_translator
 from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.export.threads import (
-    keras_batches,
+    default_parallel_batches,
     set_keras_threads,
     set_tensorflow_threads,
     threads_of_a_batch,
 )
-from keras_transformer.text.keras_translator import check_parallel_batches
+from keras_transformer.text.keras_translator import KerasTranslator, ModelTranslator
 
 PROGRAM = """
 import sys
@@ -45,18 +45,21 @@ def test_another_backend_has_other_threads(monkeypatch):
         set_keras_threads(2)
 
 
-def test_parallel_batches_of_keras(monkeypatch):
+def test_default_parallel_batches(monkeypatch):
     gpus = []
     monkeypatch.setattr("keras_transformer.export.threads.num_cores", lambda: 7)
-    monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr("tensorflow.config.get_visible_devices", lambda kind: gpus)
+    assert [default_parallel_batches("onnx", threads) for threads in (0, 1, 3, 9)] == [7, 7, 2, 1]
     for backend, gpus[:], batches in (("tensorflow", [], 7), ("tensorflow", ["GPU:0"], 1), ("jax", [], 1)):
         monkeypatch.setattr("keras.backend.backend", lambda backend=backend: backend)
-        assert keras_batches() == batches
-    with pytest.raises(ValueError, match="`parallel_batches` must be 1 on the jax .*Received: parallel_batches=2"):
-        check_parallel_batches(2)
-    check_parallel_batches(1)
-    with pytest.raises(ValueError, match="`parallel_batches` .*at least 1.*Received: parallel_batches=0"):
-        check_parallel_batches(0)
+        assert default_parallel_batches("keras", 0) == batches
+
+
+def test_other_backends_translate_one_batch_at_a_time(monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    for translator in (lambda: KerasTranslator("none", parallel_batches=2), lambda: ModelTranslator(*3 * [None], 2)):
+        with pytest.raises(ValueError, match="`parallel_batches` must be 1 on the jax .*Received: parallel_batches=2"):
+            translator()
 
 
 def test_negative():

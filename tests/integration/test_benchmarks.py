@@ -51,25 +51,14 @@ def test_decoding(exported, toy_files):
     assert "beam 2, 16 forced steps, batch 32" in printed
 
 
-def test_requests_are_sent_one_after_another_and_sorted_by_length(monkeypatch):
+def test_requests_have_sentences_of_similar_length(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.decode_worker import translated
+    from benchmarks.decode_worker import batches_of
 
-    class Upper:
-        def __init__(self):
-            self.requests = []
-
-        def count_tokens(self, lines):
-            return [len(line) for line in lines]
-
-        def translate(self, lines, batch_size):
-            self.requests.append(lines)
-            return [argparse.Namespace(text=line.upper()) for line in lines]
-
-    for requests, sent in ((True, [["b", "dd"], ["aaa", "cccc"]]), (False, [["aaa", "b", "cccc", "dd"]])):
-        upper = Upper()
-        assert translated(upper, ["aaa", "b", "cccc", "dd"], 2, requests) == ["AAA", "B", "CCCC", "DD"]
-        assert upper.requests == sent
+    translator = argparse.Namespace(count_tokens=lambda lines: [len(line) for line in lines])
+    lines = ["aaa", "", "cccc", "dd"]
+    assert batches_of(translator, lines, 2, True) == [[1, 3], [0, 2]]
+    assert [list(batch) for batch in batches_of(translator, lines, 2, False)] == [[0, 1, 2, 3]]
 
 
 def test_students(exported, toy_files, tmp_path):

@@ -75,7 +75,7 @@ def test_waiting_sentences_of_similar_length_form_a_batch(make_batcher, upper):
 def test_a_batch_is_not_divided(make_batcher, upper):
     translator = upper(parallel_batches=3)
     asyncio.run(make_batcher(translator).translate(["a", "b", "c"]))
-    assert [len(batch) for batch in translator.batches] == [3]
+    assert [len(batch) for batch in translator.batches] == [3] and translator.parallel_batches == 1
 
 
 def test_an_idle_server_does_not_wait(make_batcher, upper):

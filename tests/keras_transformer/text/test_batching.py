@@ -22,15 +22,23 @@ def test_limits_and_order(batch_size, batch_tokens):
         assert is_full
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [2, 5])
 @pytest.mark.parametrize("sentences", [0, 1, 4, 7, 8, 50, 81])
-def test_batches_are_as_small_as_possible_without_more_rounds(workers, sentences):
-    def rounds(batch_size):
-        return math.ceil(len(list(BatchLimits(batch_size).batches([3] * sentences))) / workers)
+def test_batches_for_workers_are_as_small_as_possible_without_more_rounds(workers, sentences):
+    def rounds(batches):
+        return math.ceil(len(list(batches)) / workers)
 
-    chosen = BatchLimits(8).divided_among(workers, sentences).batch_size
-    assert rounds(chosen) == rounds(8)
-    assert chosen == 1 or rounds(chosen - 1) > rounds(8)
+    lengths = [3] * sentences
+    batches = BatchLimits(8).batches_for(workers, lengths)
+    assert sorted(i for batch in batches for i in batch) == list(range(sentences))
+    assert rounds(batches) == rounds(BatchLimits(8).batches(lengths))
+    size = max(map(len, batches), default=1)
+    assert size == 1 or rounds(BatchLimits(size - 1).batches(lengths)) > rounds(batches)
+
+
+def test_batches_are_not_divided_in_vain():
+    for limits, workers, lengths in ((BatchLimits(32), 1, [3] * 40), (BatchLimits(32, 1000), 2, [1] * 32 + [100] * 8)):
+        assert [len(batch) for batch in limits.batches_for(workers, lengths)] == [32, 8]
 
 
 def test_nothing_to_batch():
