@@ -47,7 +47,8 @@ def test_the_search_of_ctranslate2_is_not(exported, lines, tmp_path, capfd):
     greedy = BeamSearch(beam_size=1, extra_length=5)
     expected = CTranslate2Translator(exported, greedy).translate(lines)
     capfd.readouterr()
-    assert main(["translate", str(exported), str(tmp_path / "text"), "--runtime=ctranslate2", "--beam_size=1"]) == 0
+    arguments = ["--runtime=ctranslate2", "--beam_size=1", "--parallel_batches=1"]  # The limit applies per batch.
+    assert main(["translate", str(exported), str(tmp_path / "text"), *arguments]) == 0
     assert capfd.readouterr().out == "".join(f"{translation.text}\n" for translation in expected)
 
 
