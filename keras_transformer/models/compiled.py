@@ -29,6 +29,7 @@ class Compiled(keras.Model):
         # XLA needs static shapes. JAX always compiles.
         self.jit_compile = not kv_cache.GROWS
         self.make_predict_function()  # Before several threads call `run`.
+        self._traced = set()
 
     def call(self, inputs):
         return self.function(self.transformer, **inputs, **self.options)
@@ -42,7 +43,17 @@ class Compiled(keras.Model):
         Returns:
             The result of the function as NumPy arrays.
         """
+        if keras.backend.backend() == "tensorflow" and frozenset(arrays) not in self._traced:
+            self._trace(arrays)
         return self.predict_on_batch(arrays)
+
+    def _trace(self, arrays):
+        """Traces the function for arrays of any size. TensorFlow itself would trace the first size, then any size."""
+        import tensorflow as tf
+
+        specs = {name: tf.TensorSpec([None] * np.ndim(array), array.dtype) for name, array in arrays.items()}
+        self.predict_function.get_concrete_function([(specs,)])
+        self._traced.add(frozenset(arrays))
 
 
 def rounded(ids, pad_id: int, longest: int | None) -> np.ndarray:

@@ -1,6 +1,10 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
+import numpy as np
+import pytest
+
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import base
@@ -10,6 +14,22 @@ from keras_transformer.models.compiled import Compiled
 def test_a_compiled_function_is_complete_before_threads_call_it():
     model = Transformer(TransformerConfig.preset("tiny", vocab_size=20))
     assert Compiled(model, Transformer.search, strategy=GreedySearch()).predict_function is not None
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="shapes are static")
+def test_a_function_is_traced_once_for_all_sizes():
+    traced = []
+
+    def double(model, ids, scale=None):
+        traced.append(scale is None)
+        return ids * 2 if scale is None else ids * scale
+
+    compiled = Compiled(Transformer(TransformerConfig.preset("tiny", vocab_size=20)), double)
+    for shape in [(1, 5), (1, 6), (3, 6), (2, 1)]:
+        ids = np.ones(shape, "int32")
+        np.testing.assert_array_equal(compiled.run(ids=ids), 2 * ids)
+        np.testing.assert_array_equal(compiled.run(ids=ids, scale=np.int32([3] * shape[1])), 3 * ids)
+    assert traced == [True, False]
 
 
 def test_threads_share_a_compiled_function(monkeypatch):
