@@ -90,4 +90,4 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info runs site
+	rm -rf $(VENV) build dist *.egg-info site

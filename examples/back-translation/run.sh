@@ -8,6 +8,7 @@
 # (dev.en, dev.de). With test.en and test.de, the result is compared with a model that is trained on the parallel text
 # alone. The settings are for a few thousand pairs. With more text, edit the three YAML files: fewer epochs, a larger
 # vocabulary and a larger model, and for longer sentences a larger `max_length` (64 subwords).
+# For other languages, replace en and de in this script and in the YAML files.
 #
 # Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the
 # script was interrupted, start it again: it continues.

@@ -9,6 +9,7 @@
 # dev.de). With test.en and test.de, the model is evaluated. The pairs that were removed are in rejected.tsv, each with
 # the name of the filter. The settings are for tens of thousands of pairs. With more text, edit scorer.yaml and
 # model.yaml: fewer epochs and a larger model. Install first: pip install --editable '.[clean]'
+# For other languages, replace en and de in this script and in the YAML files.
 #
 # Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the script
 # was interrupted, start it again: finished steps are skipped, and a training continues.

@@ -8,6 +8,8 @@
 # and test.de, the result is compared with the forward model. The settings are for tens of thousands of pairs: with
 # the 29,000 of Multi30k, all steps together take three hours on one CPU core. Their sentences are short, so pairs
 # with more than 64 subwords on a side are left out; raise `max_length` in the three YAML files for other text.
+# For other languages, replace en and de in this script and in the YAML files.
+#
 # Arguments of the script, such as `--recipe.max_steps 100`, are passed to every `keras-transformer train`. If the
 # script was interrupted, start it again: it continues.
 #

@@ -44,16 +44,17 @@ class Compiled(keras.Model):
             The result of the function as NumPy arrays.
         """
         if keras.backend.backend() == "tensorflow" and frozenset(arrays) not in self._traced:
-            self._trace(arrays)
+            _trace(self.predict_function, arrays)
+            self._traced.add(frozenset(arrays))
         return self.predict_on_batch(arrays)
 
-    def _trace(self, arrays):
-        """Traces the function for arrays of any size. TensorFlow itself would trace the first size, then any size."""
-        import tensorflow as tf
 
-        specs = {name: tf.TensorSpec([None] * np.ndim(array), array.dtype) for name, array in arrays.items()}
-        self.predict_function.get_concrete_function([(specs,)])
-        self._traced.add(frozenset(arrays))
+def _trace(function, arrays):
+    """Traces a TensorFlow function for arrays of any size. TensorFlow itself traces the first size, then any size."""
+    import tensorflow as tf
+
+    specs = {name: tf.TensorSpec([None] * np.ndim(array), array.dtype) for name, array in arrays.items()}
+    function.get_concrete_function([(specs,)])
 
 
 def rounded(ids, pad_id: int, longest: int | None) -> np.ndarray:
