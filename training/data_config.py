@@ -179,7 +179,8 @@ class AugmentationConfig:
         source_sampling: subword sampling of the source: the probability that a merge of BPE is omitted (BPE-dropout).
             0.1 is common.
         target_sampling: subword sampling of the target.
-        upper_case: probability that both sides of a pair are in upper case.
+        upper_case: probability that both sides of a pair are in upper case. The tokenizer then learns such text, too:
+            use a larger `tokenizer.vocab_size`.
         title_case: probability that each word of both sides starts with a capital letter.
         no_end_punctuation: probability that the punctuation at the end is removed from both sides.
         typos: probability that a source word with at least four letters has a typing error.
