@@ -1,7 +1,6 @@
 """`kill -9` at random times, also while a checkpoint is written: the result is bit-identical to an undisturbed run."""
 
 import json
-import pathlib
 import random
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import time
 import numpy as np
 import pytest
 
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
 from keras_transformer.training.checkpoints import CheckpointFiles
 
@@ -47,22 +45,30 @@ def start(command, arguments, toy_files):
     return start
 
 
-def wait_for(process, condition):
-    """Returns when the condition is true or the process has ended."""
-    while process.poll() is None and not condition():
+def wait_for(process, condition, seconds: float = float("inf")) -> None:
+    """Returns when the condition is true, the process has ended or the time is over."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and not condition() and time.monotonic() < end:
         time.sleep(0.001)
 
 
-def kill(process, moment: str, checkpoints: pathlib.Path, draw: random.Random) -> None:
-    """Kills the process at its start, between checkpoints or while it writes a checkpoint."""
-    before = set(checkpoints.glob("step-*"))
+def kill(process, moment: str, files: CheckpointFiles, limit: int, draw: random.Random) -> None:
+    """Kills the process at its start, between checkpoints or while it writes a checkpoint.
+
+    On a fast machine, a random wait could last to the end of the run: it ends when a checkpoint reaches step `limit`.
+    """
+    before = set(files.steps())
+
+    def is_far() -> bool:
+        return max(files.steps(), default=0) >= limit
+
     if moment == "start":
-        time.sleep(draw.uniform(0.0, 10.0))
+        wait_for(process, is_far, draw.uniform(0.0, 10.0))
     else:
-        wait_for(process, lambda: set(checkpoints.glob("step-*")) - before)
-        time.sleep(draw.uniform(0.0, 2.0))
+        wait_for(process, lambda: set(files.steps()) - before)
+        wait_for(process, is_far, draw.uniform(0.0, 2.0))
     if moment == "checkpoint":
-        wait_for(process, lambda: any(checkpoints.glob(".tmp-*")))
+        wait_for(process, lambda: any(files.folder.glob(".tmp-*")))
         time.sleep(draw.uniform(0.0, 0.1))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
@@ -87,11 +93,12 @@ def test_a_killed_run_ends_as_an_unbroken_one(kills, steps, start, tmp_path):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     with open(tmp_path / "log", "wb") as log:
         assert start(unbroken, steps, log).wait() == 0
-        for moment in draw.sample(MOMENTS * (kills // len(MOMENTS)), kills):
-            kill(start(killed, steps, log), moment, killed / "checkpoints", draw)
-            print(moment, CheckpointFiles(killed / "checkpoints").steps(), flush=True)
-        # The last process may have finished the model before it was killed.
-        assert ModelDirectory(killed).record()["finished"] or start(killed, steps, log).wait() == 0
+        files = CheckpointFiles(killed / "checkpoints")
+        moments = draw.sample(MOMENTS * (kills // len(MOMENTS)), kills)
+        for number, moment in enumerate(moments, start=1):
+            kill(start(killed, steps, log), moment, files, steps * number // (kills + 1), draw)
+            print(moment, files.steps(), flush=True)
+        assert start(killed, steps, log).wait() == 0
     (ours, our_random), (theirs, their_random) = final_state(killed, steps), final_state(unbroken, steps)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
