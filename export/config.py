@@ -20,7 +20,7 @@ class ExportConfig(BeamSearch):
     The exported programs contain the search with these options. Only CTranslate2's client can change them.
 
     Args:
-        format: formats to write, separated by commas.
+        format: formats to write, separated by commas. Default: `saved_model,onnx`, or `onnx` with `quantize`.
         quantize: write ONNX with int8 weights, or in float16 for GPUs. An existing float32 export is kept.
         source: text to verify a quantized export by BLEU, plain or .gz. Default: a quantized export is verified by
             the likelihood of its translations of random sentences only.
@@ -36,7 +36,7 @@ class ExportConfig(BeamSearch):
         ValueError: if an option is invalid.
     """
 
-    format: str = "saved_model,onnx"
+    format: str | None = None
     quantize: Literal["int8", "float16"] | None = None
     source: str | None = None
     reference: str | None = None
@@ -48,6 +48,8 @@ class ExportConfig(BeamSearch):
         if self.n_best is None:
             object.__setattr__(self, "n_best", self.beam_size)
         super().__post_init__()
+        if self.format is None:
+            object.__setattr__(self, "format", "onnx" if self.quantize else "saved_model,onnx")
         unknown = [name for name in self.formats if name not in _NAMES]
         if unknown or not self.formats:
             raise ValueError(f"`format` must be among {', '.join(_NAMES)}. Received: format={self.format!r}")
@@ -72,7 +74,7 @@ class ExportConfig(BeamSearch):
     @property
     def formats(self) -> list[str]:
         """The list of formats."""
-        return [name.strip() for name in self.format.split(",") if name.strip()]
+        return [name.strip() for name in (self.format or "").split(",") if name.strip()]
 
     @property
     def programs(self) -> list[str]:

@@ -56,7 +56,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
     path = Path(path)
     if path.exists():
         raise ValueError(f"`path` must not exist. Received: path={path}")
-    make, prove = _kind(model)
+    make, verify = _kind(model)
     ids = (model.config.pad_id, model.config.bos_id, model.config.eos_id)
     if ids != (PAD_ID, BOS_ID, EOS_ID):
         raise ValueError(
@@ -76,7 +76,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
             "saved_model": _saved_model(model, *program, temporary / "saved_model"),
             "onnx": _onnx(program, model.weights, metadata, temporary / "onnx" / "model.onnx"),
         }
-        found = {name: prove(model, run, strategy) for name, run in runs.items()}
+        found = {name: verify(model, run, strategy) for name, run in runs.items()}
         for name, agreement in found.items():
             if not agreement.passed:
                 raise VerificationError(f"The {name} export does not agree with the Keras model: {agreement}")
@@ -88,9 +88,9 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
 def _kind(model):
     """The functions that build and verify a model's program."""
     if isinstance(model, SentenceClassifier):
-        return _classification, _prove_classes
+        return _classification, _verify_classes
     if isinstance(model, LanguageModel):
-        return _continuation, _prove_continuations
+        return _continuation, _verify_continuations
     raise ValueError(f"`model` must be a SentenceClassifier or a LanguageModel. Received: {type(model).__name__}")
 
 
@@ -123,11 +123,11 @@ def _continuation(model, strategy):
     return search_program(model, strategy, "prompt")
 
 
-def _prove_classes(model, run, strategy):
+def _verify_classes(model, run, strategy):
     return compare_classes(model, lambda source: run(source)[0], _batches(model, model.config.source_vocabulary))
 
 
-def _prove_continuations(model, run, strategy):
+def _verify_continuations(model, run, strategy):
     prompts = [np.where(batch == EOS_ID, PAD_ID, batch) for batch in _batches(model, model.config.vocab_size)]
     scored = SimpleNamespace(
         shortlist=None,

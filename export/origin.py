@@ -5,6 +5,7 @@ import json
 import zipfile
 from pathlib import Path
 
+from keras_transformer.json_files import read_json
 from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
 
 #: Key of the fingerprint in the file.
@@ -107,4 +108,4 @@ def hash_of_program(directory: str | Path, runtime: str) -> str:
 def _recorded(folder):
     """The fingerprint in an export; `None` for exports of versions that did not record it."""
     file = folder / ORIGIN
-    return json.loads(file.read_text(encoding="utf-8"))[_FINGERPRINT] if file.is_file() else None
+    return read_json(file).get(_FINGERPRINT) if file.is_file() else None

@@ -96,24 +96,24 @@ def _export_one(name, directory, model, shortlist, tokenizers, strategy, batches
         for title, program in FORMATS[name].programs(temporary, strategy).items():
             model.shortlist = shortlist if program.has_shortlist else None
             translator = ModelTranslator(model, tokenizers, program.strategy)
-            proofs = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
+            verifications = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
             if program.takes_text:
-                proofs[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)
+                verifications[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)
             if texts and title == name:
-                proofs[f"{title} BLEU"] = functools.partial(_bleu, translator, program.client, *texts)
+                verifications[f"{title} BLEU"] = functools.partial(_bleu, translator, program.client, *texts)
             search = FORMATS[name].recorded_search(program.strategy) | ({"shortlist": True} if model.shortlist else {})
-            entries |= {proof: {"search": search, **_passed(proof, run)} for proof, run in proofs.items()}
+            entries |= {title: {"search": search, **_passed(title, run)} for title, run in verifications.items()}
     _record(directory, name, entries)
 
 
-def _passed(title, proof):
+def _passed(title, verify):
     """Runs a verification. Returns its result for verification.json.
 
     Raises:
         VerificationError: if it fails.
     """
     started = time.monotonic()
-    agreement = proof()
+    agreement = verify()
     if not agreement.passed:
         raise VerificationError(f"The {title} export does not agree with the Keras model: {agreement}")
     _say(f"{title}: {agreement} ({time.monotonic() - started:.0f} s)")

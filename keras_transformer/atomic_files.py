@@ -12,6 +12,8 @@ from pathlib import Path
 
 #: Name prefix of temporary folders. No other program uses it, so such folders can be deleted safely.
 TEMPORARY = ".tmp-keras-transformer-"
+#: Name of a replaced folder in the temporary folder.
+_REPLACED = "replaced"
 _ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -36,11 +38,30 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with naming(path):
             yield temporary
         if temporary.is_dir() and path.is_dir():
-            _swap(path, temporary, folder / "replaced")
+            _swap(path, temporary, folder / _REPLACED)
         else:
             temporary.rename(path)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # `ModelDirectory.locked` deletes leftovers.
+        shutil.rmtree(folder, ignore_errors=True)  # `clean_up` deletes those of killed processes.
+
+
+def clean_up(folder: Path) -> None:
+    """Deletes the temporary folders that killed processes have left in a folder.
+
+    A process that was killed while it replaced a folder may have left neither the old folder nor the new one in its
+    place. The new one, which is complete, is then put there.
+
+    Args:
+        folder: the folder, which need not exist.
+
+    Raises:
+        OSError: if a path cannot be deleted. The message contains the path.
+    """
+    for replaced in folder.glob(f"{TEMPORARY}*/{_REPLACED}"):
+        for new in replaced.parent.iterdir():
+            if new != replaced and not (folder / new.name).exists():
+                new.rename(folder / new.name)
+    delete_matching(folder, f"{TEMPORARY}*")
 
 
 @contextlib.contextmanager

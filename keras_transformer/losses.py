@@ -18,9 +18,17 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     Returns:
         Float32 `(…,)`, in nats.
 
+    Raises:
+        ValueError: if the logits do not have one axis more than the labels.
+
     Reference:
         Vaswani et al. 2017, §5.4; Szegedy et al. 2016.
     """
+    if len(logits.shape) != len(labels.shape) + 1:
+        raise ValueError(
+            "The logits must have one axis more than the labels. "
+            f"Received: labels.shape={tuple(labels.shape)}, logits.shape={tuple(logits.shape)}"
+        )
     logits = ops.cast(logits, "float32")
     normalizer = ops.logsumexp(logits, axis=-1)
     # Not `take_along_axis`: its gradient is a scatter, and XLA then writes the gradient of the logits in float32.
@@ -51,7 +59,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int `(batch, length)`.
+        y_true: int `(batch, length)`. For `(batch, classes)` logits, also `(batch,)` or `(batch, 1)`.
         y_pred: logits `(batch, length, vocab_size)`.
         sample_weight: `(batch, length)`.
 
@@ -82,6 +90,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.pad_id = pad_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
+        if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:  # As Keras does.
+            y_true = y_true[..., 0]
+            if sample_weight is not None and len(sample_weight.shape) == len(y_pred.shape):
+                sample_weight = sample_weight[..., 0]
         if self.pad_id is not None:
             real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
             sample_weight = real if sample_weight is None else real * ops.cast(sample_weight, "float32")

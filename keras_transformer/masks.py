@@ -134,6 +134,7 @@ def as_boolean(name, mask):
     >>> as_boolean("`mask`", np.array([1, 0])).numpy()
     array([ True, False])
     """
+    mask = ops.convert_to_tensor(mask) if isinstance(mask, (tuple, list)) else mask
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if dtype != "bool" and "int" not in dtype:
         raise ValueError(
@@ -151,22 +152,24 @@ def resolve(mask, inputs):
     structure of masks, which is ignored.
 
     Args:
-        mask: boolean tensor `(batch, length)`, or `None`, or a structure of `None`.
+        mask: boolean tensor or nested lists `(batch, length)`, or `None`, or a structure of masks.
         inputs: the tensor `(batch, length, …)` that the mask applies to, or a structure of tensors.
 
     Returns:
         Boolean tensor `(batch, length)`, or `None` if there is no mask.
 
     Raises:
-        ValueError: if the lengths of the mask and the inputs differ.
+        ValueError: if the mask does not have one value per position of the inputs.
     """
+    if isinstance(mask, (tuple, list)) and isinstance(keras.tree.flatten(mask)[0], (bool, int, float)):
+        mask = ops.convert_to_tensor(mask)
     if mask is None or isinstance(mask, (tuple, list)):
         return get_keras_mask(inputs)
-    if hasattr(inputs, "shape") and (len(mask.shape), len(inputs.shape)) == (2, 3):
-        lengths = mask.shape[1], inputs.shape[1]
-        if None not in lengths and lengths[0] != lengths[1]:
+    if hasattr(inputs, "shape") and len(inputs.shape) == 3:
+        length = inputs.shape[1]
+        if len(mask.shape) != 2 or None not in (mask.shape[1], length) and mask.shape[1] != length:
             raise ValueError(
-                f"A padding mask must have shape (batch, {lengths[1]}), one value per position. "
+                f"A padding mask must have shape (batch, {length or 'length'}), one value per position. "
                 f"Received: shape={tuple(mask.shape)}"
             )
     return mask

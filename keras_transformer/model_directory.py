@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete_matching
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, clean_up, delete_matching
 from keras_transformer.run_records import differences, migrate, refusal, with_defaults
 
 FORMAT_VERSION = 2
@@ -114,12 +114,12 @@ class ModelDirectory:
             raise ModelDirectoryError(f"Not a model directory: {self.path} ({reason})")
         try:
             record = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-            version, _ = int(record["format"]), record["finished"]
+            record = {**record, "format": int(record["format"]), "finished": bool(record["finished"])}
         except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, ValueError) as error:
             raise ModelDirectoryError(f"Unreadable {self.config_file}: {error!r}") from error
-        if version > FORMAT_VERSION:
+        if record["format"] > FORMAT_VERSION:
             raise ModelDirectoryError(
-                f"{self.path} has format {version}; this version reads formats up to {FORMAT_VERSION}"
+                f"{self.path} has format {record['format']}; this version reads formats up to {FORMAT_VERSION}"
             )
         return migrate(record)
 
@@ -130,7 +130,7 @@ class ModelDirectory:
         Raises:
             ModelDirectoryError: see `record`.
         """
-        source, target = self.record().get("languages", (None, None))
+        source, target = self.record().get("languages") or (None, None)
         return source, target
 
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
@@ -317,7 +317,7 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} is in use by another process") from error
         try:
             for folder in (self.path, self.checkpoints, self.tokens, self.export):
-                delete_matching(folder, f"{TEMPORARY}*")  # From killed processes.
+                clean_up(folder)
             yield
         finally:
             os.close(descriptor)

@@ -13,7 +13,7 @@ class Adam(keras.optimizers.Adam):
     """Adam that records the gradient norm and leaves the averaged weights separate from the model.
 
     `gradient_norm` is the global norm √Σ g² of the gradient of the last update: after gradient accumulation, after the
-    sum over replicas, and after loss scaling is undone, but before clipping.
+    sum over replicas, and after loss scaling is undone, but before clipping. It is 0 before the first update.
 
     Gradients are clipped after their sum over replicas. `keras.optimizers.Adam` clips the gradient of each replica,
     which gives another update on several replicas.
@@ -48,7 +48,7 @@ class Adam(keras.optimizers.Adam):
     @property
     def gradient_norm(self) -> float:
         """Global norm of the gradient of the last update."""
-        return float(ops.sqrt(self._squared_norm))
+        return float(ops.sqrt(self._squared_norm)) if self.built else 0.0
 
     def build(self, variables):
         if not self.built:
@@ -57,7 +57,11 @@ class Adam(keras.optimizers.Adam):
 
     def apply(self, grads, trainable_variables=None):
         if self.built:
-            self._squared_norm.assign(0.0)
+            kept = 0.0
+            if steps := self.gradient_accumulation_steps:
+                is_update = ops.equal((self._iterations + 1) % steps, 0)
+                kept = ops.where(is_update, 0.0, self._squared_norm)
+            self._squared_norm.assign(kept)
         # Computed once per step. Keras computes it per variable, which is a sixth of the operations of a training step.
         step = ops.cast(self.iterations + 1, "float32")
         self._correction = ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete_matching
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, clean_up
+from keras_transformer.json_files import read_json
+
+#: Stands for a missing entry of a record, since `None` is a value.
+_NONE = object()
 
 
 class ResumableFile:
@@ -66,8 +70,10 @@ class ResumableFile:
         elif not resume:
             raise ValueError(f"{self.folder} contains an interrupted translation; {self.how_to_resume} or delete it")
         else:
-            found = json.loads(self._record_file.read_text(encoding="utf-8"))
-            differing = [name for name in {**self.record, **found} if found.get(name) != self.record.get(name)]
+            found = read_json(self._record_file)
+            differing = [
+                name for name in {**self.record, **found} if found.get(name, _NONE) != self.record.get(name, _NONE)
+            ]
             if differing:
                 raise ValueError(
                     f"{self.folder} contains an interrupted translation with another {', '.join(differing)}"
@@ -102,6 +108,6 @@ class ResumableFile:
 
     def _remove_folder(self):
         self._record_file.unlink()
-        delete_matching(self.folder, f"{TEMPORARY}*")  # From killed processes.
+        clean_up(self.folder)
         with contextlib.suppress(OSError):  # The folder contains a file of another program.
             self.folder.rmdir()

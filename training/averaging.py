@@ -48,7 +48,8 @@ def average(path: str | Path, last: int | None = None) -> list[int]:
         The steps of the averaged checkpoints.
 
     Raises:
-        ValueError: if the run is not finished, fewer than `last` checkpoints are valid, or one belongs to another run.
+        ValueError: if the run is not finished or has a moving average, fewer than `last` checkpoints are valid, or one
+            belongs to another run.
 
     Example:
 
@@ -59,6 +60,10 @@ def average(path: str | Path, last: int | None = None) -> list[int]:
         record = directory.require_finished()
         if not record["finished"]:
             raise ValueError(f"{directory.path} was resumed and is not finished; average it when training has finished")
+        if record["recipe"].get("moving_average") is not None:
+            raise ValueError(
+                f"{directory.path} was trained with `recipe.moving_average`, so its model is an average already"
+            )
         files = CheckpointFiles(directory.checkpoints, run=record.get("run"))
         files.require_own()
         if not files.steps():

@@ -57,6 +57,8 @@ class OnnxTranslator(TokenTranslator):
         self._session = functools.partial(_session, folder, num_threads, providers)
         self.session = self._session("model")
         metadata = self.session.get_modelmeta().custom_metadata_map
+        if not {"search", "config", "source_tokenizer_sha256", "target_tokenizer_sha256"} <= metadata.keys():
+            raise ModelDirectoryError(f"Not an ONNX export of this package: {folder / 'model.onnx'}")
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)

@@ -197,7 +197,7 @@ def _require_exported(exported, options, search):
     from keras_transformer.export.registry import FORMATS
 
     given = {name: value for name, value in search.items() if name != "n_best"}
-    if any(exported[name] != value for name, value in given.items()):
+    if any(exported.get(name) != value for name, value in given.items()):
         format = FORMATS[options.runtime]
         raise ValueError(
             f"The search of the {options.runtime} export is fixed: {exported}. "

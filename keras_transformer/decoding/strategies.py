@@ -1,7 +1,8 @@
 """Decoding strategies and their options. This module does not import Keras, so clients start fast."""
 
 import dataclasses
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 #: Kinds of length penalty; see `length_penalty`.
@@ -19,7 +20,7 @@ class _Strategy:
 
     def __post_init__(self):
         for name in ("extra_length", "min_length", "no_repeat_ngram_size"):
-            _check_at_least(name, getattr(self, name), 0)
+            _check_count(name, getattr(self, name), 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class GreedySearch(_Strategy):
         token_scores: whether to also return the log probability of each token.
 
     Raises:
-        ValueError: if an argument is negative.
+        ValueError: if an argument is negative or not an integer.
 
     Example:
 
@@ -96,9 +97,9 @@ class BeamSearch(_Strategy):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_at_least("beam_size", self.beam_size, 1)
+        _check_count("beam_size", self.beam_size, 1)
         _check_at_least("length_penalty", self.length_penalty, 0)
-        _check_at_least("n_best", self.n_best, 1)
+        _check_count("n_best", self.n_best, 1)
         if self.n_best > self.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`. Received: n_best={self.n_best}, beam_size={self.beam_size}"
@@ -164,13 +165,13 @@ class Sampling(_Strategy):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_at_least("top_k", self.top_k, 0)
+        _check_count("top_k", self.top_k, 0)
         _check_at_least("temperature", self.temperature, 1e-3)
-        _check_at_least("n_samples", self.n_samples, 1)
-        if isinstance(self.seed, Sequence):
+        _check_count("n_samples", self.n_samples, 1)
+        if isinstance(self.seed, Iterable):
             object.__setattr__(self, "seed", tuple(self.seed))  # Hashable, as the other fields.
-        for seed in self.seed if isinstance(self.seed, tuple) else (self.seed or 0,):
-            _check_at_least("seed", seed, 0)
+        for seed in self.seed if isinstance(self.seed, tuple) else (0 if self.seed is None else self.seed,):
+            _check_count("seed", seed, 0)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
 
@@ -212,6 +213,12 @@ class Sampling(_Strategy):
             return np.concatenate([dataclasses.replace(each, seed=seed).noise(1, max_length) for seed in self.seed])
         shape = (max_length, batch_size, self.n_samples)
         return np.moveaxis(np.random.default_rng(self.seed).random(shape, "float32"), 0, 2)
+
+
+def _check_count(name, value, smallest):
+    if not isinstance(value, numbers.Integral):
+        raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
+    _check_at_least(name, value, smallest)
 
 
 def _check_at_least(name, value, smallest):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete
+from keras_transformer.json_files import read_json
 from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.training.data.token_directory import SIDES, TokenDirectory
@@ -76,10 +77,7 @@ class DistillationFolder:
             temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
     def _recorded(self):
-        try:
-            return json.loads(self.record_file.read_text(encoding="utf-8")) if self.record_file.exists() else {}
-        except ValueError as error:
-            raise ModelDirectoryError(f"Unreadable {self.record_file}: {error!r}") from error
+        return read_json(self.record_file) if self.record_file.exists() else {}
 
 
 def _delete(path):

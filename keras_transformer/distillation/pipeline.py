@@ -25,7 +25,7 @@ from keras_transformer.text.scorer import Scorer
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.text.translator import Translator
 from keras_transformer.training.cleaning.identification import LanguageRule
-from keras_transformer.training.data.prepare import prepare
+from keras_transformer.training.data.prepare import check_cleaning, prepare
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
 from keras_transformer.training.datasets.pairs import Corpus
@@ -60,15 +60,16 @@ def distill(config: DistillConfig) -> TokenDirectory:
     for path in (*config.teacher, *filter(None, scorers)):
         ModelDirectory(path).require_finished()
     options = _prepare_options(folder, config)
+    check_cleaning(options, is_held_out=config.validation_source is None)
     lines = text_lines(config.source, config.encoding)
     references = text_pairs(config.source, config.target, config.encoding) if config.target else None
     validation = None
     if config.validation_source:
         validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
-    elif lines.count < HELD_OUT_EVERY:
+    elif lines.count * (1 - config.reject) < HELD_OUT_EVERY:
         raise ValueError(
-            f"`validation_source` must be given if the text has fewer than {HELD_OUT_EVERY} lines. "
-            f"Received: {lines.count} lines"
+            f"`validation_source` must be given if fewer than {HELD_OUT_EVERY} lines are used. "
+            f"Received: {lines.count} lines, reject={config.reject}"
         )
     with ModelDirectory(folder.path).locked():
         translator = _teacher(config)

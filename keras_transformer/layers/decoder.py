@@ -40,8 +40,8 @@ class DecoderLayer(TransformerBlock):
 
     Raises:
         ValueError: if a size is not positive, if a rate is not in [0, 1], or if `d_model` is not a multiple of
-            `num_heads` and `d_k` or `d_v` is not given. In a call: if `target` has the wrong rank or width, or a mask
-            has a float dtype.
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `target` or `memory` has the wrong rank or
+            width, or a mask has a float dtype.
 
     Example:
 
@@ -79,6 +79,8 @@ class DecoderLayer(TransformerBlock):
         check_rank("target", target.shape, one_position=cache is not None)
         check_width("target", target.shape, self.d_model)
         target_mask = masks.resolve(target_mask, target)
+        if not isinstance(memory, KeyValue):
+            check_rank("memory", memory.shape)
         memory_mask = masks.resolve(memory_mask, memory)
         attended = self.self_attention.call(
             target,

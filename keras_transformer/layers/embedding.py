@@ -1,5 +1,7 @@
 """Token embedding with tied output logits."""
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -26,7 +28,8 @@ class TokenEmbedding(keras.layers.Embedding):
         `(batch, length, d_model)`.
 
     Raises:
-        ValueError: if a size is not positive.
+        ValueError: if a size is not positive, or an argument of `keras.layers.Embedding` is given, such as
+            `mask_zero`.
 
     Example:
 
@@ -41,6 +44,8 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
         check_sizes(vocab_size=vocab_size, d_model=d_model)
+        for name in inspect.signature(keras.layers.Embedding.__init__).parameters.keys() & kwargs.keys():
+            raise ValueError(f"`{name}` of `keras.layers.Embedding` is not supported. Received: {name}={kwargs[name]}")
         super().__init__(vocab_size, d_model, "zeros", **kwargs)
         # `keras.layers.Embedding` disables both: it masks only with `mask_zero`, and casts its output itself.
         self.supports_masking = True

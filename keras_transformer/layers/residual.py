@@ -1,5 +1,7 @@
 """Residual connection with dropout and layer normalization around a sub-layer."""
 
+import inspect
+
 import keras
 
 from keras_transformer.layers.adaptation import Composite
@@ -16,7 +18,7 @@ class ResidualConnection(Composite):
 
     Args:
         sublayer: a layer whose first output has the shape of its first input. A layer that is not built is built
-            with this shape.
+            with this shape for all its inputs, so build a layer with a memory of another width first.
         dropout: dropout rate on the output of the sub-layer.
         norm_first: normalize the input of the sub-layer instead of the sum.
         epsilon: added to the variance in layer normalization.
@@ -55,7 +57,13 @@ class ResidualConnection(Composite):
     def build(self, inputs_shape, **sublayer_shapes):
         self.norm.build(inputs_shape)
         if not self.sublayer.built:
-            self.sublayer.build(inputs_shape, **sublayer_shapes)
+            self.sublayer.build(inputs_shape, **self._further_shapes(inputs_shape), **sublayer_shapes)
+
+    def _further_shapes(self, inputs_shape):
+        """The shapes that `build` of the sub-layer requires in addition, as that of Keras's attention layers does."""
+        _, *others = inspect.signature(self.sublayer.build).parameters.values()
+        named = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD)
+        return {other.name: inputs_shape for other in named if other.default is other.empty}
 
     def call(self, inputs, *args, **kwargs):
         normed = self.norm(inputs) if self.norm_first else inputs

@@ -145,7 +145,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
             "trainable": self.trainable,
-            "frozen": [layer.name for layer in self.layers if not layer.trainable],
+            "frozen": self._frozen_paths(),
             "quantization": quantization_configs(self),
         }
 
@@ -159,10 +159,16 @@ class ConfiguredModel(keras.Model, CompiledSearch):
         model = cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
         quantize_parts(model, quantization)
         model.trainable = trainable
-        for layer in model.layers:
-            if layer.name in frozen:
+        for layer in model._flatten_layers():
+            if layer.path in frozen:
                 layer.trainable = False
         return model
+
+    def _frozen_paths(self):
+        """The paths of the layers with `trainable=False` at any depth, without those inside of another one."""
+        # Keras has no public method that lists nested layers. Layers without weights have no path.
+        frozen = {layer.path for layer in self._flatten_layers() if layer.path and not layer.trainable}
+        return sorted(path for path in frozen if path.rpartition("/")[0] not in frozen)
 
 
 def _twice(x):

@@ -46,8 +46,12 @@ def load_ensemble(directories: Sequence[ModelDirectory]) -> tuple[keras.Model, t
         See `load_finished`.
 
     Raises:
-        ValueError: see `load_finished`; also if the tokenizers differ.
+        ValueError: see `load_finished`; also if there is no directory, or the tokenizers differ.
     """
+    if not directories:
+        raise ValueError("At least one model directory is required. Received: none")
+    for directory in directories:
+        directory.require_finished()
     for directory in directories[1:]:
         if directory.tokenizer_models() != directories[0].tokenizer_models():
             raise ModelDirectoryError(

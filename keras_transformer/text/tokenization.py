@@ -52,6 +52,8 @@ class TokenizerConfig:
                 "`tokenizer.vocab_size` must be at least 261: 4 special tokens, 256 bytes and one subword of the text. "
                 f"Received: vocab_size={self.vocab_size}"
             )
+        if self.sample_size < 1:
+            raise ValueError(f"`tokenizer.sample_size` must be at least 1. Received: sample_size={self.sample_size}")
         if not 0.9 <= self.character_coverage <= 1:
             raise ValueError(
                 "`tokenizer.character_coverage` must be in [0.9, 1]. "

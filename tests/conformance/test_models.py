@@ -128,6 +128,11 @@ def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps, tmp_pat
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     trainable = [weight.path for weight in model.trainable_weights]
     assert [weight.path for weight in loaded.trainable_weights] == trainable and not frozen & {*trainable}
+    part.trainable = True
+    part.layers[0].trainable = False
+    trainable = [weight.path for weight in model.trainable_weights]
+    assert not {weight.path for weight in part.layers[0].weights} & {*trainable}
+    assert [weight.path for weight in type(model).from_config(model.get_config()).trainable_weights] == trainable
     model.trainable = False
     assert type(model).from_config(model.get_config()).trainable_weights == []
 

@@ -22,6 +22,10 @@ def test_the_search_is_the_configurations():
 def test_quantised_exports_have_folders_of_their_own():
     assert ExportConfig().programs == ["saved_model", "onnx"]
     assert ExportConfig(format="onnx", quantize="int8").programs == ["onnx_int8"]
+    assert ExportConfig(quantize="int8").programs == ["onnx_int8"] and ExportConfig().programs == [
+        "saved_model",
+        "onnx",
+    ]
 
 
 def test_spaces_between_formats():
@@ -44,7 +48,7 @@ def test_unknown_format(name):
         ({"extra_length": -1}, "`extra_length` .*Received: extra_length=-1"),
         ({"length_penalty_kind": "none"}, "`length_penalty_kind` .*Received: length_penalty_kind='none'"),
         ({"format": "onnx", "quantize": "int4"}, "`quantize` .*int8, float16.*Received: quantize='int4'"),
-        ({"quantize": "int8"}, "`quantize` .*Received: format='saved_model,onnx'"),
+        ({"format": "saved_model,onnx", "quantize": "int8"}, "`quantize` .*Received: format='saved_model,onnx'"),
         ({"format": "onnx", "quantize": "int8", "source": "s"}, "`reference` .*Received: source='s', reference=None"),
         ({"source": "s", "reference": "r"}, "`quantize`.*Received: .*quantize=None"),
         ({"format": "ctranslate2", "token_scores": True}, "`token_scores` .*ctranslate2.*Received: token_scores=True"),

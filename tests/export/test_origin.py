@@ -45,6 +45,12 @@ def test_an_export_elsewhere_is_not_compared(directory, tmp_path):
     assert export_folder(directory.path, "onnx", "int8") == directory.exported("onnx_int8")
 
 
+def test_a_damaged_record_is_named(directory):
+    (directory.exported("onnx_int8") / "origin.json").write_text("{")
+    with pytest.raises(ValueError, match="Unreadable .*origin.json"):
+        export_folder(directory.path, "onnx", "int8")
+
+
 def test_an_export_that_does_not_say_its_model_is_taken(directory):
     (directory.exported("onnx_int8") / "origin.json").unlink()
     write_model(directory.model_file, "other weights")

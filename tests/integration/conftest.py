@@ -113,7 +113,7 @@ def exported(export_all, build_once):
 
     def build(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("keras_transformer.export.pipeline._passed", lambda title, proof: {})
+            patch.setattr("keras_transformer.export.pipeline._passed", lambda title, verify: {})
             export_all(folder)
 
     return build_once("exported", build)

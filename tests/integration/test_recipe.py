@@ -14,7 +14,7 @@ import yaml
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
-from keras_transformer.training.averaging import copy_moving_average
+from keras_transformer.training.averaging import average, copy_moving_average
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.progress import Progress
 
@@ -88,6 +88,8 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
     copy_moving_average(last)
     assert_has_weights(tmp_path / "run", last.get_weights())
     assert max(abs(a - b).max() for a, b in zip(raw, last.get_weights(), strict=True)) > 1e-3
+    with pytest.raises(ValueError, match="moving_average.*average already"):
+        average(tmp_path / "run")
     # The weights during the validation.
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
 

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from keras_transformer.atomic_files import atomic_write, delete, delete_matching
+from keras_transformer.atomic_files import TEMPORARY, atomic_write, clean_up, delete, delete_matching
 
 
 def contents(folder):
@@ -103,3 +103,16 @@ def test_deletion_by_patterns(tmp_path):
     assert contents(tmp_path) == ["logs", "logs/b.log", "logs/deep", "logs/deep/a.txt", "other"]
     delete_matching(tmp_path, "other", "*.log")
     assert contents(tmp_path) == ["logs", "logs/b.log", "logs/deep", "logs/deep/a.txt"]
+
+
+def test_a_folder_is_in_its_place_after_a_kill_at_any_time(tmp_path):
+    (tmp_path / f"{TEMPORARY}x" / "replaced").mkdir(parents=True)
+    (tmp_path / f"{TEMPORARY}x" / "export").mkdir()
+    (tmp_path / f"{TEMPORARY}x" / "export" / "new").touch()
+    (tmp_path / f"{TEMPORARY}y" / "export").mkdir(parents=True)
+    clean_up(tmp_path)
+    assert contents(tmp_path) == ["export", "export/new"]
+    (tmp_path / f"{TEMPORARY}x" / "replaced").mkdir(parents=True)
+    (tmp_path / f"{TEMPORARY}x" / "export").mkdir()
+    clean_up(tmp_path)
+    assert contents(tmp_path) == ["export", "export/new"]

@@ -141,3 +141,19 @@ def test_r_drop_ignores_padding(logits, reference):
 def test_r_drop_requires_an_alpha_that_is_not_negative():
     with pytest.raises(ValueError, match=r"alpha=-1"):
         RDropCrossEntropy(-1)
+
+
+@pytest.mark.parametrize("pad_id", [None, 0])
+@pytest.mark.parametrize("make", [LabelSmoothedCrossEntropy, RDropCrossEntropy])
+def test_labels_of_classes_may_have_a_last_axis_of_1(make, pad_id):
+    labels, weights = np.array([2, 0, 1]), np.array([1.0, 2.0, 3.0], "float32")
+    logits = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    loss = make(pad_id=pad_id)
+    expected = float(loss(labels, logits, weights))
+    assert float(loss(labels[:, None], logits, weights)) == pytest.approx(expected)
+    assert float(loss(labels[:, None], logits, weights[:, None])) == pytest.approx(expected)
+
+
+def test_labels_of_another_rank_are_refused():
+    with pytest.raises(ValueError, match=r"one axis more.*labels.shape=\(3,\), logits.shape=\(3, 3, 4\)"):
+        LabelSmoothedCrossEntropy()(np.array([2, 0, 1]), np.zeros((3, 3, 4), "float32"))

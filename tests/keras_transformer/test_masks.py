@@ -86,3 +86,14 @@ def test_resolve_prefers_the_explicit_mask():
 def test_a_mask_of_another_length_is_refused():
     with pytest.raises(ValueError, match=r"mask.*\(batch, 5\).*Received: shape=\(2, 7\)"):
         masks.resolve(keras.ops.ones((2, 7), "bool"), keras.ops.zeros((2, 5, 4)))
+
+
+def test_masks_may_be_lists():
+    zeros = keras.ops.zeros((1, 2, 4))
+    assert to_numpy(masks.resolve([[True, False]], zeros)).tolist() == [[True, False]]
+    assert to_numpy(masks.attention_mask([[1, 0]], [[1, 1], [0, 1]])).tolist() == [[[[True, False], [False, False]]]]
+
+
+def test_a_padding_mask_of_another_rank_is_refused():
+    with pytest.raises(ValueError, match=r"mask.*\(batch, 5\).*Received: shape=\(2, 5, 5\)"):
+        masks.resolve(keras.ops.ones((2, 5, 5), "bool"), keras.ops.zeros((2, 5, 4)))

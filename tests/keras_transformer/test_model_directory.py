@@ -38,6 +38,12 @@ def test_record_round_trip(directory):
     assert directory.record() == {"format": FORMAT_VERSION, "finished": False, **RECORD}
 
 
+def test_an_edited_record(directory):
+    directory.path.mkdir()
+    directory.config_file.write_text("format: '1'\nfinished: false\nlanguages:\ntokens: x\n", encoding="utf-8")
+    assert directory.record()["prepared"] == "x" and directory.languages == (None, None)
+
+
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "finished: true", "\x80\x81"])
 def test_unreadable_record(directory, text):
     directory.path.mkdir()

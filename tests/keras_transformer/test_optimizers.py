@@ -109,3 +109,13 @@ def test_the_average_is_kept_beside_the_weights_and_is_saved(make, tmp_path):
         for ours, expected in zip(one.get_weights(), average, strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-5)
         assert abs(average[0] - weights[0]).max() > 0.01
+
+
+def test_the_norm_stays_until_the_next_update(make):
+    model, weights = make(Adam(0.1, gradient_accumulation_steps=2))
+    assert Adam().gradient_norm == 0
+    expected = [0.0, gradient_norm_by_hand(weights), gradient_norm_by_hand(weights)]
+    for norm in expected:
+        model.fit(*DATA, batch_size=4, verbose=0)
+        assert model.optimizer.gradient_norm == pytest.approx(norm, rel=1e-4)
+    assert expected[1] > 0

@@ -89,6 +89,7 @@ def test_what_is_left_is_neither_lost_nor_mixed(path):
     refuse(path, f"{path}.partial .*interrupted.*--resume", resume=False)
     other = {**RECORD, "source": "another", "search": {}}
     refuse(path, f"{path}.partial .*another.*source, search$", other)
+    refuse(path, f"{path}.partial .*another.*split$", {**RECORD, "split": None})
     with ResumableFile(path, RECORD).writing(resume=True) as (_, done):
         assert done == 1
         refuse(path, f"{path}.partial .*in use")
@@ -102,3 +103,9 @@ def test_a_folder_of_something_else_is_refused(path):
     for resume in (False, True):
         refuse(path, f"{folder} .*no interrupted translation", resume=resume)
     assert (folder / "lines").read_bytes() == b"my own\n"
+
+
+def test_a_damaged_record_is_named(path):
+    interrupt(path, b"one\n")
+    (path.with_name("out.partial") / "record.json").write_text("{", encoding="utf-8")
+    refuse(path, "Unreadable .*out.partial/record.json")

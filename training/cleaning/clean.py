@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import functools
-import importlib.util
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -115,16 +114,13 @@ class Cleaner:
         validation: good translations, for the default of `min_score`.
 
     Raises:
-        ValueError: if a filter requires a package that is not installed, or languages that are unknown; or see
-            `ScoreFilter`.
+        ValueError: if a filter requires languages that are unknown; or see `ScoreFilter`.
     """
 
     def __init__(
         self, config: CleaningConfig, languages: tuple[str | None, str | None], validation: Iterable[Pair] = ()
     ):
         self.config, self.languages = config, languages
-        if config.repair and not importlib.util.find_spec("ftfy"):
-            raise ValueError("`cleaning.repair` requires ftfy: pip install 'keras-transformer-kit[clean]'")
         if config.languages:
             LanguageRule(*languages)
         self._seen = [SeenHashes() for _ in duplicate_filters(config)]

@@ -39,13 +39,13 @@ class ScoreFilter:
 
     def __init__(self, config: CleaningConfig, validation: Iterable[Pair]):
         self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
-        self.min_score = self._usual(validation) if config.min_score is None else config.min_score
+        self.min_score = self._default_min_score(validation) if config.min_score is None else config.min_score
 
     def removes(self, pairs: Sequence[Pair]) -> np.ndarray:
         """Bool `(pairs,)`: whether each pair is removed."""
         return self._scores(pairs) < self.min_score
 
-    def _usual(self, validation):
+    def _default_min_score(self, validation):
         has_text = ((source, target) for source, target in validation if source.strip() and target.strip())
         pairs = list(itertools.islice(has_text, _MOST_VALIDATION))
         if not pairs:

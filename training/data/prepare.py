@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     if models:
         _tag_ids(config, Tokenizer(models[0]))
     if config.clean:
-        _check_cleaning(config, is_held_out=corpus is None and config.holds_out)
+        check_cleaning(config, is_held_out=corpus is None and config.holds_out)
     corpus = corpus or load_corpus(config)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
     with contextlib.ExitStack() as stack:
@@ -63,7 +64,16 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     return directory
 
 
-def _check_cleaning(config, is_held_out):
+def check_cleaning(config: PrepareConfig, is_held_out: bool) -> None:
+    """Checks the options of cleaning, before work that may take hours.
+
+    Args:
+        config: the options.
+        is_held_out: whether the validation text is held out from the training text.
+
+    Raises:
+        ValueError: if `cleaning.rejected` exists, a model or a package is missing, or `cleaning.min_score` is required.
+    """
     path = config.cleaning.rejected
     if path and Path(path).exists() and not (config.overwrite and Path(path).is_file()):
         raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
@@ -74,6 +84,8 @@ def _check_cleaning(config, is_held_out):
         )
     for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
         ModelDirectory(model).require_finished()
+    if config.cleaning.repair and not importlib.util.find_spec("ftfy"):
+        raise ValueError("`cleaning.repair` requires ftfy: pip install 'keras-transformer-kit[clean]'")
 
 
 def _languages(corpus, config):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete, naming
+from keras_transformer.json_files import read_json
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.files import readable, split_lines
 from keras_transformer.training.data.filtering import Statistics
@@ -80,12 +81,14 @@ class TokenDirectory:
         record = self._read()
         if _is_incomplete(record):
             raise ValueError(f"Incomplete tokens: {self.path} (the command that wrote it was interrupted)")
+        if "statistics" not in record:
+            raise ValueError(f"Unreadable {self.record_file}: it has no statistics")
         return record
 
     def _read(self):
         """The contents of the record file, which may be incomplete, under the names of the current format."""
+        record = read_json(self.record_file)
         try:
-            record = json.loads(self.record_file.read_text(encoding="utf-8"))
             version = int(record["format"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"Unreadable {self.record_file}: {error!r}") from error
@@ -113,7 +116,7 @@ class TokenDirectory:
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """The codes of the source language and of the target language; `None` if unknown."""
-        source, target = self.record().get("languages", (None, None))
+        source, target = self.record().get("languages") or (None, None)
         return source, target
 
     @property

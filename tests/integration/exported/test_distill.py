@@ -147,6 +147,8 @@ BAD = {
     "--n_best=0": "`n_best` must be at least 1.*0",
     "--batch_size=0": "`batch_size`.*0",
     "--max_length=1": "`max_length` must be at least 2",
+    "--reject=0.6 --reverse_model={exported}": "`validation_source` must be given.*200 lines, reject=0.6",
+    "--cleaning.rejected={few}": "`cleaning.rejected` must name a new file",
     "--source={few}": "`validation_source` must be given.*99 lines",
     "--cleaning.languages": "requires `source_language`",
     "--select=chrf": "`select` by chrf requires `target`",

@@ -71,7 +71,7 @@ def test_exports_with_a_shortlist(command, copy):
     assert main([*command, "--width=1"]) == 0
     options = ["--format=onnx,ctranslate2,saved_model", "--shortlist", "--extra_length=9"]
     assert main(["export", str(copy), *options]) == 0
-    proofs = json.loads((copy / "export" / "verification.json").read_text(encoding="utf-8"))
+    verifications = json.loads((copy / "export" / "verification.json").read_text(encoding="utf-8"))
     for name in ("onnx", "ctranslate2 greedy", "saved_model"):
-        assert proofs[name]["search"]["shortlist"]
-    assert "shortlist" not in proofs["onnx encoder and decoder"]["search"]
+        assert verifications[name]["search"]["shortlist"]
+    assert "shortlist" not in verifications["onnx encoder and decoder"]["search"]

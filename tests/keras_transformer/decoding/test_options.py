@@ -199,3 +199,21 @@ def test_the_graph_does_not_grow_with_the_ngrams(scripted, tensorflow):
         graph = traced.get_concrete_function().graph.as_graph_def()
         sizes.append(sum(len(function.node_def) for function in graph.library.function) + len(graph.node))
     assert len(set(sizes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BeamSearch(beam_size=2.0), "`beam_size` must be an integer. Received: beam_size=2.0"),
+        (lambda: BeamSearch(n_best="1"), "`n_best` must be an integer. Received: n_best='1'"),
+        (lambda: GreedySearch(extra_length=None), "`extra_length` must be an integer. Received: extra_length=None"),
+        (lambda: Sampling(seed=1.5), "`seed` must be an integer. Received: seed=1.5"),
+    ],
+)
+def test_counts_are_integers(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_seeds_may_be_an_array():
+    assert Sampling(seed=np.array([1, 2])) == Sampling(seed=[1, 2])

@@ -133,3 +133,27 @@ def test_learned_positions_have_one_width():
     layer(zeros(2, 5, 6))
     with pytest.raises(ValueError, match="`d_model`=6.* Received: width=1"):
         layer(zeros(2, 5, 1))
+
+
+def test_a_memory_of_another_rank_is_refused():
+    with pytest.raises(ValueError, match=r"`memory`.*\(batch, length, width\).*Received: shape=\(2, 6\)"):
+        layers.DecoderLayer(**SIZES)(zeros(2, 5, 6), zeros(2, 6))
+
+
+@pytest.mark.parametrize("argument", [{"mask_zero": True}, {"embeddings_regularizer": "l2"}])
+def test_other_arguments_of_the_embedding_of_keras_are_refused(argument):
+    with pytest.raises(ValueError, match="is not supported. Received: "):
+        layers.TokenEmbedding(11, 4, **argument)
+
+
+def test_a_residual_connection_builds_the_attention_of_keras(tmp_path):
+    inputs = [keras.Input((5, 6)), keras.Input((3, 6))]
+    attention = keras.layers.MultiHeadAttention(2, 3)
+    model = keras.Model(inputs, layers.ResidualConnection(attention, norm_first=True)(*inputs))
+    model.save(tmp_path / "model.keras")
+    draw = np.random.default_rng(0)
+    x, memory = (draw.normal(size=(2, length, 6)).astype("float32") for length in (5, 3))
+    residual = model.layers[-1]
+    np.testing.assert_allclose(model([x, memory]), attention(residual.norm(x), memory) + x, atol=1e-6)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded([x, memory]), model([x, memory]))

@@ -74,6 +74,7 @@ def test_no_text(text):
     ("options", "message"),
     [
         ({"vocab_size": 260}, "`tokenizer.vocab_size`.*261.*vocab_size=260"),
+        ({"sample_size": 0}, "`tokenizer.sample_size`.*sample_size=0"),
         ({"character_coverage": 0.5}, r"`tokenizer.character_coverage`.*character_coverage=0.5"),
     ],
 )

@@ -62,7 +62,8 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
     [
         (None, "tokens .*no tokens.json"),
         ("{", "tokens.json: JSONDecodeError"),
-        ("[]", "tokens.json: TypeError"),
+        ("[]", "tokens.json: not a JSON object"),
+        ('{"format": 3}', "tokens.json: it has no statistics"),
         ('{"format": 4}', "tokens .*format 4.* 3"),
     ],
 )
