@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from keras_transformer.distillation.config import Selection
 from keras_transformer.distillation.folder import written_lines
 from keras_transformer.progress import progress_bar
+from keras_transformer.text.batching import chunks_of
 from keras_transformer.training.data.processes import WorkerProcesses
 
 #: Sentences whose hypotheses are compared at a time.
@@ -71,7 +72,7 @@ def choose(
     """
     choices, scores = np.zeros(count, "int32"), np.zeros(count)
     targets = (target for _, target in references) if references and select != "score" else iter(())
-    chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in _chunks(written_lines(path)))
+    chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in chunks_of(written_lines(path), _CHUNK))
     done = 0
     with contextlib.closing(WorkerProcesses(_Choose(select))) as workers:
         with progress_bar(total=count, desc="choosing", unit=" lines") as bar:
@@ -81,9 +82,3 @@ def choose(
                 done += len(found)
                 bar.update(len(found))
     return choices, scores
-
-
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, _CHUNK)):
-        yield chunk

@@ -90,17 +90,32 @@ class BatchLimits:
         Args:
             items: the stream, which is read one chunk at a time.
 
-        Yields:
-            Lists of `64 * batch_size` items. The last list may be shorter.
+        Returns:
+            Iterator over lists of `64 * batch_size` items. The last list may be shorter.
 
         Example:
 
         >>> [len(chunk) for chunk in BatchLimits(batch_size=1).chunks(range(130))]
         [64, 64, 2]
         """
-        items = iter(items)
-        while chunk := list(itertools.islice(items, _CHUNK_BATCHES * self.batch_size)):
-            yield chunk
+        return chunks_of(items, _CHUNK_BATCHES * self.batch_size)
+
+
+def chunks_of(items: Iterable, size: int) -> Iterator[list]:
+    """Splits a stream that need not fit in memory into lists.
+
+    Args:
+        items: the stream, which is read one chunk at a time.
+        size: items per chunk. The last chunk may have fewer.
+
+    Example:
+
+    >>> list(chunks_of(range(5), 2))
+    [[0, 1], [2, 3], [4]]
+    """
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
 
 
 def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:

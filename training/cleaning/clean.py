@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write
 from keras_transformer.progress import progress_bar
+from keras_transformer.text.batching import chunks_of
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
 from keras_transformer.training.cleaning.identification import LanguageRule
@@ -172,7 +173,7 @@ class Cleaner:
         sample = list(itertools.islice(pairs, _SAMPLE))
         typical = Typical.of([_repaired(pair) for pair in sample] if self.config.repair else sample)
         with contextlib.closing(WorkerProcesses(_Examiner(self.config, typical, self.languages))) as workers:
-            yield from workers.map((chunk,) for chunk in _chunks(pairs))
+            yield from workers.map((chunk,) for chunk in chunks_of(pairs, _CHUNK))
 
     def _find_duplicates(self, chunk: Examined) -> None:
         """Adds the pairs of a chunk that are removed as duplicates, or for their scores."""
@@ -191,12 +192,6 @@ def _kept(reasons) -> list[int]:
 def _remove(reasons, places, is_removed, name):
     for i in itertools.compress(places, is_removed):
         reasons[i] = name
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    iterator = iter(pairs)
-    while chunk := list(itertools.islice(iterator, _CHUNK)):
-        yield chunk
 
 
 def _text_file(path, mode) -> IO:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.util
-import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
+from keras_transformer.text.batching import chunks_of
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.filtering import Statistics, filter_pairs
 from keras_transformer.training.data.rows import TokenSide
@@ -178,8 +178,7 @@ def data_options(config: DataConfig) -> dict:
 
 def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
     with progress_bar(total=pairs.count, desc="tokenizing", unit=" pairs") as bar:
-        iterator = iter(pairs)
-        while chunk := list(itertools.islice(iterator, _CHUNK)):
+        for chunk in chunks_of(pairs, _CHUNK):
             yield chunk
             bar.update(len(chunk))
 
