@@ -161,9 +161,10 @@ def resolve(mask, inputs):
     Raises:
         ValueError: if the mask does not have one value per position of the inputs.
     """
-    if isinstance(mask, (tuple, list)) and isinstance(keras.tree.flatten(mask)[0], (bool, int, float)):
-        mask = ops.convert_to_tensor(mask)
-    if mask is None or isinstance(mask, (tuple, list)):
+    if isinstance(mask, (tuple, list)):
+        is_values = any(isinstance(leaf, (bool, int, float)) for leaf in keras.tree.flatten(mask))
+        mask = ops.convert_to_tensor(mask) if is_values else None
+    if mask is None:
         return get_keras_mask(inputs)
     if hasattr(inputs, "shape") and len(inputs.shape) == 3:
         length = inputs.shape[1]
