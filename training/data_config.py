@@ -91,6 +91,9 @@ class DataConfig:
         if self.corpora and given:
             named = ", ".join(f"`{name}`" for name in given)
             raise ValueError(f"{named} must not be given with `corpora`, which have options of that name")
+        if self.source and given[1:]:
+            named = ", ".join(f"`{name}`" for name in given[1:])
+            raise ValueError(f"{named} must not be given with `source`, because they apply to datasets only")
 
     def problems_of_mixture(self) -> list[str]:
         """Lists what is wrong with the options of several corpora."""

@@ -111,7 +111,9 @@ class RecipeConfig:
 
     def __post_init__(self):
         at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=1 if self.best_by == "bleu" else 0)
+        at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=0)
+        if self.best_by == "bleu" and not self.bleu_sentences:
+            raise ValueError("`best_by` bleu requires `bleu_sentences`. Received: bleu_sentences=0")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
         for name in ("r_drop", "weight_decay"):

@@ -54,7 +54,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
     with directory.marked():
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, directory, devices)
-            _describe(tokens, plan, devices)
+            _describe(tokens, plan, devices, config.recipe)
             state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
             if resuming:
                 _require_same(state, directory)
@@ -191,7 +191,7 @@ def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
     )
 
 
-def _describe(tokens, plan, devices):
+def _describe(tokens, plan, devices, recipe):
     def size(batches, shape):
         filled = batches.filled(shape).rows
         more = f" (padded to {filled} rows)" if filled > shape.rows else ""
@@ -202,6 +202,8 @@ def _describe(tokens, plan, devices):
 
     steps = plan.accumulation_steps
     accumulation = f"; gradients accumulated over {steps} micro-batches" if steps > 1 else ""
+    is_short = recipe.max_steps is not None and plan.total < recipe.round_to_execution(recipe.max_steps)
+    why = f", the end of `recipe.epochs`, before `recipe.max_steps`={recipe.max_steps:,}" if is_short else ""
     stages = list(enumerate(plan.batches.stage_starts, 1))
     for split in tokens.train_splits:
         name = split.partition(".")[2]
@@ -213,7 +215,7 @@ def _describe(tokens, plan, devices):
         f"average training step: {plan.cost}",
         f"devices: {devices.count} x {devices.kind}",
         f"learning rate: {describe(plan.learning_rate)}",
-        f"training steps: {plan.total:,}",
+        f"training steps: {plan.total:,}{why}",
         *(f"stage {number} starts after about {start:,} steps" for number, start in stages[1:]),
         sep="\n",
         file=sys.stderr,

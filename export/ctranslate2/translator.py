@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.origin import export_folder
+from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.batching import pad
@@ -73,7 +73,10 @@ class CTranslate2Translator(TokenTranslator):
         num_threads = threads_of_a_batch(num_threads, parallel_batches) or num_cores()
         folder = export_folder(directory, "ctranslate2")
         if not (folder / "model.bin").is_file():
-            raise ModelDirectoryError(f"No CTranslate2 export in {directory} (no model.bin)")
+            raise ModelDirectoryError(
+                f"No CTranslate2 export in {directory} (no model.bin). "
+                f"Make one: {export_command(directory, 'ctranslate2')}"
+            )
         ctranslate2 = library()
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -1,7 +1,9 @@
 """Export to ONNX: `model.onnx` with the whole search, and `encoder.onnx` and `decoder.onnx` for other searches."""
 
+import contextlib
 import dataclasses
 import json
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -226,7 +228,7 @@ def _converted(function, signature, outputs, weights):
     specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
     all_specs = [*signature, *specs]
     named = tf.function(program, input_signature=all_specs)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_gemm_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
         # By default tf2onnx copies the graph before each pass, in case the pass fails: over 40 % of the time.
@@ -235,6 +237,20 @@ def _converted(function, signature, outputs, weights):
             named, input_signature=all_specs, opset=_OPSET, custom_op_handlers=_HANDLERS
         )
     return proto
+
+
+@contextlib.contextmanager
+def _without_gemm_warnings():
+    """Suppresses the warnings of tf2onnx that it does not fuse products in float16, one for each product."""
+
+    def is_other(record):
+        return "Gemm rewriter" not in str(record.msg)
+
+    logging.getLogger().addFilter(is_other)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeFilter(is_other)
 
 
 def _select(context, node, name, arguments):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.export.origin import export_folder
+from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.tokenization import load_tokenizers
@@ -52,7 +52,10 @@ class OnnxTranslator(TokenTranslator):
         folder = export_folder(directory, "onnx", quantize)
         if not (folder / "model.onnx").is_file():
             kind = f"ONNX {quantize}" if quantize else "ONNX"
-            raise ModelDirectoryError(f"No {kind} export in {directory} (no model.onnx)")
+            raise ModelDirectoryError(
+                f"No {kind} export in {directory} (no model.onnx). "
+                f"Make one: {export_command(directory, 'onnx', quantize)}"
+            )
         self._folder = folder
         self._session = functools.partial(_session, folder, num_threads, providers)
         self.session = self._session("model")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.export.origin import export_folder
+from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import set_tensorflow_threads, threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectoryError
 from keras_transformer.text.lines import warn_of_long
@@ -34,7 +34,10 @@ class SavedModelTranslator(Translator):
         threads_of_a_batch(num_threads, parallel_batches)
         folder = export_folder(directory, "saved_model")
         if not (folder / "saved_model.pb").is_file():
-            raise ModelDirectoryError(f"No SavedModel export in {directory} (no saved_model.pb)")
+            raise ModelDirectoryError(
+                f"No SavedModel export in {directory} (no saved_model.pb). "
+                f"Make one: {export_command(directory, 'saved_model')}"
+            )
         set_tensorflow_threads(num_threads, parallel_batches)
         super().__init__(parallel_batches)
         import tensorflow as tf

@@ -27,8 +27,9 @@ def describe_option_error(message: str, options: Collection[str]) -> str:
     if found := re.match(r'Parser key "([^"]+)":\s*(.*)', message, re.DOTALL):
         key, detail = found.groups()
         name = f"--{key}" if f"--{key}" in options else key
-        if restricted := re.search(r": (\S+) does not conform to restriction v>=(\d+)", detail):
-            return f"`{name}` must be an integer of at least {restricted[2]}. Received: {restricted[1]}"
+        if restricted := re.search(r": (\S+) does not conform to restriction v>(=?)(\d+)", detail):
+            least = int(restricted[3]) + (not restricted[2])
+            return f"`{name}` must be an integer of at least {least}. Received: {restricted[1]}"
         expected, value = _expected(detail), re.search(r"(?:Got|Given) value: (.*)\Z", detail)
         if expected and value:
             return f"`{name}` must be {expected}. Received: {value[1]}"

@@ -63,7 +63,9 @@ def filtered_stderr() -> Iterator[None]:
     if sys.stderr is None:  # Standard error is closed.
         yield
         return
-    with subprocess.Popen([sys.executable, "-ISc", _FILTER, _NOISE], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-ISc", _FILTER, _NOISE]
+    # In a session of its own, it does not receive the Ctrl-C that the terminal sends to this process.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         kept = os.dup(2)
         os.dup2(process.stdin.fileno(), 2)
         try:

@@ -187,6 +187,8 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
     path = Path(options.output).resolve()
     if path.exists() and not path.is_file():
         raise ValueError(f"`--output` must name a file. Received: --output={options.output}")
+    if options.file and path == Path(options.file).resolve():
+        raise ValueError(f"`--output` must not be the source file. Received: --output={options.output}")
     with _file(path, options) as (file, done):
 
         def write(text):

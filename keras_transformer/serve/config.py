@@ -67,6 +67,8 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        if self.api_key == "":
+            raise ValueError("`api_key` must not be empty. Received: api_key=''")
         if self.runtime not in (None, *RUNTIMES):
             raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={self.runtime!r}")
         self.pairs_of_languages  # noqa: B018, checks them.

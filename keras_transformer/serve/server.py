@@ -77,7 +77,7 @@ def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[F
     from keras_transformer.serve.metrics import Metrics
     from keras_transformer.serve.pairs import load_pairs
 
-    if config.api_key is None and os.environ.get(API_KEY):
+    if config.api_key is None and API_KEY in os.environ:
         config = dataclasses.replace(config, api_key=os.environ[API_KEY])
     metrics = Metrics()
     pairs = load_pairs(directories, config, metrics)

@@ -57,6 +57,8 @@ def describe(sample: bytes) -> str:
     """
     if sample.startswith(_GZIP):
         return "it looks like a gzip file, whose name must end in .gz"
+    if not _is_wide(sample) and _is_mostly_utf_8(sample):
+        return "most other lines are utf-8: repair or remove the lines that are not"
     name = _wide_encoding(sample) if _is_wide(sample) else _narrow_encoding(sample)
     return f"it is probably {name}: use `--encoding {name}`" if name else "it looks like binary data"
 
@@ -85,6 +87,12 @@ def _narrow_encoding(sample):
         return "cp1252"
     best = charset_normalizer.from_bytes(lines).best()
     return best and best.encoding
+
+
+def _is_mostly_utf_8(sample):
+    """Whether most lines that are not plain ASCII are UTF-8, but not all."""
+    are_utf_8 = [_is_utf_8(line) for line in sample.split(b"\n") if not line.isascii()]
+    return not all(are_utf_8) and 2 * sum(are_utf_8) > len(are_utf_8)
 
 
 def _is_utf_8(sample):

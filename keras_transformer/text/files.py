@@ -102,6 +102,8 @@ class TextLines:
 
     def __init__(self, path: str | Path | None = None, encoding: str = UTF_8):
         self._name, self._encoding = path or "standard input", canonical_encoding(encoding)
+        if not path and sys.stdin is None:
+            raise ValueError("standard input is closed; give a file")
         with _named_errors(self._name):
             self._raw = open(path, "rb") if path else sys.stdin.buffer
             self._size = _size(self._raw)

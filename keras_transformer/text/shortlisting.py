@@ -15,6 +15,8 @@ from keras_transformer.text.lexicon import coverage, learn_lexicon, make_shortli
 from keras_transformer.text.lines import MAX_LENGTH
 from keras_transformer.text.tokenization import EOS_ID, load_tokenizers
 
+#: Number of pairs below which the list lacks most translations.
+_FEW = 1_000
 #: One pair of this many measures the coverage instead, at most `_MOST_HELD_OUT` pairs.
 _HELD_OUT_EVERY = 50
 _MOST_HELD_OUT = 2_000
@@ -76,6 +78,8 @@ def learn_shortlist(
     shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID, copies)
     with places.locked(), atomic_write(places.shortlist_file) as temporary:
         shortlist.save(temporary)
+    few = "; these are few, so the list lacks most translations" if len(texts[0]) < _FEW else ""
+    print(f"learned from {len(texts[0]):,} pairs{few}", file=sys.stderr)
     _describe(shortlist, *tested)
     return shortlist
 

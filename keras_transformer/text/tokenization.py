@@ -111,6 +111,8 @@ def _sentencepiece(sentences, config, vocab_size, tags) -> bytes:
 
 
 def _explain(message, limit, vocab_size):
+    if "sentences_.empty()" in message:
+        return "The tokenizer must have text: at least one line that is not empty, in a file that is not a pipe"
     if limit:
         return f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={vocab_size}"
     if "smaller than" in message or "Vocabulary size" in message:

@@ -167,3 +167,12 @@ def test_validation_bleu_is_of_the_text(on_tokens, toy_files, tmp_path, monkeypa
     assert main(on_tokens(tmp_path / "run", **{"recipe.bleu_sentences": 2, "recipe.max_steps": 1})) == 0
     lines = [(toy_files / f"train.{language}").read_text().splitlines()[99:200:100] for language in ("en", "de")]
     assert seen == [tuple(lines)]
+
+
+def test_the_rejected_pairs_do_not_replace_the_corpus(arguments, toy_files, tmp_path, capsys):
+    text = tmp_path / "train.en"
+    text.write_bytes((toy_files / "train.en").read_bytes())
+    options = ["--clean", f"--cleaning.rejected={text}", "--overwrite"]
+    message = refused(capsys, prepared(arguments(tmp_path / "own", source=text), *options))
+    assert "`cleaning.rejected` must not be a file of the corpus" in message
+    assert text.read_bytes() == (toy_files / "train.en").read_bytes() and not (tmp_path / "own").exists()

@@ -75,6 +75,8 @@ def check_cleaning(config: PrepareConfig, is_held_out: bool) -> None:
         ValueError: if `cleaning.rejected` exists, a model or a package is missing, or `cleaning.min_score` is required.
     """
     path = config.cleaning.rejected
+    if path and Path(path).resolve() in [Path(file).resolve() for file in config.files]:
+        raise ValueError(f"`cleaning.rejected` must not be a file of the corpus. Received: rejected={path}")
     if path and Path(path).exists() and not (config.overwrite and Path(path).is_file()):
         raise ValueError(f"`cleaning.rejected` must name a new file, or use --overwrite. Received: rejected={path}")
     if config.cleaning.model and config.cleaning.min_score is None and is_held_out:

@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -245,3 +246,17 @@ def test_translating_badly(exported, options, message, monkeypatch, tmp_path, ca
 def test_a_runtime_that_is_not_exported(model_directory, capsys):
     assert main(["translate", str(model_directory), "--runtime=onnx"]) == 2
     assert re.search(f"ONNX export .*{model_directory} .*model.onnx", capsys.readouterr().err)
+
+
+def test_the_source_is_not_overwritten(exported, toy_files, tmp_path, capsys):
+    (tmp_path / "text").write_text("two\n")
+    assert main(["translate", str(exported), str(tmp_path / "text"), f"--output={tmp_path / 'text'}"]) == 2
+    assert "`--output` must not be the source file" in capsys.readouterr().err
+    assert (tmp_path / "text").read_text() == "two\n"
+
+
+def test_a_missing_export_is_named_with_its_command(exported, toy_files, tmp_path, capsys):
+    shutil.copytree(exported, tmp_path / "model", ignore=shutil.ignore_patterns("export"))
+    for runtime, command in (("onnx_int8", "onnx --quantize int8"), ("saved_model", "saved_model")):
+        assert main(["translate", str(tmp_path / "model"), str(toy_files / "test.en"), f"--runtime={runtime}"]) == 2
+        assert f"Make one: keras-transformer export {tmp_path / 'model'} --format {command}" in capsys.readouterr().err

@@ -375,3 +375,8 @@ def test_an_unknown_host():
 @pytest.mark.parametrize(("code", "name"), [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("qq", "qq")])
 def test_names_of_languages(code, name):
     assert name_of(code) == name
+
+
+def test_an_empty_key_is_refused():
+    with pytest.raises(ValueError, match="`api_key` must not be empty"):
+        ServeConfig(api_key="")

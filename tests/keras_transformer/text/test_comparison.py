@@ -66,6 +66,8 @@ def test_equal_translations():
     found = run(SHORTER, SHORTER)
     assert found.equal == 60 and not found.worse and not found.better
     assert [metric.difference for metric in found.metrics] == [0, 0, 0]
+    assert [metric.p_value for metric in found.metrics] == [1, 1, 1]
+    assert str(found).count("not significant") == str(found).count("significant") == 3
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ FOREIGN = {
     "zeros": (GERMAN.encode("utf-16-le"), 1, "utf-16-le:"),
     "zeros first": (GERMAN.encode("utf-16-be"), 1, "utf-16-be:"),
     "four bytes": (GERMAN.encode("utf-32-le"), 1, "utf-32-le:"),
+    "one bad line": (GERMAN.encode() + b"\nzw\xf6lf\n", GERMAN.count("\n") + 2, "most other lines are utf-8: repair"),
     "gzip": (gzip.compress(TEXT), 1, r"gzip.*\.gz"),
     "binary": (b"two\n" + random.Random(1).randbytes(4000), 2, "binary"),
     "only zeros": (bytes(999), 1, "binary"),
@@ -186,3 +187,9 @@ def test_commands_refuse_other_encodings(tmp_path, capsys, command, options):
         captured = capsys.readouterr()
         assert message in captured.err and captured.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["bad"]
+
+
+def test_a_closed_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ValueError, match="standard input is closed"):
+        TextLines()
