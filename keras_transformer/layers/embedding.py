@@ -1,12 +1,13 @@
 """Token embedding with tied output logits."""
 
-import inspect
-
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.layers.checks import check_sizes, check_width
+
+#: Arguments of `keras.layers.Embedding` that `TokenEmbedding` would ignore or lose when it is saved.
+_UNSUPPORTED = {"mask_zero", "embeddings_regularizer", "embeddings_constraint", "weights", "lora_rank", "lora_alpha"}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -44,7 +45,7 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
         check_sizes(vocab_size=vocab_size, d_model=d_model)
-        for name in inspect.signature(keras.layers.Embedding.__init__).parameters.keys() & kwargs.keys():
+        for name in _UNSUPPORTED & kwargs.keys():
             raise ValueError(f"`{name}` of `keras.layers.Embedding` is not supported. Received: {name}={kwargs[name]}")
         super().__init__(vocab_size, d_model, "zeros", **kwargs)
         # `keras.layers.Embedding` disables both: it masks only with `mask_zero`, and casts its output itself.
