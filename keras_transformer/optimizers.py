@@ -60,7 +60,7 @@ class Adam(keras.optimizers.Adam):
             kept = 0.0
             if steps := self.gradient_accumulation_steps:
                 is_update = ops.equal((self._iterations + 1) % steps, 0)
-                kept = ops.where(is_update, 0.0, self._squared_norm)
+                kept = ops.where(is_update, 0.0, ops.convert_to_tensor(self._squared_norm))
             self._squared_norm.assign(kept)
         # Computed once per step. Keras computes it per variable, which is a sixth of the operations of a training step.
         step = ops.cast(self.iterations + 1, "float32")
