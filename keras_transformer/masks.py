@@ -1,6 +1,7 @@
 """Padding, causal and segment masks, and their combination. Masks are boolean: `True` = may be attended."""
 
 import keras
+import numpy as np
 from keras import ops
 
 # Keras has no public function that reads the implicit mask. JAX tracers do not store it as an attribute.
@@ -162,7 +163,7 @@ def resolve(mask, inputs):
         ValueError: if the mask does not have one value per position of the inputs.
     """
     if isinstance(mask, (tuple, list)):
-        is_values = any(isinstance(leaf, (bool, int, float)) for leaf in keras.tree.flatten(mask))
+        is_values = any(isinstance(leaf, (bool, int, float, np.generic)) for leaf in keras.tree.flatten(mask))
         mask = ops.convert_to_tensor(mask) if is_values else None
     if mask is None:
         return get_keras_mask(inputs)

@@ -223,7 +223,7 @@ def build(arguments: Arguments):
         num_threads=1,
         parallel_batches=arguments.cpus,
         max_queue=_SENTENCES_PER_REPLICA,
-        api_key=os.environ.get(API_KEY) or None,
+        api_key=os.environ.get(API_KEY),
         page=False,
     )
     directories = [str(Path(directory).resolve()) for directory in arguments.directories]

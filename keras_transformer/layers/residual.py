@@ -57,7 +57,7 @@ class ResidualConnection(Composite):
     def build(self, inputs_shape, **sublayer_shapes):
         self.norm.build(inputs_shape)
         if not self.sublayer.built:
-            self.sublayer.build(inputs_shape, **self._further_shapes(inputs_shape), **sublayer_shapes)
+            self.sublayer.build(inputs_shape, **{**self._further_shapes(inputs_shape), **sublayer_shapes})
 
     def _further_shapes(self, inputs_shape):
         """The shapes that `build` of the sub-layer requires in addition, as that of Keras's attention layers does."""

@@ -196,8 +196,7 @@ def _metrics(translations, reference, bleu_tokenize):
         one, other = (cast(Result, result) for result in scores[name])
         intervals = (float(one.ci or 0.0), float(other.ci or 0.0))
         # For equal scores, the bootstrap test of sacreBLEU gives the smallest p value.
-        is_equal = other.p_value is None or one.score == other.score
-        p_value = 1.0 if is_equal else float(other.p_value or 0.0)
+        p_value = 1.0 if other.p_value is None or one.score == other.score else float(other.p_value)
         yield MetricComparison(name, str(signature), (float(one.score), float(other.score)), intervals, p_value)
 
 

@@ -91,6 +91,7 @@ def test_a_mask_of_another_length_is_refused():
 def test_masks_may_be_lists():
     zeros = keras.ops.zeros((1, 2, 4))
     assert to_numpy(masks.resolve([[True, False]], zeros)).tolist() == [[True, False]]
+    assert to_numpy(masks.resolve([list(np.array([True, False]))], zeros)).tolist() == [[True, False]]
     assert to_numpy(masks.attention_mask([[1, 0]], [[1, 1], [0, 1]])).tolist() == [[[[True, False], [False, False]]]]
 
 

@@ -212,6 +212,11 @@ def test_version(capsys, run_python):
     assert run_python(program) == f"keras-transformer {keras_transformer.__version__}\n"
 
 
+def test_a_number_that_must_be_positive(capsys):
+    assert main(["shortlist", "none", "--source=a", "--target=b", "--width=0"]) == 2
+    assert "`--width` must be an integer of at least 1. Received: 0" in capsys.readouterr().err
+
+
 def test_an_interruption_is_no_traceback(monkeypatch):
     def interrupt(arguments):
         raise KeyboardInterrupt

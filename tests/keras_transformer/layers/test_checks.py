@@ -155,5 +155,8 @@ def test_a_residual_connection_builds_the_attention_of_keras(tmp_path):
     x, memory = (draw.normal(size=(2, length, 6)).astype("float32") for length in (5, 3))
     residual = model.layers[-1]
     np.testing.assert_allclose(model([x, memory]), attention(residual.norm(x), memory) + x, atol=1e-6)
+    with_wider_memory = layers.ResidualConnection(keras.layers.MultiHeadAttention(2, 3))
+    with_wider_memory.build((2, 5, 6), value_shape=(2, 3, 8))
+    assert with_wider_memory(x, zeros(2, 3, 8)).shape == (2, 5, 6)
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded([x, memory]), model([x, memory]))
