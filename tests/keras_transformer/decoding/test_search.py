@@ -102,6 +102,21 @@ def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bon
         assert_found(tokens[sentence], scores[sentence], expected[:n_best])
 
 
+@pytest.mark.parametrize(("kind", "alpha"), PENALTIES[1:])
+def test_a_hypothesis_that_only_wins_at_the_limit_is_awaited(kind, alpha, reference, scripted):
+    """The end is likelier after the first token, until the penalty of `LIMIT` tokens makes the other hypothesis win."""
+    two, most = (reference.penalty(length, alpha, kind) for length in (2, LIMIT))
+    script = scripted(1)
+    script.table[:] = [-100, -100, 0, 0, -100, -100]  # The start token takes the rest of the probability.
+    script.table[:, 0] = [-100, -100, 0, -1, -(two + most) / 2, -100]
+    script.table[:, 1:, :, 4] = 200
+    script.table[:, -1, :, IDS.eos] = 400
+    tokens, scores = script.run(BeamSearch(beam_size=2, length_penalty=alpha, length_penalty_kind=kind))
+    expected = reference.all_hypotheses(script.log_probs(0, reference), LIMIT, IDS, alpha, kind)[:1]
+    assert len(expected[0][1]) == LIMIT
+    assert_found(tokens[0], scores[0], expected)
+
+
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(), BeamSearch(n_best=4)], ids=repr)
 def test_really_stops_early(strategy, count_steps, scripted):
     script = scripted(3, eos_bonus=30.0)
