@@ -23,7 +23,8 @@ class CorpusConfig:
         train_split: TFDS split to train on.
         weight: share of the training pairs, relative to the weights of the other corpora. Default: the number of its
             pairs, so that all corpora have the same number of epochs.
-        tag: symbol that starts each source sentence, such as `<bt>` for back-translated text. It becomes one subword.
+        tag: symbol that starts each source sentence, such as `<bt>` for back-translated text. It becomes one subword,
+            which text cannot produce.
     """
 
     source: list[str] | str | None = None

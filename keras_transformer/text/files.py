@@ -83,7 +83,7 @@ def split_lines(file: BinaryIO | gzip.GzipFile, encoding: str = UTF_8) -> Genera
 class TextLines:
     """Streams the lines of a text file, which may be larger than memory; see `split_lines`.
 
-    The object can be iterated once. A byte order mark is removed.
+    The object can be iterated once. A byte order mark and NUL characters are removed.
 
     Args:
         path: the file, plain or `.gz`. Default: standard input.
@@ -122,13 +122,13 @@ class TextLines:
                 yield from self._checked(lines)
 
     def _checked(self, lines):
-        """Removes the byte order mark, and adds the line number and the probable encoding to errors."""
+        """Removes the byte order mark and NUL, and adds the line number and the probable encoding to errors."""
         number = 0
         try:
             for number, line in enumerate(lines, 1):
                 if is_wide(line):
                     raise self._error(number, line.encode(self._encoding))
-                yield line if number > 1 else line.removeprefix("\ufeff")
+                yield (line if number > 1 else line.removeprefix("\ufeff")).replace("\0", "")
         except UnicodeDecodeError as error:
             # The decoder reads ahead, so the error may be several lines after the last yielded line.
             between = error.object[: error.start].decode(error.encoding, errors="replace")

@@ -37,14 +37,14 @@ def check_no_string(name: str, lines: Iterable[str]) -> None:
 
 
 def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
-    """Checks lines and makes them valid UTF-8, which SentencePiece needs.
+    """Checks lines and makes them valid text, which SentencePiece needs; see `valid_text`.
 
     Args:
         name: argument name in the error message.
         lines: an iterable of strings, not a single string.
 
     Returns:
-        The list of lines. Each lone surrogate is replaced by a question mark.
+        The list of lines.
 
     Raises:
         ValueError: if `lines` is a string or contains other objects than strings.
@@ -54,7 +54,21 @@ def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
     wrong = [line for line in lines if not isinstance(line, str)]
     if wrong:
         raise ValueError(f"`{name}` must contain only strings. Received: {wrong[0]!r}")
-    return [line.encode("utf-8", errors="replace").decode("utf-8") for line in lines]
+    return [valid_text(line) for line in lines]
+
+
+def valid_text(text: str) -> str:
+    r"""Replaces lone surrogates by question marks, and removes NUL, which no normalization of SentencePiece does.
+
+    Args:
+        text: the text.
+
+    Example:
+
+    >>> valid_text("a\ud800b\0c")
+    'a?bc'
+    """
+    return text.encode("utf-8", errors="replace").decode("utf-8").replace("\0", "")
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first_line: int = 1) -> list[list[int]]:

@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 import hashlib
+import io
 import itertools
 import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.text.normalization import normalization_rule, used_shapes
 
 #: Default vocabulary size. A small corpus may yield a smaller vocabulary.
 DEFAULT_VOCAB_SIZE = 8000
@@ -21,6 +24,8 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 _PARALLEL = 64
 #: First id of merged subwords, most frequent first. Lower ids are the 4 special tokens and 256 bytes.
 FIRST_MERGED_ID = 260
+#: Errors of SentencePiece about a vocabulary that is too large or too small for a text.
+_LARGEST, _SMALLEST = re.compile(r"value <= (\d+)"), re.compile(r"required_chars\. \d+ vs (\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,10 +34,12 @@ class TokenizerConfig:
 
     Args:
         vocab_size: number of subwords, including 4 special tokens and 256 bytes. Default: 8,000, or the largest
-            possible number for a small corpus.
+            possible number for a small corpus, or twice the number of characters if 8,000 are not enough for them.
         shared: whether source and target share a vocabulary. Otherwise each has `vocab_size` subwords.
-        normalization: SentencePiece normalization rule. The default `nmt_nfkc` replaces ligatures, full-width letters
-            and similar characters; `identity` keeps them. All rules merge consecutive spaces.
+        normalization: how the text changes before it is divided into subwords. The default `nfc` composes characters
+            and removes invisible ones; see `keras_transformer.text.normalization`. The others are rules of
+            SentencePiece. Its `nmt_nfkc` also replaces characters by simpler ones, such as `²` by `2` and `…` by
+            `...`, in translations, too. All rules merge consecutive spaces.
         character_coverage: fraction of the characters of the corpus that are subwords. The others become bytes.
         sample_size: maximum sentence pairs for tokenizer training, sampled at random and held in memory.
 
@@ -42,7 +49,7 @@ class TokenizerConfig:
 
     vocab_size: int | None = None
     shared: bool = True
-    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    normalization: Literal["nfc", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nfc"
     character_coverage: float = 1.0
     sample_size: int = 1_000_000
 
@@ -54,20 +61,24 @@ class TokenizerConfig:
             )
         if self.sample_size < 1:
             raise ValueError(f"`tokenizer.sample_size` must be at least 1. Received: sample_size={self.sample_size}")
-        if not 0.9 <= self.character_coverage <= 1:
+        if not 0.98 <= self.character_coverage <= 1:  # The limits of SentencePiece.
             raise ValueError(
-                "`tokenizer.character_coverage` must be in [0.9, 1]. "
+                "`tokenizer.character_coverage` must be in [0.98, 1]. "
                 f"Received: character_coverage={self.character_coverage}"
             )
 
 
-def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:
+def train_sentencepiece(
+    sentences: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = (), kept: Iterable[str] | None = None
+) -> bytes:
     """Trains a SentencePiece tokenizer.
 
     Args:
         sentences: the sentences.
         config: a `TokenizerConfig`.
-        tags: symbols, such as `<bt>`, that are one subword each.
+        tags: symbols, such as `<bt>`, that are one subword each. Text cannot produce these subwords.
+        kept: letters and digits that the default normalization does not change; see `used_shapes`. Default: those of
+            the sentences.
 
     Returns:
         The serialized SentencePiece model.
@@ -76,18 +87,36 @@ def train_sentencepiece(sentences: Iterable[str], config: TokenizerConfig, tags:
         ValueError: if `vocab_size` is too large or too small for the text, or the text is empty.
     """
     sentences = list(sentences)
+    options = {"control_symbols": list(tags), "character_coverage": config.character_coverage}
+    if config.normalization != "nfc":
+        return _of_possible_size(
+            sentences, config.vocab_size, options | {"normalization_rule_name": config.normalization}
+        )
+    rule = normalization_rule(used_shapes(sentences) if kept is None else kept)
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file:
+        file.write(rule)
+        file.flush()
+        model = _of_possible_size(sentences, config.vocab_size, options | {"normalization_rule_tsv": file.name})
+    proto = _parsed(model)
+    # Not the name of the temporary file, so that equal text gives equal models.
+    proto.normalizer_spec.name, proto.normalizer_spec.normalization_rule_tsv = config.normalization, ""
+    return proto.SerializeToString(deterministic=True)
+
+
+def _of_possible_size(sentences, vocab_size, options) -> bytes:
+    """A tokenizer of a size. Without one, of the default size or of another one that the text allows."""
     try:
-        return _sentencepiece(sentences, config, config.vocab_size or DEFAULT_VOCAB_SIZE, tags)
+        return _sentencepiece(sentences, vocab_size or DEFAULT_VOCAB_SIZE, options)
     except RuntimeError as error:
-        limit = re.search(r"value <= (\d+)", str(error))
-        if config.vocab_size is None and limit:
-            return _sentencepiece(sentences, config, int(limit[1]), tags)
-        raise ValueError(_explain(str(error), limit, config.vocab_size)) from error
+        most, least = _LARGEST.search(str(error)), _SMALLEST.search(str(error))
+        if vocab_size is None and most:
+            return _sentencepiece(sentences, int(most[1]), options)
+        if vocab_size is None and least:
+            return _of_possible_size(sentences, 2 * int(least[1]), options)
+        raise ValueError(_explain(str(error), most, least, vocab_size)) from error
 
 
-def _sentencepiece(sentences, config, vocab_size, tags) -> bytes:
-    import io
-
+def _sentencepiece(sentences, vocab_size, options) -> bytes:
     import sentencepiece
 
     model = io.BytesIO()
@@ -97,26 +126,27 @@ def _sentencepiece(sentences, config, vocab_size, tags) -> bytes:
         model_type="bpe",
         vocab_size=vocab_size,
         byte_fallback=True,
-        normalization_rule_name=config.normalization,
-        character_coverage=config.character_coverage,
         pad_id=PAD_ID,
         unk_id=UNK_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
-        user_defined_symbols=list(tags),
         max_sentence_length=1 << 20,  # In bytes; longer lines would be skipped silently.
         minloglevel=2,
+        **options,
     )
     return model.getvalue()
 
 
-def _explain(message, limit, vocab_size):
-    if "sentences_.empty()" in message:
+def _explain(message, most, least, vocab_size):
+    if "sentences_.empty()" in message or "all_chars_count" in message:
         return "The tokenizer must have text: at least one line that is not empty, in a file that is not a pipe"
-    if limit:
-        return f"`tokenizer.vocab_size` must be at most {limit[1]} for this text. Received: vocab_size={vocab_size}"
-    if "smaller than" in message or "Vocabulary size" in message:
-        return f"`tokenizer.vocab_size` is too small for this text's characters. Received: vocab_size={vocab_size}"
+    if most:
+        return f"`tokenizer.vocab_size` must be at most {most[1]} for this text. Received: vocab_size={vocab_size}"
+    if least:
+        return (
+            f"`tokenizer.vocab_size` must be at least {least[1]} for the characters of this text, or "
+            f"`tokenizer.character_coverage` must be less. Received: vocab_size={vocab_size}"
+        )
     return f"Training the tokenizer on this text failed: {message}"
 
 
@@ -161,19 +191,13 @@ class Tokenizer:
     @functools.cached_property
     def is_bpe(self) -> bool:
         """Whether the model is a BPE model, and not a unigram model."""
-        spec = self._proto.trainer_spec
+        spec = _parsed(self.model).trainer_spec
         return spec.model_type == spec.BPE
 
     @functools.cached_property
     def text_ids(self) -> list[int]:
         """The ids of subwords of text: all but special symbols, bytes and user-defined symbols."""
-        return [i for i, piece in enumerate(self._proto.pieces) if piece.type == piece.NORMAL]
-
-    @property
-    def _proto(self):
-        from sentencepiece import sentencepiece_model_pb2 as messages
-
-        return messages.ModelProto.FromString(self.model)  # pyright: ignore[reportAttributeAccessIssue]
+        return [i for i, piece in enumerate(_parsed(self.model).pieces) if piece.type == piece.NORMAL]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.
@@ -221,6 +245,13 @@ class Tokenizer:
             ids: the row of ids.
         """
         return self._processor.decode(_before_end(ids), return_type="offset_mapping")["offsets"]
+
+
+def _parsed(model: bytes):
+    """The fields of a serialized SentencePiece model."""
+    from sentencepiece import sentencepiece_model_pb2 as messages
+
+    return messages.ModelProto.FromString(model)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _before_end(ids: Iterable[int]) -> list[int]:

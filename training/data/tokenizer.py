@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_transformer.text.normalization import used_shapes
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.training.data.augmentation import augment
 from keras_transformer.training.data_config import AugmentationConfig
@@ -24,7 +25,7 @@ def train_tokenizers(
     Args:
         pairs: pairs of source and target text.
         config: the options.
-        tags: symbols that are one subword of the source each.
+        tags: symbols that are one subword of the source each. Text cannot produce these subwords.
         augmentation: random changes of the training text. The tokenizers learn from text in the changed case, too:
             otherwise they would divide it into single letters. They do not learn from typing errors.
 
@@ -39,11 +40,12 @@ def train_tokenizers(
         case = dataclasses.replace(augmentation, no_end_punctuation=0.0, typos=0.0)
         sample = augment(sample, case, np.random.default_rng(0))
     print(f"training the tokenizer on {len(sample):,} pairs", file=sys.stderr)
+    kept = used_shapes(target for _, target in sample)  # What the model may write.
     if config.shared:
-        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config, tags),)
+        models = (train_sentencepiece(itertools.chain.from_iterable(sample), config, tags, kept),)
     else:
-        sides = ((pair[side] for pair in sample) for side in (0, 1))
-        models = tuple(train_sentencepiece(side, config, own) for side, own in zip(sides, (tags, ()), strict=True))
+        source, target = zip(*sample, strict=True) if sample else ((), ())
+        models = tuple(train_sentencepiece(*side, kept) for side in ((source, config, tags), (target, config, ())))
     sizes = [f"{Tokenizer(model).vocab_size:,}" for model in models]
     print(f"vocabulary: {' and '.join(sizes)} subwords", file=sys.stderr)
     return models

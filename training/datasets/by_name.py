@@ -62,7 +62,7 @@ def _pairs(dataset, languages):
 
 
 def _decoded(text):
-    return text.decode("utf-8", errors="replace")
+    return text.decode("utf-8", errors="replace").replace("\0", "")
 
 
 def _prepare(builder, config):

@@ -56,9 +56,11 @@ class Model {
     [this.source, this.target] = processors;
   }
 
-  /** The subwords of a line and the end token. Lone surrogates become question marks, as in Python. */
+  /** The subwords of a line and the end token. Lone surrogates become question marks and NUL is removed, as in Python. */
   encode(line) {
-    const valid = line.replace(/[\uD800-\uDBFF][\uDC00-\uDFFF]|([\uD800-\uDFFF])/g, (found, lone) => (lone ? "?" : found));
+    const valid = line
+      .replace(/[\uD800-\uDBFF][\uDC00-\uDFFF]|([\uD800-\uDFFF])/g, (found, lone) => (lone ? "?" : found))
+      .replaceAll("\0", "");
     return [...this.source.encodeIds(valid), EOS_ID];
   }
 

@@ -141,9 +141,9 @@ def test_bytes_that_are_not_utf_8(tmp_path, monkeypatch, data, number, reason):
         assert re.search(rf"{name}: line {number} .*utf-8.*{reason}", str(caught.value))
 
 
-def test_a_nul_character_is_text(tmp_path):
+def test_nul_characters_are_removed(tmp_path):
     (tmp_path / "text").write_bytes(b"one\x00two\n\x00\n")
-    assert read_lines(tmp_path / "text") == ["one\0two", "\0"]
+    assert read_lines(tmp_path / "text") == ["onetwo", ""]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,18 @@ def test_decoding_stops_at_end_or_padding(tokenizer, end):
 
 
 def test_normalization_is_an_option():
-    for rule, expected in (("nmt_nfkc", "fi"), ("identity", "\N{LATIN SMALL LIGATURE FI}")):
+    for rule, expected in (("nfc", "m² fi"), ("nmt_nfkc", "m2 fi"), ("identity", "m² \N{LATIN SMALL LIGATURE FI}")):
         tokenizer = Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=290, normalization=rule)))
-        assert tokenizer.decode(tokenizer.encode(["\N{LATIN SMALL LIGATURE FI}"])) == [expected]
+        assert tokenizer.decode(tokenizer.encode(["m² \N{LATIN SMALL LIGATURE FI}"])) == [expected]
+
+
+def test_text_cannot_produce_tags():
+    text = ["one <bt> two <bt>", "<bt> three <bt>"]
+    tokenizer = Tokenizer(train_sentencepiece(text, TokenizerConfig(), tags=["<bt>"]))
+    tag = tokenizer.pieces.index("<bt>")
+    rows = tokenizer.encode([*text, "<bt>", "a<bt>b", "＜bt＞", "<b\u00adt>", "▁<bt>"])
+    assert all(tag not in row for row in rows)
+    assert tokenizer.decode([[tag, *rows[0]]]) == [text[0]]
 
 
 def test_hash_tells_models_apart(tokenizer):
@@ -60,11 +69,19 @@ def test_vocabulary_larger_than_the_text_allows():
 
 def test_vocabulary_smaller_than_the_characters():
     text = ["".join(chr(0x4E00 + i) for i in range(40))]
-    with pytest.raises(ValueError, match="`tokenizer.vocab_size`.*small.*Received: vocab_size=270"):
+    with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at least 301 .*Received: vocab_size=270"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=270))
+    assert Tokenizer(train_sentencepiece(text, TokenizerConfig(vocab_size=301))).vocab_size == 301
 
 
-@pytest.mark.parametrize("text", [[], ["", ""]])
+def test_default_size_for_many_characters():
+    text = ["".join(chr(0x4E00 + i) for i in range(start, start + 50)) for start in range(0, 8000, 50)]
+    tokenizer = Tokenizer(train_sentencepiece(text * 2, TokenizerConfig()))
+    assert len(set(tokenizer.pieces) & set("".join(text))) == 8000
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("text", [[], ["", ""], [" "], ["\u00ad"]])
 def test_no_text(text):
     with pytest.raises(ValueError, match="tokenizer.*text"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=300))
@@ -75,7 +92,7 @@ def test_no_text(text):
     [
         ({"vocab_size": 260}, "`tokenizer.vocab_size`.*261.*vocab_size=260"),
         ({"sample_size": 0}, "`tokenizer.sample_size`.*sample_size=0"),
-        ({"character_coverage": 0.5}, r"`tokenizer.character_coverage`.*character_coverage=0.5"),
+        ({"character_coverage": 0.97}, r"`tokenizer.character_coverage`.*0.98.*character_coverage=0.97"),
     ],
 )
 def test_config_out_of_range(options, message):

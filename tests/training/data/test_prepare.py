@@ -68,7 +68,7 @@ def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
+@pytest.mark.parametrize("normalization", ["nfc", "nmt_nfkc", "identity"])
 def test_ids_are_those_of_tensorflow_text(write, shared, normalization):
     """TensorFlow's tokenizer is the one inside a SavedModel."""
     text = pytest.importorskip("tensorflow_text")
