@@ -8,24 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-#: White space and bullets at the start of a line, which are not translated.
-_BULLETS = re.compile(r"\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*")
+from keras_transformer.text.translatable import Piece, split_markers, writes_ordinals
+
+#: A text that ends in an ordinal number. sentencex ends a sentence there.
+_ORDINAL = re.compile(r"(?:.*\s)?(?:\d{1,2}|[IVX]{2,})\.\s*", re.DOTALL)
 #: A part of a line up to a tab, as in a table.
 _CELLS = re.compile(r"[^\t]+|\t+")
 #: The places to cut a long sentence, the best kind first. A cut is at the end of a match.
 _CUTS = (re.compile(r"[;:。；：…—]\s*"), re.compile(r"[,，、،)\]]\s*"), re.compile(r"\s+"), re.compile(r"\S"))
-
-
-class Piece(NamedTuple):
-    """A part of a text.
-
-    Attributes:
-        text: the part.
-        is_sentence: whether it is a sentence to translate. Other parts, such as white space, are kept.
-    """
-
-    text: str
-    is_sentence: bool
 
 
 class SplitText(NamedTuple):
@@ -68,8 +58,8 @@ class SplitText(NamedTuple):
 class SentenceSplitter:
     r"""Splits text into sentences with the rules of sentencex, and cuts sentences that are too long for a model.
 
-    The end of a line and a tab are also the end of a sentence. White space, bullets and parts without a letter or digit
-    are not translated.
+    The end of a line, a tab and the bar of a table are also the end of a sentence. White space, list markers and parts
+    without a letter or digit are not translated; see `keras_transformer.text.translatable.split_markers`.
 
     Args:
         language: code of the language, such as `"en"`. Languages without rules of their own use those of English.
@@ -104,6 +94,7 @@ class SentenceSplitter:
         except ImportError as error:
             raise ValueError("sentencex is not installed: pip install 'keras-transformer-kit[serve]'") from error
         self._segment = segment
+        self._marker_language, self._writes_ordinals = language, bool(language) and writes_ordinals(language)
         self._language = (language or "en").split("-")[0].lower()
         self._count_tokens = count_tokens or (lambda sentences: [0] * len(sentences))
         self._max_tokens = sys.maxsize if max_tokens is None else max_tokens
@@ -123,11 +114,14 @@ class SentenceSplitter:
         return self._cut_long(pieces)
 
     def _split_line(self, line):
-        bullets = _BULLETS.match(line)
-        start = bullets.end() if bullets else 0
-        if start:
-            yield Piece(line[:start], False)
-        for part in self._segments(line[start:]):
+        for piece in split_markers(line, self._marker_language):
+            if piece.is_sentence:
+                yield from self._split_sentences(piece.text)
+            else:
+                yield piece
+
+    def _split_sentences(self, text):
+        for part in self._segments(text):
             sentence = part.strip()
             if not any(map(str.isalnum, sentence)):
                 yield Piece(part, False)
@@ -148,11 +142,14 @@ class SentenceSplitter:
             if type(error).__name__ != "PanicException":  # Of a Rust extension. It has no public class.
                 raise
             return [line]
-        begin, segments = 0, []
+        begin, segments = 0, [""]
         for length in ends:
-            segments.append(line[begin : begin + length])
+            if self._writes_ordinals and _ORDINAL.fullmatch(segments[-1]):  # As in "2. Weltkrieg".
+                segments[-1] += line[begin : begin + length]
+            else:
+                segments.append(line[begin : begin + length])
             begin += length
-        return segments
+        return segments[1:]
 
     def _cut_long(self, pieces):
         lengths = iter(self._count_tokens([piece.text for piece in pieces if piece.is_sentence]))

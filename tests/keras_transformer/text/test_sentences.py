@@ -38,6 +38,13 @@ def test_pieces_make_up_the_text(language):
         ("en", "  - A list\n  - of two\n\n# Title", ["A list", "of two", "Title"]),
         ("en", "name\tA city\t\tx", ["name", "A city", "x"]),
         ("en", "-5 degrees", ["-5 degrees"]),
+        (
+            "en",
+            "1. Two men are outside. A dog runs.\n10) It barks.",
+            ["Two men are outside.", "A dog runs.", "It barks."],
+        ),
+        ("de", "1. FC Köln im 2. Weltkrieg. Das war neu.", ["1. FC Köln im 2. Weltkrieg.", "Das war neu."]),
+        ("en", "| A dog | a cat |\n- [x] Done", ["A dog", "a cat", "Done"]),
         ("en", " *** \n\n → \n", []),
         ("en", "", []),
     ],
