@@ -32,7 +32,7 @@ $(VENV)/.installed-extended: $(VENV)/.installed-test
 	touch $@
 
 $(VENV)/.installed-nightly: $(VENV)/.installed-extended
-	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray]"
+	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray,openvino]"
 	touch $@
 
 quickstart: $(VENV)/.installed

@@ -61,7 +61,7 @@ EXEMPT = {
         "needs two GPUs",
         "needs two machines; the tests of the clusters run two workers on one",
     ],
-    "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker"],
+    "docs/serve.md": ["needs Docker", "needs a model server", "needs Docker", "needs OpenVINO"],
     "docs/benchmarks.md": [
         "takes half an hour; the tests of the benchmarks run them small",
         "needs a GPU",
