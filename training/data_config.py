@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
-from keras_transformer.text.languages import check_language
+from keras_transformer.text.languages import checked_language
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.mixture_config import CorpusConfig, StageConfig, as_list, problems_of_corpora
@@ -80,7 +80,7 @@ class DataConfig:
         if self.encoding != UTF_8 and not self.files:
             raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
         for name in LANGUAGES:
-            check_language(name, getattr(self, name))
+            object.__setattr__(self, name, checked_language(name, getattr(self, name)))
         at_least(self, max_length=2, max_length_ratio=1)
 
     def _require_one_corpus(self):

@@ -22,7 +22,7 @@ from keras_transformer.export.interop.weight_map import (
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
 from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.languages import check_language, is_language
+from keras_transformer.text.languages import checked_language, is_language, normal_code
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
@@ -182,15 +182,15 @@ class _Reader:
 
 def _languages(directory, *given) -> list[str | None]:
     """The given languages, or those of tokenizer_config.json."""
-    for name, language in zip(("source_language", "target_language"), given, strict=True):
-        check_language(name, language)
+    names = ("source_language", "target_language")
+    mine = [checked_language(name, language) for name, language in zip(names, given, strict=True)]
     try:
         recorded = _read_json(directory / "tokenizer_config.json")
     except (OSError, ValueError):
         recorded = {}
     found = [recorded.get(name) for name in ("source_lang", "target_lang")]
-    found = [code if isinstance(code, str) and is_language(code) else None for code in found]
-    return [mine or theirs for mine, theirs in zip(given, found, strict=True)]
+    theirs = [normal_code(code) if isinstance(code, str) and is_language(code) else None for code in found]
+    return [one or other for one, other in zip(mine, theirs, strict=True)]
 
 
 def _read_json(path):

@@ -18,7 +18,7 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, read_lines
-from keras_transformer.text.languages import check_language
+from keras_transformer.text.languages import checked_language
 from keras_transformer.text.translator import Translation, Translator
 
 
@@ -31,7 +31,7 @@ def translate(options) -> None:
     Raises:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
-    check_language("source_language", options.source_language)
+    options.source_language = checked_language("source_language", options.source_language)
     with TextLines(options.file, options.encoding) as lines, _output(options) as (write, done):
         source = itertools.islice(lines, done, None)
         sources, translator = collections.deque(), make_translator(options)

@@ -1,7 +1,6 @@
 """The HTTP application, with the API of LibreTranslate (https://docs.libretranslate.com)."""
 
 import asyncio
-import contextlib
 import json
 import sys
 import time
@@ -15,20 +14,27 @@ from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from keras_transformer.serve.batcher import QueueFull, TooManySentences
 from keras_transformer.serve.config import ServeConfig
-from keras_transformer.serve.guard import PageGuard
-from keras_transformer.serve.languages import Detected, Languages, name_of
+from keras_transformer.serve.guard import add_page
+from keras_transformer.serve.languages import Languages, UnsupportedLanguage, name_of
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.serve.openapi import DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
 from keras_transformer.serve.pairs import LanguagePair
-from keras_transformer.serve.parameters import integer_parameter, is_valid_key, read_parameters, text_parameter
+from keras_transformer.serve.parameters import check_key, integer_parameter, read_parameters, text_parameter
+from keras_transformer.serve.routes import Route, Router, translate
+from keras_transformer.text.markup.html_text import plain_text
 from keras_transformer.version import __version__
 
 _FORMATS = ("text", "html")
+#: What this server lacks of LibreTranslate, with the answers of a LibreTranslate in which it is disabled.
+_DISABLED = (
+    ("POST", "/translate_file", 403, "Files translation are disabled on this server."),
+    ("GET", "/download_file/{name}", 400, "Files translation are disabled on this server."),
+    ("POST", "/suggest", 403, "Suggestions are disabled on this server."),
+)
 T = TypeVar("T")
 
 
@@ -54,7 +60,7 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         The ASGI application.
 
     Raises:
-        ValueError: see `Languages`.
+        ValueError: see `Router`.
     """
     app = FastAPI(
         title="keras-transformer",
@@ -66,11 +72,12 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     # Pages of other sites may call the API, as that of LibreTranslate. It uses no cookies.
     app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
     languages = Languages(pairs)
-    service = _Service(languages, config, metrics)
+    router = app.state.router = Router(languages)
+    service = _Service(languages, router, config, metrics)
     app.add_exception_handler(HTTPException, _error)
     for path, methods, endpoint, description in (
-        ("/translate", ["POST", "GET"], service.translate, TRANSLATE),
-        ("/detect", ["POST", "GET"], service.detect, DETECT),
+        ("/translate", ["POST"], service.translate, TRANSLATE),
+        ("/detect", ["POST"], service.detect, DETECT),
         ("/languages", ["GET", "HEAD"], service.languages, LANGUAGES),
         ("/frontend/settings", ["GET", "HEAD"], service.settings, SETTINGS),
         ("/health", ["GET", "HEAD"], service.health, HEALTH),
@@ -86,55 +93,23 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
                 name=path.strip("/"),
                 **description,
             )
-    app.add_api_route("/metrics", service.metrics, include_in_schema=False)
+    options = {"methods": ["GET", "HEAD"], "include_in_schema": False, "response_model": None}
+    app.add_api_route("/metrics", service.metrics, **options)
+    app.add_api_route("/spec", app.openapi, **options)
+    for method, path, status, reason in _DISABLED:
+        app.add_api_route(path, _refusal(status, reason), methods=[method], include_in_schema=False)
     if config.page:
-        _add_page(app, languages, config)
+        add_page(app, languages, config)
     metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
     return app
-
-
-def _add_page(app: FastAPI, languages: Languages, config: ServeConfig) -> None:
-    """Adds the page at `/`. It is made after the start of the server, because the import of Gradio takes seconds."""
-    state = "The page is being prepared. It appears in a few seconds."
-
-    async def wait(request: Request) -> Response:
-        return HTMLResponse(state, headers={"Refresh": "1"})
-
-    def make():
-        from keras_transformer.serve.page import make_page
-
-        return make_page(languages, config)
-
-    async def show(stack: contextlib.AsyncExitStack):
-        nonlocal state
-        try:
-            page = await asyncio.to_thread(make)
-            await stack.enter_async_context(page.router.lifespan_context(page))
-        except Exception as error:
-            print(f"The page is not available: {error!r}", file=sys.stderr)
-            state = "The page is not available. The API is."
-            return
-        app.router.routes.remove(placeholder)
-        app.mount("/", PageGuard(page, app.state.stopping))
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_):
-        app.state.stopping = asyncio.Event()
-        async with contextlib.AsyncExitStack() as stack:
-            task = asyncio.create_task(show(stack))
-            yield
-            task.cancel()
-
-    placeholder = Route("/", wait)
-    app.router.routes.append(placeholder)
-    app.router.lifespan_context = lifespan
 
 
 class _Service:
     """The endpoints."""
 
-    def __init__(self, languages: Languages, config: ServeConfig, metrics: Metrics):
-        self._languages, self._config, self._metrics = languages, config, metrics
+    def __init__(self, languages: Languages, router: Router, config: ServeConfig, metrics: Metrics):
+        self._languages, self._router, self._config, self._metrics = languages, router, config, metrics
+        self._max_n_best = max(pair.translator.max_n_best for pair in languages.pairs.values())
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._limit = config.requests_per_minute and RateLimitItemPerMinute(config.requests_per_minute)
 
@@ -156,21 +131,20 @@ class _Service:
     async def translate(self, request: Request) -> Response:
         parameters = await self._parameters(request)
         texts = self._texts(parameters)
+        source, target = text_parameter(parameters, "source"), text_parameter(parameters, "target")
+        alternatives = integer_parameter(parameters, "alternatives", self._max_n_best - 1)
         format = text_parameter(parameters, "format", "text")
+        is_auto, is_html = source.strip().lower() == "auto", format == "html"
+        routes = await self._detected(texts, target, is_html) if is_auto else self._named(texts, source, target)
         if format not in _FORMATS:
             raise HTTPException(400, f"{format} format is not supported")
-        source = text_parameter(parameters, "source")
-        target = text_parameter(parameters, "target")
-        detected = (await self._detect(texts))[0] if source == "auto" else None
-        pair = self._pair(detected.language if detected else source, target)
-        alternatives = integer_parameter(parameters, "alternatives", pair.translator.max_n_best - 1)
         self._metrics.characters.inc(sum(map(len, texts)))
-        found = await _while_connected(request, pair.translate(texts, 1 + alternatives, is_html=format == "html"))
+        found = await _while_connected(request, translate(routes, texts, 1 + alternatives, is_html))
         answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
         if alternatives:
             answer["alternatives"] = [one.texts[1:] for one in found]
-        if detected:
-            answer["detectedLanguage"] = [detected._asdict()] * len(texts)
+        if is_auto:
+            answer["detectedLanguage"] = [route.detected and route.detected._asdict() for route in routes]
         if not isinstance(parameters["q"], list):
             answer = {name: values[0] for name, values in answer.items()}
         if warnings := [warning for one in found for warning in one.warnings]:
@@ -178,8 +152,9 @@ class _Service:
         return JsonResponse(answer)
 
     async def detect(self, request: Request) -> Response:
-        parameters = await self._parameters(request)
-        return JsonResponse([one._asdict() for one in await self._detect(self._texts(parameters))])
+        texts = self._texts(await self._parameters(request))
+        found = await asyncio.to_thread(self._router.languages_of, texts)
+        return JsonResponse([one._asdict() for one in found])
 
     async def languages(self, request: Request) -> Response:
         return JsonResponse(
@@ -220,16 +195,19 @@ class _Service:
             client = request.client.host if request.client else ""
             if not await self._limiter.hit(self._limit, client):
                 raise HTTPException(429, f"Slowdown: {self._limit}")
-        if not is_valid_key(parameters.get("api_key"), self._config.api_key):
-            raise HTTPException(403, "Invalid API key")
+        check_key(parameters.get("api_key"), self._config.api_key)
         return parameters
 
-    async def _detect(self, texts) -> list[Detected]:
-        if not self._languages.can_detect:
-            raise HTTPException(400, f"auto is not supported for {', '.join(self._languages.sources)}: name the source")
-        if len(self._languages.sources) == 1:
-            return self._languages.detect(texts[0])
-        return await asyncio.to_thread(self._languages.detect, "\n".join(texts))
+    async def _detected(self, texts, target, is_html) -> list[Route]:
+        """The routes of texts whose language is detected, in another thread."""
+
+        def detected():
+            return self._router.detected([*map(plain_text, texts)] if is_html else texts, target)
+
+        return await asyncio.to_thread(detected)
+
+    def _named(self, texts, source, target) -> list[Route]:
+        return [self._router.named(source, target)] * len(texts)
 
     def _texts(self, parameters) -> list[str]:
         q = parameters.get("q")
@@ -244,15 +222,6 @@ class _Service:
                 400, f"Invalid request: request ({size}) exceeds text limit ({self._config.max_characters})"
             )
         return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # Without lone surrogates.
-
-    def _pair(self, source, target) -> LanguagePair:
-        known = self._languages.find(source, self._languages.sources)
-        if known is None:
-            raise HTTPException(400, f"{source} is not supported as a source language")
-        found = self._languages.find(target, self._languages.targets(known))
-        if found is None:
-            raise HTTPException(400, f"{target} is not supported as a target language of {known}")
-        return self._languages.pairs[known, found]
 
 
 async def _while_connected(request, work: Coroutine[Any, Any, T]) -> T:
@@ -269,6 +238,15 @@ async def _while_connected(request, work: Coroutine[Any, Any, T]) -> T:
         gone.cancel()
 
 
+def _refusal(status: int, reason: str):
+    """An endpoint that refuses all requests."""
+
+    async def refuse():
+        return JsonResponse({"error": reason}, status)
+
+    return refuse
+
+
 def _error(request, error) -> Response:
     return JsonResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
@@ -278,6 +256,8 @@ def _error_response(request, error) -> Response:
         return _error(request, error)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # Nobody reads it. It is counted in the metrics.
+    if isinstance(error, UnsupportedLanguage):
+        return JsonResponse({"error": str(error)}, 400)
     if isinstance(error, TooManySentences):
         return JsonResponse({"error": f"Invalid request: {error}"}, 400)
     if isinstance(error, QueueFull):

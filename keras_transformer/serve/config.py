@@ -5,7 +5,7 @@ from typing import Literal
 
 from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
-from keras_transformer.text.languages import is_language
+from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
 
 #: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
 PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
@@ -82,7 +82,7 @@ class ServeConfig:
             if pair.strip() and codes is None:
                 raise ValueError(
                     "`languages` must be pairs of language codes such as en-de, separated by commas. "
-                    f"Received: languages={self.languages!r}"
+                    f"Received: languages={self.languages!r}. The known codes: {KNOWN_CODES}"
                 )
             if codes:
                 pairs.append(codes)
@@ -94,8 +94,10 @@ def _split_pair(pair: str) -> tuple[str, str] | None:
 
     Example:
 
-    >>> _split_pair("en-de"), _split_pair("zh-TW:en"), _split_pair("english")
-    (('en', 'de'), ('zh-TW', 'en'), None)
+    >>> _split_pair("EN-de"), _split_pair("zh-TW:en"), _split_pair("pt_br-en"), _split_pair("english")
+    (('en', 'de'), ('zh-TW', 'en'), ('pt-BR', 'en'), None)
     """
-    source, _, target = pair.partition(":" if ":" in pair else "-")
-    return (source, target) if is_language(source) and is_language(target) else None
+    codes = pair.split(":" if ":" in pair else "-")
+    if len(codes) != 2 or not all(map(is_language, codes)):
+        return None
+    return normal_code(codes[0]), normal_code(codes[1])

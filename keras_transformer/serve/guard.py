@@ -1,13 +1,64 @@
-"""A guard between the server and the page: it refuses what the page does not need, and ends its streams."""
+"""Mounts the page, behind a guard that refuses what the page does not need and ends its streams."""
 
 import asyncio
 import contextlib
 import json
+import sys
+
+from fastapi import FastAPI, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from keras_transformer.serve.config import ServeConfig
+from keras_transformer.serve.languages import Languages
 
 #: Parts of the paths of Gradio that the page does not need: uploads, files of the server, requests to other hosts.
 _REFUSED = ("/upload", "/file", "/proxy", "/stream", "/component_server", "/mcp", "/vibe")
 #: Paths of the API. A request that reaches the page instead has the wrong method.
-_API = ("/translate", "/detect", "/languages", "/frontend/settings", "/health", "/metrics")
+_API = ("/translate", "/detect", "/languages", "/frontend/settings", "/health", "/metrics", "/spec", "/suggest")
+
+
+def add_page(app: FastAPI, languages: Languages, config: ServeConfig) -> None:
+    """Adds the page at `/`. It is made after the start of the server, because the import of Gradio takes seconds.
+
+    Args:
+        app: the application of the API.
+        languages: the pairs of languages.
+        config: the options.
+    """
+    state = "The page is being prepared. It appears in a few seconds."
+
+    async def wait(request: Request) -> Response:
+        return HTMLResponse(state, headers={"Refresh": "1"})
+
+    def make():
+        from keras_transformer.serve.page import make_page
+
+        return make_page(languages, config)
+
+    async def show(stack: contextlib.AsyncExitStack):
+        nonlocal state
+        try:
+            page = await asyncio.to_thread(make)
+            await stack.enter_async_context(page.router.lifespan_context(page))
+        except Exception as error:
+            print(f"The page is not available: {error!r}", file=sys.stderr)
+            state = "The page is not available. The API is."
+            return
+        app.router.routes.remove(placeholder)
+        app.mount("/", PageGuard(page, app.state.stopping))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_):
+        app.state.stopping = asyncio.Event()
+        async with contextlib.AsyncExitStack() as stack:
+            task = asyncio.create_task(show(stack))
+            yield
+            task.cancel()
+
+    placeholder = Route("/", wait)
+    app.router.routes.append(placeholder)
+    app.router.lifespan_context = lifespan
 
 
 class PageGuard:

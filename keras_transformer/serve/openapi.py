@@ -29,7 +29,7 @@ def _reason(description):
 
 #: The errors of all endpoints.
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: _reason("Unknown pair of languages; malformed, not UTF-8 or too long"),
+    400: _reason("Unknown pair of languages; no API key; malformed, not UTF-8 or too long"),
     403: _reason("Invalid API key"),
     429: _reason("Too many requests"),
     503: _reason("The queue is full. The header Retry-After gives the seconds to wait"),
@@ -39,10 +39,14 @@ TRANSLATE: dict[str, Any] = {
     "openapi_extra": _body(
         {
             "q": _Q,
-            "source": {**_TEXT, "description": "Code of the source language, or auto."},
+            "source": {
+                **_TEXT,
+                "description": "Code of the source language, or auto: the language of each text is detected. Text in "
+                "the target language is returned as it is.",
+            },
             "target": {**_TEXT, "description": "Code of the target language."},
             "format": {**_TEXT, "enum": ["text", "html"], "default": "text"},
-            "alternatives": {"type": "integer", "default": 0, "description": "Number of other translations."},
+            "alternatives": {"type": "integer", "default": 0, "description": "Maximum number of other translations."},
             "api_key": _KEY,
         },
         ["q", "source", "target"],
@@ -55,7 +59,11 @@ TRANSLATE: dict[str, Any] = {
                 "translatedText": _TEXTS,
                 "alternatives": {"type": "array", "items": _TEXTS},
                 "detectedLanguage": {"oneOf": [_DETECTED, {"type": "array", "items": _DETECTED}]},
-                "warnings": {"type": "array", "items": _TEXT, "description": "Sentences that were cut."},
+                "warnings": {
+                    "type": "array",
+                    "items": _TEXT,
+                    "description": "Sentences that were cut; texts that were not translated.",
+                },
             },
         },
     ),
@@ -63,7 +71,10 @@ TRANSLATE: dict[str, Any] = {
 DETECT: dict[str, Any] = {
     "summary": "Detect the language of a text",
     "openapi_extra": _body({"q": _Q, "api_key": _KEY}, ["q"])
-    | _answer("The languages, the most likely one first", {"type": "array", "items": _DETECTED}),
+    | _answer(
+        "The languages, the most likely one first. For a list, those of all its texts together",
+        {"type": "array", "items": _DETECTED},
+    ),
 }
 LANGUAGES: dict[str, Any] = {"summary": "List the languages, and to which languages each is translated"}
 SETTINGS: dict[str, Any] = {"summary": "Limits and default languages"}

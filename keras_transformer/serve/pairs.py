@@ -1,7 +1,7 @@
 """The pairs of languages of a server: a model, its translator and its queue for each."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ class TranslatedText(NamedTuple):
     """The translation of a text.
 
     Attributes:
-        texts: the hypotheses, best first. Each consists of the hypotheses of this rank of all sentences.
+        texts: the hypotheses, best first, which differ. Each consists of the hypotheses of this rank of all sentences;
+            a sentence that has fewer repeats its last one.
         warnings: messages about sentences that were cut.
     """
 
@@ -73,7 +74,7 @@ class LanguagePair:
 
         Args:
             texts: plain texts or HTML.
-            n_best: number of hypotheses per text.
+            n_best: maximum number of hypotheses per text.
             is_html: whether the texts are HTML.
 
         Raises:
@@ -89,8 +90,8 @@ class LanguagePair:
             results = []
             for document in documents:
                 translations = [next(found) for _ in document.sentences]
-                ranks = [[one.hypotheses[rank] for one in translations] for rank in range(n_best)]
-                results.append(TranslatedText([join(document, rank) for rank in ranks], [*document.warnings]))
+                found_texts = dict.fromkeys(join(document, rank) for rank in _ranks(translations, n_best))
+                results.append(TranslatedText([*found_texts], [*document.warnings]))
             return results
 
         return await _in_thread_if(is_html or _size(texts) > _SHORT, join_all)
@@ -104,6 +105,13 @@ class LanguagePair:
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
         alignments = dict(zip(needed, found, strict=True))
         return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
+
+
+def _ranks(translations: Sequence[Translation], n_best: int) -> Iterator[list[Translation]]:
+    """The hypotheses of each rank of all sentences."""
+    most = max((len(one.hypotheses) for one in translations), default=1)
+    for rank in range(min(n_best, most)):
+        yield [one.hypotheses[min(rank, len(one.hypotheses) - 1)] for one in translations]
 
 
 def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:

@@ -96,8 +96,25 @@ def is_valid_key(given: Any, expected: str | None) -> bool:
     return secrets.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
+def check_key(given: Any, expected: str | None) -> None:
+    """Checks the key of a request.
+
+    Args:
+        given: see `is_valid_key`.
+        expected: see `is_valid_key`.
+
+    Raises:
+        HTTPException: with status 400 if it is missing, or 403 if it is wrong.
+    """
+    if is_valid_key(given, expected):
+        return
+    if given:
+        raise HTTPException(403, "Invalid API key")
+    raise HTTPException(400, "Please contact the server operator to get an API key")
+
+
 def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) -> int:
-    """A parameter that is an integer from 0. Default: 0.
+    """A parameter that is an integer. Default: 0, and so is a negative number.
 
     Args:
         parameters: the parameters.
@@ -105,15 +122,15 @@ def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) ->
         largest: its largest value.
 
     Raises:
-        HTTPException: with status 400, if it is not such an integer.
+        HTTPException: with status 400, if it is not an integer or too large.
     """
     value = parameters.get(name) or 0
     try:
-        number = int(value)
+        number = max(int(value), 0)
     except (TypeError, ValueError, OverflowError) as error:
         raise HTTPException(400, f"Invalid request: {name} parameter is not a number") from error
-    if not 0 <= number <= largest:
-        raise HTTPException(400, f"Invalid request: {name} parameter must be from 0 to {largest}")
+    if number > largest:
+        raise HTTPException(400, f"Invalid request: {name} parameter must be <= {largest}")
     return number
 
 
@@ -153,5 +170,5 @@ def _object(body: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise HTTPException(400, "Invalid request: it is nested too deeply") from error
     if not isinstance(parsed, dict):
-        raise HTTPException(400, "Invalid request: it is not a JSON object")
+        raise HTTPException(400, "Invalid JSON format")
     return parsed

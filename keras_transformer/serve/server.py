@@ -41,6 +41,8 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         for pair in pairs:
             print(f"{pair.source}-{pair.target}: {pair.runtime}", file=sys.stderr)
+        for note in app.state.router.notes:
+            print(f"source=auto: {note}", file=sys.stderr)
 
         class Server(uvicorn.Server):
             async def startup(self, sockets=None):

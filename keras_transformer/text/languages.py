@@ -1,30 +1,182 @@
-"""Codes of languages."""
+"""Codes of languages, such as `en`, `pt-BR` and `zh-Hans`."""
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
-_CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+#: The codes of ISO 639-1, each with that of ISO 639-3.
+_ISO_639 = dict(
+    pair.split(":")
+    for pair in (
+        "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul "
+        "bi:bis bm:bam bn:ben bo:bod br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:ces cu:chu cv:chv cy:cym "
+        "da:dan de:deu dv:div dz:dzo ee:ewe el:ell en:eng eo:epo es:spa et:est eu:eus fa:fas ff:ful fi:fin fj:fij "
+        "fo:fao fr:fra fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb hi:hin ho:hmo hr:hrv ht:hat "
+        "hu:hun hy:hye hz:her ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido is:isl it:ita iu:iku ja:jpn jv:jav "
+        "ka:kat kg:kon ki:kik kj:kua kk:kaz kl:kal km:khm kn:kan ko:kor kr:kau ks:kas ku:kur kv:kom kw:cor ky:kir "
+        "la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lu:lub lv:lav mg:mlg mh:mah mi:mri mk:mkd ml:mal mn:mon "
+        "mr:mar ms:msa mt:mlt my:mya na:nau nb:nob nd:nde ne:nep ng:ndo nl:nld nn:nno no:nor nr:nbl nv:nav ny:nya "
+        "oc:oci oj:oji om:orm or:ori os:oss pa:pan pi:pli pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:ron ru:rus "
+        "rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slk sl:slv sm:smo sn:sna so:som sq:sqi sr:srp ss:ssw "
+        "st:sot su:sun sv:swe sw:swa ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso "
+        "tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho yi:yid yo:yor "
+        "za:zha zh:zho zu:zul"
+    ).split()
+)
+#: Codes that have another name in ISO 639-1: bibliographic and withdrawn codes, the standard form of a language with
+#: several, and `pb` and `zt` of LibreTranslate.
+_OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | dict(
+    pair.split(":")
+    for pair in (
+        "alb:sq arb:ar arm:hy azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr geo:ka ger:de "
+        "gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn lvs:lv mac:mk mao:mi may:ms mo:ro mol:ro npi:ne "
+        "ory:or pb:pt-BR per:fa pes:fa plt:mg rum:ro scc:sr scr:hr sh:sr-Latn slo:sk swh:sw tib:bo uzn:uz wel:cy "
+        "ydd:yi zsm:ms zt:zh-Hant"
+    ).split()
+)
+#: The script of Chinese in a region.
+_CHINESE = {"CN": "Hans", "SG": "Hans", "MY": "Hans", "TW": "Hant", "HK": "Hant", "MO": "Hant"}
+#: What an unknown code is told.
+KNOWN_CODES = f"{', '.join(_ISO_639)}, or a code of three letters"
 
 
-def is_language(code: str) -> bool:
-    """Whether a text has the form of a language code, BCP 47 without its rare forms.
+class Language(NamedTuple):
+    """A language, as its code names it.
+
+    Attributes:
+        base: the language by its code of ISO 639-1 if it has one. `no` for both standards of Norwegian.
+        form: its script, such as `Hans`, or the standard of Norwegian, `nb` or `nn`; `None` if the code leaves it open.
+        region: the region, such as `BR`; `None` if the code leaves it open.
+    """
+
+    base: str
+    form: str | None = None
+    region: str | None = None
+
+
+def normal_code(code: str) -> str:
+    """Writes a code with hyphens and in the usual case.
+
+    Args:
+        code: a code, such as `"pt_br"`.
 
     Example:
 
-    >>> is_language("en"), is_language("zh-Hans"), is_language("English")
-    (True, True, False)
+    >>> normal_code("pt_br"), normal_code(" EN "), normal_code("ZH-hans-cn")
+    ('pt-BR', 'en', 'zh-Hans-CN')
     """
-    return bool(_CODE.fullmatch(code))
+    language, *others = code.strip().replace("_", "-").split("-")
+    cases = {2: str.upper, 4: str.title}
+    return "-".join([language.lower(), *(cases.get(len(other), str.lower)(other) for other in others)])
 
 
-def check_language(name: str, code: str | None) -> None:
+def is_language(code: str) -> bool:
+    """Whether a text is a language code, BCP 47 without its rare forms.
+
+    Codes of two letters must be in ISO 639-1.
+
+    Example:
+
+    >>> [is_language(code) for code in ("en", "zh_hans", "tlh", "xx", "English")]
+    [True, True, True, False, False]
+    """
+    code = normal_code(code)
+    base = code.split("-")[0]
+    return bool(_CODE.fullmatch(code)) and (len(base) == 3 or base in _ISO_639 or base in _OTHER_NAMES)
+
+
+def checked_language(name: str, code: str | None) -> str | None:
     """Checks the code of a language.
 
     Args:
         name: argument name in the error message.
         code: the code, or `None`.
 
+    Returns:
+        `normal_code(code)`, or `None`.
+
     Raises:
-        ValueError: if `code` does not have the form of a language code.
+        ValueError: if `code` is not the code of a language.
     """
     if code is not None and not is_language(code):
-        raise ValueError(f"`{name}` must be the code of a language, such as en or zh-Hans. Received: {name}={code!r}")
+        raise ValueError(
+            f"`{name}` must be the code of a language, such as en or zh-Hans. Received: {name}={code!r}. "
+            f"The known codes: {KNOWN_CODES}"
+        )
+    return None if code is None else normal_code(code)
+
+
+def parse_language(code: str) -> Language:
+    """Reads a code.
+
+    Args:
+        code: a code.
+
+    Example:
+
+    >>> parse_language("zh-TW"), parse_language("deu"), parse_language("nb")
+    (Language(base='zh', form='Hant', region='TW'), Language(base='de', form=None, region=None), \
+Language(base='no', form='nb', region=None))
+    """
+    code = normal_code(code)
+    base, *others = code.split("-")
+    base, *others = [*_OTHER_NAMES.get(base, base).split("-"), *others]
+    region = next((other for other in others if re.fullmatch("[A-Z]{2}|[0-9]{3}", other)), None)
+    form = next((other for other in others if re.fullmatch("[A-Z][a-z]{3}", other)), None)
+    if base == "zh":
+        form = form or _CHINESE.get(region or "")
+    return Language("no", base, region) if base in ("nb", "nn") else Language(base, form, region)
+
+
+def same_language(one: str, other: str) -> bool:
+    """Whether two codes name one language in the same script, in any region.
+
+    Args:
+        one: a code.
+        other: a code.
+
+    Example:
+
+    >>> same_language("en-US", "en-GB"), same_language("zh-TW", "zh-CN"), same_language("nb", "nn")
+    (True, False, False)
+    """
+    return parse_language(one)._replace(region=None) == parse_language(other)._replace(region=None)
+
+
+def find_language(code: str, among: Iterable[str]) -> str | None:
+    """Finds a language by a code that may be written in another way, or name more or less than the known one.
+
+    A known code that names the same is found first, then one without the region, then one without the script (RFC 4647,
+    §3.4). Otherwise, the only known one of the language that has no other script is found.
+
+    Args:
+        code: a code.
+        among: the known codes.
+
+    Returns:
+        The known code, or `None`.
+
+    Example:
+
+    >>> find_language("zh-CN", ["zh-Hans", "zh-Hant"]), find_language("zh", ["zh-Hans", "zh-Hant"])
+    ('zh-Hans', None)
+    >>> find_language("DEU", ["de", "en"]), find_language("pt", ["pt_BR"]), find_language("en-US", ["en-GB"])
+    ('de', 'pt_BR', 'en-GB')
+    """
+    spelled = {normal_code(one): one for one in among}
+    if normal_code(code) in spelled:
+        return spelled[normal_code(code)]
+    wanted = parse_language(code)
+    known = {parse_language(one): one for one in spelled.values()}
+    for less in (wanted, wanted._replace(region=None), Language(wanted.base)):
+        if less in known:
+            return known[less]
+    near = [one for one in known if one.base == wanted.base and _agree(one.form, wanted.form)]
+    near = [one for one in near if _agree(one.region, wanted.region)] or near
+    return known[near[0]] if len(near) == 1 else None
+
+
+def _agree(one: str | None, other: str | None) -> bool:
+    """Whether two parts of codes can mean the same: one of them is open, or they are equal."""
+    return one is None or other is None or one == other

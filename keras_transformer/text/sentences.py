@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from keras_transformer.text.languages import parse_language
 from keras_transformer.text.translatable import Piece, split_markers, writes_ordinals
 
 #: A text that ends in an ordinal number. sentencex ends a sentence there.
@@ -95,7 +96,7 @@ class SentenceSplitter:
             raise ValueError("sentencex is not installed: pip install 'keras-transformer-kit[serve]'") from error
         self._segment = segment
         self._marker_language, self._writes_ordinals = language, bool(language) and writes_ordinals(language)
-        self._language = (language or "en").split("-")[0].lower()
+        self._language = parse_language(language or "en").base
         self._count_tokens = count_tokens or (lambda sentences: [0] * len(sentences))
         self._max_tokens = sys.maxsize if max_tokens is None else max_tokens
         self._splits_lines = splits_lines

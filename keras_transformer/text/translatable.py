@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from keras_transformer.text.languages import parse_language
+
 #: A URL with a scheme or `www.`, without the punctuation after it. Parentheses belong to it in pairs.
 _URL = (
     r"(?:(?<!\w)[A-Za-z][A-Za-z0-9+.-]*://|(?<![\w.@-])www\.)"
@@ -116,7 +118,7 @@ def writes_ordinals(language: str) -> bool:
     Args:
         language: code of the language.
     """
-    return language.split("-")[0].lower() in ORDINALS
+    return parse_language(language).base in ORDINALS
 
 
 def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:

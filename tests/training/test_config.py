@@ -32,6 +32,13 @@ def test_data_out_of_range(options, message):
         DataConfig(**options)
 
 
+def test_codes_of_languages():
+    config = DataConfig(source_language="EN", target_language="pt_br")
+    assert (config.source_language, config.target_language) == ("en", "pt-BR")
+    with pytest.raises(ValueError, match="Received: source_language='jp'.* is, it, iu, ja, jv, "):
+        DataConfig(source_language="jp")
+
+
 @pytest.mark.parametrize(
     ("options", "holds_out"),
     [

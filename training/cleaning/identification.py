@@ -1,5 +1,9 @@
 """The language of a sentence, with lingua."""
 
+import itertools
+
+from keras_transformer.text.identification import codes_of_lingua, lingua_languages
+
 #: The languages that crawled text has most often, with which the languages of the corpus are compared.
 COMMON_LANGUAGES = ("en", "ru", "es", "de", "fr", "ja", "pt", "it", "zh", "tr")
 
@@ -17,26 +21,25 @@ class LanguageRule:
 
     def __init__(self, source: str | None, target: str | None):
         try:
-            from lingua import IsoCode639_1, LanguageDetectorBuilder
+            from lingua import LanguageDetectorBuilder
         except ImportError as error:
             raise ValueError(
                 "`cleaning.languages` requires lingua: pip install 'keras-transformer-kit[clean]'"
             ) from error
-        codes = [(code or "").split("-")[0].upper() for code in (source, target)]
-        if not all(hasattr(IsoCode639_1, code) for code in codes) or codes[0] == codes[1]:
+        sides = [lingua_languages(code or "") for code in (source, target)]
+        if not all(sides) or set(sides[0]) & set(sides[1]):
             raise ValueError(
                 "`cleaning.languages` requires `source_language` and `target_language`, two languages that lingua "
-                f"knows. Received: source_language={source!r}, target_language={target!r}"
+                f"knows: {', '.join(codes_of_lingua())}. "
+                f"Received: source_language={source!r}, target_language={target!r}"
             )
-        known = dict.fromkeys([*codes, *map(str.upper, COMMON_LANGUAGES)])
-        self._codes = codes
-        self._detector = LanguageDetectorBuilder.from_iso_codes_639_1(
-            *(getattr(IsoCode639_1, code) for code in known)
-        ).build()
+        self._sides = sides
+        known = dict.fromkeys(itertools.chain(*sides, *map(lingua_languages, COMMON_LANGUAGES)))
+        self._detector = LanguageDetectorBuilder.from_languages(*known).build()
 
     def __call__(self, source: str, target: str) -> bool:
-        return all(self._is_in(line, code) for line, code in zip((source, target), self._codes, strict=True))
+        return all(self._is_in(line, side) for line, side in zip((source, target), self._sides, strict=True))
 
-    def _is_in(self, line, code):
+    def _is_in(self, line, side):
         found = self._detector.detect_language_of(line)
-        return found is None or found.iso_code_639_1.name == code
+        return found is None or found in side

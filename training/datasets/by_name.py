@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 from absl import logging
 
-from keras_transformer.text.languages import is_language
+from keras_transformer.text.languages import is_language, normal_code
 from keras_transformer.training.datasets import number_words  # The import registers the builder.
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
@@ -48,7 +48,7 @@ def load_by_name(config) -> Corpus:
         raise ValueError(
             f"{config.dataset!r} must have the splits {splits}. Received: {sorted(builder.info.splits)}"
         ) from error
-    codes = tuple(name if is_language(name) else None for name in languages)
+    codes = tuple(normal_code(name) if is_language(name) else None for name in languages)
     return Corpus(*(_pairs(part, languages) for part in parts), codes)
 
 

@@ -1,5 +1,6 @@
 """HTML: splits it into sentences, and carries the inline tags to the words of the translation."""
 
+import html
 from collections.abc import Iterable
 
 from keras_transformer.text.alignment import Alignment
@@ -67,3 +68,23 @@ class HtmlText:
         parts, warnings = Block(run).split(splitter, is_preformatted)
         self._parts += parts
         self.warnings += warnings
+
+
+def plain_text(text: str) -> str:
+    r"""The text of HTML that is translated, without tags and entities, one block on each line.
+
+    Args:
+        text: the HTML.
+
+    Example:
+
+    >>> plain_text("<p>Gr&uuml;&szlig;e <b>a</b>us</p><script>let the = 1</script><p>Bonn</p>")
+    'Gr\xfc\xdfe aus\nBonn'
+    """
+    parts = []
+    for token in read_tokens(text):
+        if token.kind == "text":
+            parts.append(html.unescape(token.raw))
+        elif token.tag in BLOCKS or token.kind == "kept":
+            parts.append("\n")
+    return "\n".join(line.strip() for line in "".join(parts).splitlines() if line.strip())

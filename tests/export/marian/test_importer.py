@@ -56,7 +56,7 @@ def test_the_languages_are_recorded(marian, tmp_path):
     (tmp_path / "other-marian/tokenizer_config.json").write_text(json.dumps(recorded))
     assert import_marian(tmp_path / "other-marian", tmp_path / "run").languages == ("eng", None)
     arguments = ["import-marian", str(tmp_path / "other-marian"), f"--output={tmp_path / 'other'}"]
-    assert main([*arguments, "--source_language=en", "--target_language=de"]) == 0
+    assert main([*arguments, "--source_language=EN", "--target_language=de"]) == 0
     assert ModelDirectory(tmp_path / "other").languages == ("en", "de")
     assert main([*arguments, "--overwrite", "--source_language=no language"]) == 2
 

@@ -151,8 +151,9 @@ def test_the_key_of_the_environment(start, exported, monkeypatch):
     monkeypatch.setenv("KERAS_TRANSFORMER_API_KEY", "secret")
     server = start(exported, "--languages=en-de", "--page=false")
     request = {"q": "two", "source": "en", "target": "de"}
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        server.post(request)
+    for key, status in ((None, "400"), ("wrong", "403")):
+        with pytest.raises(urllib.error.HTTPError, match=status):
+            server.post({**request, "api_key": key})
     assert server.post({**request, "api_key": "secret"})["translatedText"]
 
 

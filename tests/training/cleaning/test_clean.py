@@ -208,10 +208,17 @@ def test_no_scores_are_needed_if_nothing_is_left(scorers):
     assert chunk.reasons == ["empty"]
 
 
-@pytest.mark.parametrize("languages", [("en", None), ("en", "en-US"), ("en", "xx")])
+@pytest.mark.parametrize("languages", [("en", None), ("en", "en-US"), ("en", "xx"), ("no", "nn"), ("en", "sr-Latn")])
 def test_languages_must_be_known(languages):
-    with pytest.raises(ValueError, match="source_language"):
+    with pytest.raises(ValueError, match="`source_language`.* lingua knows: af, ar, .* nb, nl, nn, no, .* Received: "):
         Cleaner(CleaningConfig(languages=True), languages)
+
+
+@pytest.mark.parametrize("code", ["no", "nb", "NB", "nob", "no_NO"])
+def test_norwegian_is_recognized_by_each_of_its_codes(code):
+    rule = LanguageRule("en", code)
+    assert rule("I do not know what she is called.", "Jeg vet ikke hva hun heter.")
+    assert not rule("I do not know what she is called.", "I do not know what she is called.")
 
 
 @pytest.mark.parametrize("similarity", ["exact", "near"])
