@@ -4,9 +4,13 @@ The corpus is clean text, and as many spoiled copies of its pairs. The first tab
 that is removed. Which of several duplicates is removed depends on their order, so a clean pair is lost only if none of
 its duplicates is kept. The second table has the precision of each filter (the share of its removed pairs that are
 spoiled) and its recall (the share of the spoiled pairs that it removes before the later filters see them).
+
+Then the same tables follow for clean pairs with a number, price, date, time or address at the end of both sides, in the
+notation of English and German. In half of the pairs, the target has another one, or no address.
 """
 
 import argparse
+import calendar
 import collections
 import random
 import time
@@ -38,7 +42,8 @@ def main():
 
     from keras_transformer.training.datasets import read_pairs
 
-    pairs, kinds, origins = spoiled(list(read_pairs(options.source, options.target)))
+    text = list(read_pairs(options.source, options.target))
+    pairs, kinds, origins = spoiled(text)
     if options.write:
         write(Path(options.write), pairs, kinds)
     validation = []
@@ -49,6 +54,8 @@ def main():
     reasons, seconds = clean(pairs, codes, validation, languages=options.lingua, **scoring)
     print(f"{len(pairs):,} pairs in {seconds:.1f} s: {len(pairs) / seconds:,.0f} pairs/s")
     show(kinds, origins, reasons)
+    pairs, kinds = numbered(text)
+    show(kinds, range(len(pairs)), clean(pairs, codes)[0])
 
 
 def spoiled(pairs: Sequence[Pair], seed: int = 1) -> tuple[list[Pair], list[str], list[int]]:
@@ -91,6 +98,42 @@ def markup(pair: Pair, draw: random.Random) -> Pair:
 def mojibake(line: str) -> str:
     """UTF-8 that was read as cp1252. A line in ASCII is unchanged."""
     return line.encode("utf-8").decode("cp1252", errors="replace")
+
+
+def numbered(pairs: Sequence[Pair], seed: int = 1) -> tuple[list[Pair], list[str]]:
+    """Adds a number, price, date, time or address to both sides of each pair, in every other pair another one.
+
+    Returns:
+        The pairs, and the kind of each: `clean`, or what differs.
+    """
+    draw, result, kinds = random.Random(seed), [], []
+    for i, (source, target) in enumerate(pairs):
+        additions = notations(draw)
+        kind = [*additions][i // 2 % len(additions)]
+        english, german, other = additions[kind]
+        result.append((f"{source} ({english})", f"{target} ({other if i % 2 else german})"))
+        kinds.append(kind if i % 2 else "clean")
+    return result, kinds
+
+
+def notations(draw: random.Random) -> dict[str, tuple[str, str, str]]:
+    """English text with random numbers, the same in German, and another one in German, by what differs."""
+
+    def german(number, form=","):
+        return f"{number:{form}}".translate(str.maketrans(",.", ".,"))
+
+    number, price, year = draw.randint(13, 2_000_000), draw.randint(101, 999_999) / 100, draw.randint(1801, 2030)
+    day, month, hour, minute = draw.randint(1, 28), draw.randint(1, 12), draw.randint(13, 22), draw.randint(0, 5) * 10
+    date = f"{day} {calendar.month_name[month]} {year}", f"{day:02}.{month:02}.{year}", f"{day + 1}.{month}.{year}"
+    time_of_day = f"{hour - 12}:{minute:02} p.m.", f"{hour}:{minute:02} Uhr" if minute else f"{hour} Uhr"
+    address = f"see http://www.site{number}.org/", f"siehe www.site{number}.org"
+    return {
+        "number": (f"{number:,} times", f"{german(number)} Mal", f"{german(number + 1)} Mal"),
+        "decimal point": (f"${price:,.2f}", f"{german(price, ',.2f')} $", f"{german(price * 10, ',.2f')} $"),
+        "date": date,
+        "time": (*time_of_day, f"{hour + 1}:{minute:02} Uhr"),
+        "address": (*address, "siehe oben"),
+    }
 
 
 def clean(pairs, codes, validation=(), **options):

@@ -218,6 +218,7 @@ def test_cleaning(toy_files):
     kinds = {row[0]: float(row[2].rstrip("%")) for row in rows(printed) if row[2].endswith("%") and "." in row[2]}
     assert {"clean", "shuffled", "copy", "duplicate", "cut", "language", "markup", "mojibake"} < set(kinds)
     assert kinds["copy"] == 100 and "clean pairs lost: " in printed
+    assert all(kinds[kind] == 100 for kind in ("number", "decimal point", "time", "address")) and kinds["date"] > 80
 
 
 def test_cleaning_speed(toy_files):

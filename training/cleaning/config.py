@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Literal
 
-#: How similar two texts must be to count as duplicates: equal, or equal in their letters and digits, ignoring case.
+#: How similar two texts must be to count as duplicates: equal, or equal in their letters and numbers, ignoring case.
 Similarity = Literal["none", "exact", "near"]
 
 
@@ -19,20 +19,21 @@ class CleaningConfig:
             either direction. The expected number is that of the source times the median of target length / source
             length over the first 10,000 pairs of the corpus. Pairs with a larger ratio are removed if the two numbers
             also differ by more than 20. 0: no limit.
-        min_letters: minimum fraction of letters among the characters of each side, without spaces. Pairs with a
-            smaller fraction on a side are removed. 0: no limit.
-        markup: remove pairs with HTML tags or braces of code.
-        copies: remove pairs whose sides have the same letters and digits, ignoring case.
-        numbers: remove pairs whose numbers differ. Up to 2 numbers may be missing on one side, which may spell them in
-            words.
-        urls: remove pairs whose web addresses or mail addresses differ.
-        scripts: remove pairs with a side of which more than 30% of the letters are of another script, such as
-            Cyrillic, than the letters of most sentences on that side.
+        min_letters: minimum fraction of letters among the characters of each side, without spaces and usual
+            punctuation. A number counts as one character. Pairs with a smaller fraction on a side are removed. 0: no
+            limit.
+        markup: remove pairs with HTML tags, comments, or braces of code.
+        copies: remove pairs whose sides have the same letters and numbers, ignoring case.
+        numbers: remove pairs whose numbers differ, in any order and notation: 10 May 2020 equals 2020-05-10, and 7 p.m.
+            equals 19:00. One side may lack the months of dates and up to 2 numbers, which it may spell in words.
+        urls: remove pairs with a web address or mail address that the other side lacks, apart from http:// and www.
+        scripts: remove pairs with a side of which more than 30% of the letters, without those of addresses, are of
+            another script, such as Cyrillic, than the letters of most sentences on that side.
         languages: remove pairs with a side that is in another language, found with lingua. The codes of both languages
             must be known: `source_language` and `target_language` of `prepare`, or those that the teacher of `distill`
             records. Each sentence is classified as one of these two languages or of ten languages that are frequent on
             the web. Each worker process needs about 0.2 GiB of memory.
-        duplicates: remove pairs that equal an earlier pair: `exact`, `near` (equal in their letters and digits,
+        duplicates: remove pairs that equal an earlier pair: `exact`, `near` (equal in their letters and numbers,
             ignoring case), or `none` (nothing is removed).
         duplicate_sources: remove pairs whose source equals an earlier source; values as in `duplicates`.
         duplicate_targets: remove pairs whose target equals an earlier target; values as in `duplicates`.

@@ -11,7 +11,7 @@ def hash_of(similarity: str, *texts: str) -> int:
     """A 64-bit hash that is equal for duplicates.
 
     Args:
-        similarity: `"exact"`, or `"near"` to compare letters and digits only, ignoring case.
+        similarity: `"exact"`, or `"near"` to compare letters and numbers only, ignoring case.
         *texts: one text, or the two sides of a pair.
     """
     if similarity == "near":

@@ -8,20 +8,28 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from keras_transformer.training.cleaning.numbers import DIGIT, GROUPS, has_equal_numbers
+
 Rule = Callable[[str, str], bool]
 
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>|[{}]")
-#: Digits with separators between them.
-_NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
-#: The same, with spaces between groups of three digits, as in 12 000.
-_SPACED_NUMBER = re.compile(rf"\d{{1,3}}(?:\s\d{{3}})+(?!\d)(?:[.,]\d+)?|{_NUMBER.pattern}")
-#: Web addresses end at the first character that is not ASCII, such as a quotation mark. The part of a mail address
-#: before @ is bounded: otherwise, the search in a long line without spaces would take quadratic time.
-_ADDRESS = re.compile(r"(?:https?://|www\.)[!#-;=?-~]+|[\w.+-]{1,64}@[\w-]+\.[\w.]+", re.IGNORECASE)
+#: Braces, comments, and tags: a name alone, or with attributes. <john@a.org>, <John Smith> and <<No>> are no tags.
+_TAG = re.compile(
+    r"<(?<!<<)(?:/?[A-Za-z][\w-]*(?::[A-Za-z]\w*)?(?:\s[^<>=]*=[^<>]*|\s*/?)>(?!>)|!--|!DOCTYPE|\?xml)|[{}]"
+)
+#: Addresses consist of ASCII characters, and end at others, such as quotation marks. The part of a mail address before
+#: @ is bounded: otherwise, the search in a long line without spaces would take quadratic time.
+_ADDRESS = re.compile(r"(?:https?://|www\.)[!#-;=?-~]+|[\w.+-]{1,64}@[\w-]+\.[\w.]+", re.IGNORECASE | re.ASCII)
+_SCHEME = re.compile(r"(?:https?://)?(?:www\.)?")
+#: Punctuation around addresses.
+_AROUND = ".,;:!?'*_~|`()[]{}/+-"
+#: Usual punctuation: any number of exclamation and question marks, or up to three marks that are no symbols.
+_MARKS = ".,;:…\"'“”„‟‘’‚‛«»‹›()¿¡、。，．；：「」『』（）《》〈〉·・،؛؟।॥״׳"
+_PUNCTUATION = re.compile(rf"[!?¡¿！？]+|(?<![{_MARKS}])[{_MARKS}]{{1,3}}(?![{_MARKS}])")
+_NUMBER = re.compile(r"\d+(?:[.,:/'’-]\d+)*")
+#: What separates the digits of two numbers, and the sign of a number.
+_BETWEEN_DIGITS = re.compile(r"[\W_](?<=\d.)[\W_]*(?=\d)|[-−](?<!\w.)(?=\d)")
 #: Pairs are kept if the actual and the expected length differ by at most this many characters of the longer side.
 _SLACK = 20
-#: Number of numbers that may be missing on one side, which may spell them in words.
-_MAX_SPELLED = 2
 #: Minimum fraction of the letters that must be of the expected script.
 _MIN_SCRIPT = 0.7
 
@@ -48,19 +56,28 @@ def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -
 
 
 def has_letters(source: str, target: str, fraction: float) -> bool:
-    """Whether both sides consist of letters to a fraction of their characters, without spaces.
+    """Whether both sides consist of letters to a fraction of their characters, without spaces and usual punctuation.
+
+    A number counts as one character.
 
     Example:
 
-    >>> has_letters("Two men.", "Zwei Männer.", 0.5), has_letters("+++ 12 +++", "Zwölf", 0.5)
+    >>> has_letters("Two men!!!", "Zwei, 1.000.000", 0.5), has_letters("+++ 12 +++", "Zwölf", 0.5)
     (True, False)
     """
+    return all(
+        _share(str.isalpha, text) >= fraction or _share(_is_letter, _without_marks(text)) >= fraction
+        for text in (source, target)
+    )
 
-    def share(text):
-        characters = "".join(text.split())
-        return sum(map(_is_letter, characters)) / max(len(characters), 1)
 
-    return min(share(source), share(target)) >= fraction
+def _share(is_letter, text):
+    characters = "".join(text.split())
+    return sum(map(is_letter, characters)) / max(len(characters), 1)
+
+
+def _without_marks(text):
+    return _PUNCTUATION.sub("", _NUMBER.sub("0", text))
 
 
 def _is_letter(character):
@@ -91,67 +108,55 @@ def is_no_copy(source: str, target: str) -> bool:
 
 
 def near(text: str) -> str:
-    """The letters and digits of a text in lower case, without spaces and punctuation. Ligatures become letters.
+    """The letters and numbers of a text in lower case, without punctuation. Ligatures become letters.
+
+    What changes an amount is kept: the separators between numbers, minus signs, currency and percent signs.
 
     Example:
 
-    >>> near("  The ﬁrst, 1st ...")
-    'thefirst1st'
+    >>> near("  The ﬁrst, 1st ..."), near("1,500 or 1.5 €") == near("1500 or 1,5€") != near("1500 or 15 €")
+    ('thefirst1st', True)
     """
-    return unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS_AND_DIGITS)
+    text = unicodedata.normalize("NFKC", text).casefold()
+    if not DIGIT.search(text):
+        return text.translate(_LETTERS_AND_DIGITS)
+    parts = _BETWEEN_DIGITS.split(GROUPS.sub("", text))
+    return " ".join(part.translate(_LETTERS_AND_DIGITS) for part in parts)
 
 
 class _LettersAndDigits(dict):
-    """Table for `str.translate` that removes all characters but letters and digits. It fills itself."""
+    """Table for `str.translate` that removes all characters but letters, digits and signs. It fills itself."""
 
     def __missing__(self, code):
         character = chr(code)
-        self[code] = code if character.isalnum() or _is_letter(character) else None
+        self[code] = code if character.isalnum() or _is_letter(character) or _is_sign(character) else None
         return self[code]
+
+
+def _is_sign(character):
+    return character in "%‰" or unicodedata.category(character) == "Sc"
 
 
 _LETTERS_AND_DIGITS = _LettersAndDigits()
 
 
-def has_equal_numbers(source: str, target: str) -> bool:
-    """Whether the numbers of both sides are the same, without regard to their order and separators.
-
-    Digits after a space may belong to the same number or not. The pair is kept if the sides agree either way.
-
-    Example:
-
-    >>> has_equal_numbers("2,000 cars in 1999", "1999: 2.000 Autos"), has_equal_numbers("12 cars", "21 Autos")
-    (True, False)
-    >>> has_equal_numbers("2 cars", "zwei Autos")
-    True
-    """
-
-    def agree(form):
-        ours, theirs = (_numbers(text, form) for text in (source, target))
-        missing, added = ours - theirs, theirs - ours
-        return not (missing and added) and max(missing.total(), added.total()) <= _MAX_SPELLED
-
-    return agree(_NUMBER) or agree(_SPACED_NUMBER)
-
-
-def _numbers(text, form):
-    """The numbers of a text in the digits 0 to 9, without separators."""
-    digits = (filter(str.isdecimal, found) for found in form.findall(text))
-    return collections.Counter("".join(str(unicodedata.decimal(digit)) for digit in number) for number in digits)
-
-
 def has_equal_addresses(source: str, target: str) -> bool:
-    """Whether the web and mail addresses of both sides are the same.
+    """Whether each web or mail address of a side is in the other side, which may write it without http:// and www.
 
     Example:
 
-    >>> has_equal_addresses("see www.a.org.", "siehe www.a.org"), has_equal_addresses("see www.a.org", "siehe dort")
+    >>> has_equal_addresses("see www.a.org.", "siehe [a.org]"), has_equal_addresses("see www.a.org", "siehe dort")
     (True, False)
     """
-    ours, theirs = (
-        {found.rstrip(".,;:!?)'/").lower() for found in _ADDRESS.findall(text)} for text in (source, target)
+    return all(
+        address in other.lower() for text, other in ((source, target), (target, source)) for address in _addresses(text)
     )
-    return ours == theirs
+
+
+def _addresses(text):
+    if "@" not in text and "://" not in text and "www." not in text.lower():
+        return []
+    return [_SCHEME.sub("", found.lower(), count=1).strip(_AROUND) for found in _ADDRESS.findall(text)]
 
 
 def script(text: str) -> str | None:
@@ -167,7 +172,9 @@ def script(text: str) -> str | None:
 
 
 def is_in_script(text: str, expected: str) -> bool:
-    """Whether most letters are of a script. Chinese characters also count as Japanese and Korean ones.
+    """Whether most letters are of a script. The letters of addresses do not count.
+
+    Chinese characters also count as Japanese and Korean ones.
 
     Args:
         text: the text.
@@ -178,9 +185,13 @@ def is_in_script(text: str, expected: str) -> bool:
     >>> is_in_script("the word да", "LATIN"), is_in_script("слово word", "LATIN")
     (True, False)
     """
-    scripts = [found for found in map(_script_of, text) if found]
-    wanted = {expected, "CJK", "HIRAGANA", "KATAKANA", "HANGUL"} if expected in _EAST_ASIAN else {expected}
-    return sum(found in wanted for found in scripts) >= _MIN_SCRIPT * len(scripts)
+    wanted = _EAST_ASIAN if expected in _EAST_ASIAN else {expected}
+
+    def is_mostly_wanted(text):
+        scripts = [found for found in map(_script_of, text) if found]
+        return sum(found in wanted for found in scripts) >= _MIN_SCRIPT * len(scripts)
+
+    return is_mostly_wanted(text) or is_mostly_wanted(_ADDRESS.sub("", text))
 
 
 _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"}
