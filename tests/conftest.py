@@ -9,6 +9,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tarfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Tests use tiny arrays: compilation takes most of the time, and one thread for each test process is enough.
@@ -158,6 +159,20 @@ def build_once(tmp_path_factory):
         return folder
 
     return build_once
+
+
+@pytest.fixture(scope="session")
+def golden(build_once):
+    """Unpacks the files of a version in `tests/golden`, and returns their folder. Do not modify."""
+
+    def golden(version):
+        def unpack(folder):
+            with tarfile.open(FOLDER / "golden" / version / "written.tar.xz") as archive:
+                archive.extractall(folder, filter="data")
+
+        return build_once(f"golden-{version}", unpack)
+
+    return golden
 
 
 @pytest.fixture(scope="session")
