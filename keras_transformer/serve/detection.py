@@ -37,23 +37,23 @@ class Detection(NamedTuple):
     letters: int
 
     @property
-    def best(self) -> str | None:
-        """The most likely language; `None` for text that is no language."""
-        return max(self.shares, key=lambda code: self.shares[code], default=None)
+    def best(self) -> str:
+        """The most likely language; empty for text that is no language."""
+        return max(self.shares, key=lambda code: self.shares[code], default="")
 
     @property
     def is_short(self) -> bool:
         """Whether the text has few letters."""
         return self.letters < _SHORT
 
-    def is_certain(self, code: str | None, others: Iterable[str] = ()) -> bool:
+    def is_certain(self, code: str, others: Iterable[str] = ()) -> bool:
         """Whether a language is much more likely than others.
 
         Args:
             code: the language.
             others: the others. Default: all. One that cannot be detected is as likely as can be.
         """
-        share = self.shares.get(code or "", 0.0)
+        share = self.shares.get(code, 0.0)
         rivals = (self.shares.get(other, 1.0) for other in others or self.shares if other != code)
         return share > 0 and share >= _CERTAIN * max(rivals, default=0.0)
 

@@ -15,7 +15,10 @@ from keras_transformer.serve.languages import Languages
 #: Parts of the paths of Gradio that the page does not need: uploads, files of the server, requests to other hosts.
 _REFUSED = ("/upload", "/file", "/proxy", "/stream", "/component_server", "/mcp", "/vibe")
 #: Paths of the API. A request that reaches the page instead has the wrong method.
-_API = ("/translate", "/detect", "/languages", "/frontend/settings", "/health", "/metrics", "/spec", "/suggest")
+_API = (
+    *("/translate", "/detect", "/languages", "/frontend/settings", "/health", "/metrics", "/spec", "/suggest"),
+    "/translate_file",
+)
 
 
 def add_page(app: FastAPI, languages: Languages, config: ServeConfig) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from keras_transformer.serve.pairs import LanguagePair
-from keras_transformer.text.languages import find_language
+from keras_transformer.text.languages import find_language, normal_code
 
 
 class UnsupportedLanguage(ValueError):
@@ -75,12 +75,12 @@ def name_of(code: str) -> str:
 
     Example:
 
-    >>> name_of("de"), name_of("zh-Hans"), name_of("xx")
+    >>> name_of("de"), name_of("zh_hans"), name_of("xx")
     ('German', 'Chinese (Simplified)', 'xx')
     """
     from babel import Locale, UnknownLocaleError
 
     try:
-        return Locale.parse(code, sep="-").get_display_name("en") or code
+        return Locale.parse(normal_code(code), sep="-").get_display_name("en") or code
     except (UnknownLocaleError, ValueError):
         return code

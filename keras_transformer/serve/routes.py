@@ -101,7 +101,7 @@ class Router:
         sources = self._languages.sources
         usable = [code for code in sources if (code, target) in self._languages.pairs]
         language = detection.best
-        if language is None and not usable:
+        if not language and not usable:
             return Route(None, Detected(sources[0], 0.0))
         is_other = language not in (target, *usable) and not detection.is_short
         if usable and not (is_other and detection.is_certain(language, (*detection.shares, *usable))):

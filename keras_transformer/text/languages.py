@@ -1,39 +1,41 @@
 """Codes of languages, such as `en`, `pt-BR` and `zh-Hans`."""
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Reads pairs such as `"aa:aar ab:abk"`."""
+    return {key: value for key, _, value in (pair.partition(":") for pair in text.split())}
+
+
 #: The codes of ISO 639-1, each with that of ISO 639-3.
-_ISO_639 = dict(
-    pair.split(":")
-    for pair in (
-        "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul "
-        "bi:bis bm:bam bn:ben bo:bod br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:ces cu:chu cv:chv cy:cym "
-        "da:dan de:deu dv:div dz:dzo ee:ewe el:ell en:eng eo:epo es:spa et:est eu:eus fa:fas ff:ful fi:fin fj:fij "
-        "fo:fao fr:fra fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb hi:hin ho:hmo hr:hrv ht:hat "
-        "hu:hun hy:hye hz:her ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido is:isl it:ita iu:iku ja:jpn jv:jav "
-        "ka:kat kg:kon ki:kik kj:kua kk:kaz kl:kal km:khm kn:kan ko:kor kr:kau ks:kas ku:kur kv:kom kw:cor ky:kir "
-        "la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lu:lub lv:lav mg:mlg mh:mah mi:mri mk:mkd ml:mal mn:mon "
-        "mr:mar ms:msa mt:mlt my:mya na:nau nb:nob nd:nde ne:nep ng:ndo nl:nld nn:nno no:nor nr:nbl nv:nav ny:nya "
-        "oc:oci oj:oji om:orm or:ori os:oss pa:pan pi:pli pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:ron ru:rus "
-        "rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slk sl:slv sm:smo sn:sna so:som sq:sqi sr:srp ss:ssw "
-        "st:sot su:sun sv:swe sw:swa ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso "
-        "tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho yi:yid yo:yor "
-        "za:zha zh:zho zu:zul"
-    ).split()
+_ISO_639 = _pairs(
+    "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul "
+    "bi:bis bm:bam bn:ben bo:bod br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:ces cu:chu cv:chv cy:cym "
+    "da:dan de:deu dv:div dz:dzo ee:ewe el:ell en:eng eo:epo es:spa et:est eu:eus fa:fas ff:ful fi:fin fj:fij "
+    "fo:fao fr:fra fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb hi:hin ho:hmo hr:hrv ht:hat "
+    "hu:hun hy:hye hz:her ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido is:isl it:ita iu:iku ja:jpn jv:jav "
+    "ka:kat kg:kon ki:kik kj:kua kk:kaz kl:kal km:khm kn:kan ko:kor kr:kau ks:kas ku:kur kv:kom kw:cor ky:kir "
+    "la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lu:lub lv:lav mg:mlg mh:mah mi:mri mk:mkd ml:mal mn:mon "
+    "mr:mar ms:msa mt:mlt my:mya na:nau nb:nob nd:nde ne:nep ng:ndo nl:nld nn:nno no:nor nr:nbl nv:nav ny:nya "
+    "oc:oci oj:oji om:orm or:ori os:oss pa:pan pi:pli pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:ron ru:rus "
+    "rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slk sl:slv sm:smo sn:sna so:som sq:sqi sr:srp ss:ssw "
+    "st:sot su:sun sv:swe sw:swa ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso "
+    "tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho yi:yid yo:yor "
+    "za:zha zh:zho zu:zul"
 )
 #: Codes that have another name in ISO 639-1: bibliographic and withdrawn codes, the standard form of a language with
 #: several, and `pb` and `zt` of LibreTranslate.
-_OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | dict(
-    pair.split(":")
-    for pair in (
-        "alb:sq arb:ar arm:hy azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr geo:ka ger:de "
-        "gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn lvs:lv mac:mk mao:mi may:ms mo:ro mol:ro npi:ne "
-        "ory:or pb:pt-BR per:fa pes:fa plt:mg rum:ro scc:sr scr:hr sh:sr-Latn slo:sk swh:sw tib:bo uzn:uz wel:cy "
-        "ydd:yi zsm:ms zt:zh-Hant"
-    ).split()
+_OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | _pairs(
+    "alb:sq arb:ar arm:hy azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr geo:ka ger:de "
+    "gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn lvs:lv mac:mk mao:mi may:ms mo:ro mol:ro npi:ne "
+    "ory:or pb:pt-BR per:fa pes:fa plt:mg rum:ro scc:sr scr:hr sh:sr-Latn slo:sk swh:sw tib:bo uzn:uz wel:cy "
+    "ydd:yi zsm:ms zt:zh-Hant"
 )
 #: The script of Chinese in a region.
 _CHINESE = {"CN": "Hans", "SG": "Hans", "MY": "Hans", "TW": "Hant", "HK": "Hant", "MO": "Hant"}
@@ -55,6 +57,7 @@ class Language(NamedTuple):
     region: str | None = None
 
 
+@functools.lru_cache(1000)
 def normal_code(code: str) -> str:
     """Writes a code with hyphens and in the usual case.
 
@@ -107,6 +110,7 @@ def checked_language(name: str, code: str | None) -> str | None:
     return None if code is None else normal_code(code)
 
 
+@functools.lru_cache(1000)
 def parse_language(code: str) -> Language:
     """Reads a code.
 
