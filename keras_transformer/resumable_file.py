@@ -2,9 +2,10 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,12 +24,20 @@ class ResumableFile:
     Args:
         path: the file to write.
         record: JSON data that determine the content. Writing is resumed only with an equal record.
-        lines_per_item: number of lines per item. On resumption the lines of an incomplete item are removed.
+        item_of: called with a line, it returns the item of the line. The lines of an item follow one another. Default:
+            each line is an item. On resumption an item that may be incomplete is removed: the last one, if an item may
+            have several lines.
         how_to_resume: what the user does to resume, for messages.
     """
 
-    def __init__(self, path: Path, record: dict, lines_per_item: int = 1, how_to_resume: str = "use --resume"):
-        self.path, self.lines_per_item, self.how_to_resume = path, lines_per_item, how_to_resume
+    def __init__(
+        self,
+        path: Path,
+        record: dict,
+        item_of: Callable[[bytes], object] | None = None,
+        how_to_resume: str = "use --resume",
+    ):
+        self.path, self.item_of, self.how_to_resume = path, item_of, how_to_resume
         self.record = json.loads(json.dumps(record))
         self.folder = path.with_name(f"{path.name}.partial")
         self._lines_file, self._record_file = self.folder / "lines", self.folder / "record.json"
@@ -86,16 +95,25 @@ class ResumableFile:
             raise ValueError(f"{self.folder} is in use by another process") from error
 
     def _cut(self, file) -> int:
-        """Removes an incomplete item at the end. Returns the number of complete items."""
+        """Removes an item that may be incomplete at the end. Returns the number of the others."""
         file.seek(0)
-        count = position = end = 0
-        for line in file:
-            count, position = count + line.endswith(b"\n"), position + len(line)
-            if line.endswith(b"\n") and count % self.lines_per_item == 0:
-                end = position
+        count = end = 0
+        for position in self._ends(itertools.takewhile(lambda line: line.endswith(b"\n"), file)):
+            count, end = count + 1, position
         file.truncate(end)
         file.seek(end)
-        return count // self.lines_per_item
+        return count
+
+    def _ends(self, lines):
+        """Yields the end of each complete item, in bytes."""
+        position, previous = 0, None
+        for number, line in enumerate(lines):
+            item = self.item_of(line) if self.item_of else number
+            if number and item != previous:
+                yield position
+            previous, position = item, position + len(line)
+        if position and not self.item_of:
+            yield position
 
     def _leave(self, file):
         """Keeps the lines for resumption, or removes the folder if there are no lines."""

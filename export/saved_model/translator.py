@@ -82,9 +82,10 @@ class SavedModelTranslator(Translator):
         texts, scores = self._run(sentences, n_best)
         return [
             best_first(
-                [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses]
+                [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses],
+                n_best,
             )
-            for hypotheses in map(zip, texts[:, :n_best], scores[:, :n_best])
+            for hypotheses in map(zip, texts, scores)
         ]
 
     def _run(self, sentences, n_best):

@@ -202,8 +202,9 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
 def _file(path, options):
     """Opens a file that appears when it is complete. It can be resumed if the source is a regular file."""
     if options.file and Path(options.file).is_file():
-        rows = _n_best(options) if not options.json else 1
-        with ResumableFile(path, _record(options), rows).writing(options.resume) as (file, done):
+        has_rows = _n_best(options) > 1 and not options.json
+        item_of = (lambda row: row.partition(b"\t")[0]) if has_rows else None
+        with ResumableFile(path, _record(options), item_of).writing(options.resume) as (file, done):
             yield file, done
     elif options.resume:
         raise ValueError(f"`--resume` requires a regular source file. Received: {options.file or 'standard input'}")

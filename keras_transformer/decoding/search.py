@@ -14,9 +14,7 @@ import keras
 from keras import ops
 
 from keras_transformer import cache as kv_cache
-
-#: Log probability and score of tokens and hypotheses that are not allowed. It is finite, so sums give no NaN.
-NEG_INF = -1e9
+from keras_transformer.decoding.scores import NEG_INF
 
 
 class Hypotheses(NamedTuple):

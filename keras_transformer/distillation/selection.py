@@ -41,10 +41,11 @@ class _Choose:
         ]
 
     def _best(self, hypotheses, reference):
-        best = 0  # They are sorted by score.
+        texts = [hypothesis["text"] for hypothesis in hypotheses]
+        choices = [i for i, text in enumerate(texts) if text.strip()] or [0]  # An empty one would remove the pair.
+        best = choices[0]  # They are sorted by score.
         if self.select != "score":
-            quality = [self._quality(hypothesis["text"], reference) for hypothesis in hypotheses]
-            best = quality.index(max(quality))
+            best = max(choices, key=lambda i: self._quality(texts[i], reference))
         return best, hypotheses[best]["score"]
 
     def _quality(self, text, reference) -> float:

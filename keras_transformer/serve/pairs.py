@@ -1,7 +1,7 @@
 """The pairs of languages of a server: a model, its translator and its queue for each."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
 from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
-from keras_transformer.text.translator import Translation, Translator
+from keras_transformer.text.translation import Translation, by_rank
+from keras_transformer.text.translator import Translator
 
 #: Size of a request, see `_size`, that is split so fast that a thread would take longer.
 _SHORT = 1000
@@ -90,8 +91,8 @@ class LanguagePair:
             results = []
             for document in documents:
                 translations = [next(found) for _ in document.sentences]
-                found_texts = dict.fromkeys(join(document, rank) for rank in _ranks(translations, n_best))
-                results.append(TranslatedText([*found_texts], [*document.warnings]))
+                joined = (join(document, rank) for rank in by_rank(translations, n_best))
+                results.append(TranslatedText([*dict.fromkeys(joined)], [*document.warnings]))
             return results
 
         return await _in_thread_if(is_html or _size(texts) > _SHORT, join_all)
@@ -105,13 +106,6 @@ class LanguagePair:
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
         alignments = dict(zip(needed, found, strict=True))
         return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
-
-
-def _ranks(translations: Sequence[Translation], n_best: int) -> Iterator[list[Translation]]:
-    """The hypotheses of each rank of all sentences."""
-    most = max((len(one.hypotheses) for one in translations), default=1)
-    for rank in range(min(n_best, most)):
-        yield [one.hypotheses[min(rank, len(one.hypotheses) - 1)] for one in translations]
 
 
 def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:

@@ -4,14 +4,15 @@ import warnings
 
 from keras_transformer.text.lines import checked_lines, level_outside_package
 from keras_transformer.text.sentences import SentenceSplitter
-from keras_transformer.text.translation import Translation, best_first
+from keras_transformer.text.translation import Translation, best_first, by_rank
 from keras_transformer.text.translator import Translator
 
 
 class SplittingTranslator(Translator):
     """Splits lines into sentences, translates the sentences, and puts each line together with its own white space.
 
-    The nth hypothesis of a line consists of the nth hypotheses of its sentences. Its score is the sum of theirs.
+    The nth hypothesis of a line consists of the nth hypotheses of its sentences, or the last one of a sentence with
+    fewer. Its score is the sum of theirs.
 
     Args:
         translator: translates the sentences.
@@ -46,9 +47,8 @@ class SplittingTranslator(Translator):
         found = iter(self._translator.translate(sentences, limits.batch_size, limits.batch_tokens, n_best))
         translations = []
         for text in texts:
-            ranks = zip(*(next(found).hypotheses for _ in text.sentences), strict=True)
-            hypotheses = [_joined(text, rank) for rank in ranks]
-            translations.append(best_first(hypotheses or [_joined(text, ())] * n_best))
+            ranks = by_rank([next(found) for _ in text.sentences], n_best)
+            translations.append(best_first([_joined(text, rank) for rank in ranks], n_best))
         if progress:
             progress(len(lines))
         return translations

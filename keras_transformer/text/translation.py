@@ -4,6 +4,8 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from keras_transformer.decoding.scores import NEG_INF
+
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
@@ -15,7 +17,8 @@ class Translation:
             sum over the sentences. 0 for an empty line.
         tokens: subword ids of the hypothesis, including the end token. Empty for an empty line, with
             `SplittingTranslator`, and with a SavedModel.
-        alternatives: the other `n_best - 1` hypotheses, best first.
+        alternatives: the other hypotheses, at most `n_best - 1`, best first. No two hypotheses have the same words, and
+            none is empty, unless there is no other.
     """
 
     text: str
@@ -25,7 +28,7 @@ class Translation:
 
     @property
     def hypotheses(self) -> tuple["Translation", ...]:
-        """All `n_best` hypotheses, best first."""
+        """All hypotheses, best first."""
         return (self, *self.alternatives)
 
     @property
@@ -54,11 +57,48 @@ class Translation:
         return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
 
 
-def best_first(hypotheses: Sequence[Translation]) -> Translation:
+def best_first(hypotheses: Sequence[Translation], n_best: int) -> Translation:
     """Makes one `Translation` of the hypotheses of a line.
 
+    Hypotheses with the words of a better one are removed, and so are empty ones, unless there is no other. A search
+    that has found fewer hypotheses than it returns fills the other places with scores of `NEG_INF`, which are removed.
+
     Args:
-        hypotheses: at least one, best first.
+        hypotheses: at least one, best first, without alternatives.
+        n_best: maximum number of hypotheses to keep.
+
+    Example:
+
+    >>> found = [("", -1.0), ("zwei", -2.0), (" zwei", -3.0), ("drei", -4.0), ("", -1e9)]
+    >>> [one.text for one in best_first([Translation(*one) for one in found], n_best=4).hypotheses]
+    ['zwei', 'drei']
     """
-    best, *others = hypotheses
-    return dataclasses.replace(best, alternatives=tuple(others))
+    by_words: dict[tuple[str, ...], Translation] = {}
+    for one in hypotheses:
+        if one.score > 0.5 * NEG_INF:
+            by_words.setdefault(tuple(one.text.split()), one)
+    kept = [one for words, one in by_words.items() if words] or [*by_words.values()] or [hypotheses[0]]
+    return dataclasses.replace(kept[0], alternatives=tuple(kept[1:n_best]))
+
+
+def by_rank(translations: Sequence[Translation], n_best: int) -> list[tuple[Translation, ...]]:
+    """Lists the best hypotheses of several sentences, then the second ones, and so on.
+
+    Args:
+        translations: the translations of the sentences.
+        n_best: maximum number of ranks.
+
+    Returns:
+        One hypothesis of each sentence per rank. A sentence with fewer hypotheses than the others repeats its last one.
+
+    Example:
+
+    >>> one, two = Translation("a", -1.0, alternatives=(Translation("b", -2.0),)), Translation("c", -1.0)
+    >>> [[hypothesis.text for hypothesis in rank] for rank in by_rank([one, two], n_best=3)]
+    [['a', 'c'], ['b', 'c']]
+    """
+    count = max((len(one.hypotheses) for one in translations), default=1)
+    return [
+        tuple(one.hypotheses[min(rank, len(one.alternatives))] for one in translations)
+        for rank in range(min(count, n_best))
+    ]

@@ -55,7 +55,7 @@ class Translator:
         raise NotImplementedError
 
     def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
-        """Translates one batch of the results of `_sentences`."""
+        """Translates one batch of the results of `_sentences`, with `best_first` for each."""
         raise NotImplementedError
 
     def translate(
@@ -72,7 +72,8 @@ class Translator:
             lines: an iterable of strings, not a single string.
             batch_size: maximum sentences per batch.
             batch_tokens: maximum source tokens per batch, including padding. A longer line is translated alone.
-            n_best: number of hypotheses per line.
+            n_best: maximum number of hypotheses per line. Fewer are returned if the search finds fewer with different
+                words.
             progress: called with the number of lines that were translated since the previous call.
 
         Returns:
@@ -93,7 +94,7 @@ class Translator:
         progress = progress or (lambda count: None)
         lines = checked_lines("lines", lines)
         sentences, lengths = self._sentences(lines, first_line)
-        translations = [best_first([Translation("", 0.0)] * n_best)] * len(lines)
+        translations = [Translation("", 0.0)] * len(lines)
         batches = limits.batches_for(self.parallel_batches, lengths)
         batches.reverse()  # The longest first, so that parallel batches end at about the same time.
         progress(len(lines) - sum(map(len, batches)))
@@ -177,12 +178,22 @@ class Translator:
             )
 
     def _translate_batches(self, batches, n_best):
-        translate_batch = functools.partial(self._translate_batch, n_best=n_best)
+        translate_batch = functools.partial(self._translate_fully, n_best=n_best)
         if self.parallel_batches == 1 or len(batches) == 1:
             yield from map(translate_batch, batches)
         else:
             with ThreadPoolExecutor(self.parallel_batches) as pool:
                 yield from pool.map(translate_batch, batches)
+
+    def _translate_fully(self, sentences, n_best):
+        """Translates a batch. Searches again, for all hypotheses, where the first ones are empty or repeat others."""
+        found = self._translate_batch(sentences, n_best)
+        lacking = [i for i, one in enumerate(found) if not one.text.strip() or len(one.hypotheses) < n_best]
+        if lacking and n_best < self.max_n_best:
+            more = self._translate_batch([sentences[i] for i in lacking], self.max_n_best)
+            for i, one in zip(lacking, more, strict=True):
+                found[i] = best_first([dataclasses.replace(one, alternatives=()), *one.alternatives], n_best)
+        return found
 
 
 class TokenTranslator(Translator):
@@ -245,7 +256,7 @@ class TokenTranslator(Translator):
             Float32 `(target_length, source_length)`, see `mean_attention`; and the source and target subwords.
         """
         (source,) = encode_lines(self.source_tokenizer, checked_lines("line", [line]), self.max_source_length)
-        weights = self.mean_attention(pad([source]), pad([translation.tokens]))[0]
+        weights = self._weights([source], [translation.tokens])[0]
         pieces = self.source_tokenizer.pieces, self.target_tokenizer.pieces
         return weights, [pieces[0][i] for i in source], [pieces[1][i] for i in translation.tokens]
 
@@ -256,11 +267,16 @@ class TokenTranslator(Translator):
         spans = self.source_tokenizer.encoded_spans(lines)
         alignments = {}
         for batch in BatchLimits().batches([max(len(source[i]), len(t.tokens)) for i, t in enumerate(translations)]):
-            weights = self.mean_attention(pad([source[i] for i in batch]), pad([translations[i].tokens for i in batch]))
+            weights = self._weights([source[i] for i in batch], [translations[i].tokens for i in batch])
             for i, rows in zip(batch, weights, strict=True):
                 target = self.target_tokenizer.decoded_spans(translations[i].tokens)
                 alignments[i] = from_attention(rows, spans[i][: len(source[i]) - 1], target)
         return [alignments[i] for i in range(len(lines))]
+
+    def _weights(self, source, target):
+        """`mean_attention` of rows of ids. A batch of targets without tokens has no weights."""
+        source, target = pad(source), pad(target)
+        return self.mean_attention(source, target) if target.size else np.zeros((*target.shape, source.shape[1]))
 
     def count_tokens(self, lines):
         """See `Translator.count_tokens`."""
@@ -271,11 +287,8 @@ class TokenTranslator(Translator):
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batch(self, sentences, n_best):
-        tokens, scores = self.search(pad(sentences), n_best)
-        return [
-            best_first(self._decoded(*hypotheses))
-            for hypotheses in zip(tokens[:, :n_best], scores[:, :n_best], strict=True)
-        ]
+        found = zip(*self.search(pad(sentences), n_best), strict=True)
+        return [best_first(self._decoded(*hypotheses), n_best) for hypotheses in found]
 
     def _decoded(self, tokens, scores):
         texts = self.target_tokenizer.decode(tokens)

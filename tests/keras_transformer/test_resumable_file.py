@@ -29,20 +29,22 @@ def test_a_file_appears_when_it_is_whole(path):
 
 
 @pytest.mark.parametrize(
-    ("left", "rows", "kept", "done"),
+    ("left", "has_rows", "kept", "done"),
     [
-        (b"one\ntwo\n", 1, b"one\ntwo\n", 2),
-        (b"one\ntwo\nthr", 1, b"one\ntwo\n", 2),
-        (b"thr", 1, b"", 0),
-        (b"1\n1\n2\n", 2, b"1\n1\n", 1),
-        (b"1\n1\n2\n2", 2, b"1\n1\n", 1),
-        (b"a\rb\xe2\x80\xa8\n\n", 1, b"a\rb\xe2\x80\xa8\n\n", 2),
+        (b"one\ntwo\n", False, b"one\ntwo\n", 2),
+        (b"one\ntwo\nthr", False, b"one\ntwo\n", 2),
+        (b"thr", False, b"", 0),
+        (b"1\ta\n1\tb\n2\tc\n", True, b"1\ta\n1\tb\n", 1),
+        (b"1\ta\n2\tb\n2\tc\n3\td", True, b"1\ta\n", 1),
+        (b"1\ta\n1\tb\n", True, b"", 0),
+        (b"a\rb\xe2\x80\xa8\n\n", False, b"a\rb\xe2\x80\xa8\n\n", 2),
     ],
 )
-def test_what_is_whole_is_kept(path, capsys, left, rows, kept, done):
+def test_what_is_whole_is_kept(path, capsys, left, has_rows, kept, done):
     interrupt(path, left)
     assert re.search(f"{path}.partial.*--resume", capsys.readouterr().err)
-    with ResumableFile(path, RECORD, rows).writing(resume=True) as (file, found):
+    item_of = (lambda row: row.partition(b"\t")[0]) if has_rows else None
+    with ResumableFile(path, RECORD, item_of).writing(resume=True) as (file, found):
         assert found == done
         file.write(b"new\n")
     assert path.read_bytes() == kept + b"new\n" and [*path.parent.iterdir()] == [path]

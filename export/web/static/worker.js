@@ -74,13 +74,13 @@ class Model {
     const ids = this.encode(line);
     if (ids.length === 1) {
       const nothing = { text: "", score: 0, tokens: [] };
-      return { ...nothing, alternatives: Array(nBest - 1).fill(nothing), truncated: false };
+      return { ...nothing, alternatives: [], truncated: false };
     }
     const longest = this.info.max_source_length;
     const kept = [...ids.slice(0, -1).slice(0, longest), EOS_ID];
     const source = new this.ort.Tensor("int32", Int32Array.from(kept), [1, kept.length]);
     const { tokens, scores } = await this.session.run({ source }, ["tokens", "scores"]);
-    const [best, ...alternatives] = this.#hypotheses(tokens, scores).slice(0, nBest);
+    const [best, ...alternatives] = distinct(this.#hypotheses(tokens, scores)).slice(0, nBest);
     for (const tensor of [source, tokens, scores]) tensor.dispose();
     return { ...best, alternatives, truncated: kept.length < ids.length };
   }
@@ -92,6 +92,20 @@ class Model {
       return { text: this.decode(row), score, tokens: row.filter((id) => id !== PAD_ID) };
     });
   }
+}
+
+/**
+ * The hypotheses of a line, best first, without places that no hypothesis fills, those with the words of a better one,
+ * and empty ones, unless there is no other.
+ */
+function distinct(hypotheses) {
+  const byWords = new Map();
+  for (const hypothesis of hypotheses) {
+    const words = hypothesis.text.trim().split(/\s+/).join(" ");
+    if (hypothesis.score > -5e8 && !byWords.has(words)) byWords.set(words, hypothesis);
+  }
+  const real = [...byWords].filter(([words]) => words).map(([, hypothesis]) => hypothesis);
+  return real.length ? real : [...byWords.values(), ...hypotheses].slice(0, 1);
 }
 
 /** The files of an export, whose addresses contain their hashes, so that no cache returns an old one. */

@@ -1,5 +1,6 @@
 import gzip
 import io
+import itertools
 import json
 import re
 import shutil
@@ -64,13 +65,17 @@ def test_n_best(exported, lines, n_best, runtime, tmp_path, capfd):
     capfd.readouterr()
     assert main(["translate", str(exported), "--runtime", runtime, str(tmp_path / "text"), "--n_best=3"]) == 0
     rows = [line.split("\t") for line in capfd.readouterr().out.splitlines()]
-    assert [int(row[0]) for row in rows] == [i for i in range(1, 22) for _ in range(3)]
-    scores = np.array([float(row[1]) for row in rows]).reshape(21, 3)
-    assert (np.diff(scores) <= 0).all() and not scores[20].any()
+    numbers = [int(row[0]) for row in rows]
+    assert numbers == sorted(numbers) and {*numbers} == {*range(1, 22)}
+    for _, found in itertools.groupby(rows, key=lambda row: row[0]):
+        _, scores, texts = zip(*found, strict=True)
+        assert len({*texts}) == len(texts) <= 3 and (np.diff(np.array(scores, float)) <= 0).all()
+        assert all(texts) or texts == ("",)
     if runtime in ("saved_model", "onnx"):
         hypotheses = [hypothesis for translation in n_best for hypothesis in translation.hypotheses]
         assert [row[2] for row in rows] == [hypothesis.text for hypothesis in hypotheses]
-        np.testing.assert_allclose(scores.ravel(), [hypothesis.score for hypothesis in hypotheses], atol=1e-3)
+        scores = [float(row[1]) for row in rows]
+        np.testing.assert_allclose(scores, [hypothesis.score for hypothesis in hypotheses], atol=1e-3)
 
 
 def test_json(exported, lines, n_best, tmp_path, capsys):
@@ -118,7 +123,8 @@ def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp
         patch.setattr(OnnxTranslator, "search", interrupted)
         assert main([*arguments, "--parallel_batches=1"]) == 130
     partial = tmp_path / "out.partial" / "lines"
-    assert partial.read_text(encoding="utf-8") == "".join(expected.splitlines(keepends=True)[:128])
+    first = [row for row in expected.splitlines(keepends=True) if int(row.partition("\t")[0]) <= 64]
+    assert partial.read_text(encoding="utf-8") == "".join(first)
     with open(partial, "a") as file:
         file.write("65\t-1.0\tsomething\n65\t-2")
     assert main(arguments) == 2 and main([*arguments, "--resume", "--n_best=3"]) == 2
@@ -130,7 +136,8 @@ def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp
     with monkeypatch.context() as patch:
         patch.setattr(OnnxTranslator, "search", lambda *a, **k: calls.append(a) or search(*a, **k))
         assert main([*arguments, "--resume"]) == 0
-    assert (tmp_path / "out").read_text(encoding="utf-8") == expected and len(calls) == 140 - 64
+    assert (tmp_path / "out").read_text(encoding="utf-8") == expected
+    assert 140 - 64 <= len(calls) < 140
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
 
 

@@ -60,7 +60,7 @@ def test_the_hypothesis_closest_to_the_reference_is_chosen(command, files, tmp_p
     metric = sacrebleu.sentence_bleu if select else sacrebleu.sentence_chrf
     expected, first = [], 0
     for found, reference in zip(hypotheses(tmp_path / "out"), read(files[1]), strict=True):
-        assert len(found) == 4
+        assert len({one["text"] for one in found}) == len(found) <= 4
         quality = [metric(one["text"], [reference]).score for one in found]
         first += quality.index(max(quality)) == 0
         expected += [found[quality.index(max(quality))]["text"]]
@@ -114,7 +114,7 @@ def test_translations_are_used_again(command, files, tmp_path, capsys):
     assert main([*command, f"--target={files[1]}"]) == 2
     assert "translations with another n_best; use --overwrite" in capsys.readouterr().err
     assert main([*command, f"--target={files[1]}", "--overwrite"]) == 0
-    assert len(hypotheses(tmp_path / "out")[0]) == 4
+    assert max(map(len, hypotheses(tmp_path / "out"))) == 4
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
 @pytest.mark.slow
 def test_several_teachers(command, exported, unlike, tmp_path):
     assert main([*command, f"--teacher={exported},{unlike}", "--n_best=2"]) == 0
-    assert len(hypotheses(tmp_path / "out")[0]) == 2
+    assert max(map(len, hypotheses(tmp_path / "out"))) == 2
 
 
 BAD = {

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
@@ -215,6 +216,32 @@ def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model):
     found = np.stack(found, axis=1)
     np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
     assert not found[:, expected.shape[1] :].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_evaluator_agrees(folder, name):
+    """ONNX's own evaluator computes the same as onnxruntime, for 20 sentences. It lacks the operators of int8."""
+    file = folder / f"{name}.onnx"
+    feed = inputs_of(onnx.load(file, load_external_data=False).graph, rows=20)
+    expected = onnxruntime.InferenceSession(file).run(None, feed)
+    found = ReferenceEvaluator(onnx.load(file)).run(None, feed)
+    for ours, theirs in zip(expected, found, strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        np.testing.assert_allclose(theirs, ours, atol=1e-4 if ours.dtype == np.float32 else 0)
+
+
+def inputs_of(graph, rows, time=17):
+    """Inputs of one of the graphs: sentences, and for the decoder a random memory and cache of `time` positions."""
+    draw = np.random.default_rng(4)
+    feed = {name: random_source_batches(300, longest=9)[i][:rows] for name, i in (("source", -1), ("target", -2))}
+    feed["tokens"] = draw.integers(4, 300, (rows, 1), "int32")
+    feed["memory_mask"] = draw.random((rows, 9)) < 0.7
+    sizes = {"rows": rows, "batch": rows, "source_length": 9, "time": time}
+    for value in graph.input:
+        if value.name not in feed:
+            shape = [axis.dim_value or sizes[axis.dim_param] for axis in value.type.tensor_type.shape.dim]
+            feed[value.name] = draw.normal(size=shape).astype("float32")
+    return {value.name: feed[value.name] for value in graph.input}
 
 
 def test_the_client_needs_neither_tensorflow_nor_keras(exported, folder, run_python, lines):

@@ -110,6 +110,21 @@ def test_sentences_with_fewer_hypotheses(make_client, make_pair, upper, format):
     assert answer == {"translatedText": ["AB. BCDE.", "AB.", ""], "alternatives": [["AB. 1", "AB. 2"], [], []]}
 
 
+def test_alternatives_of_sentences_with_fewer_hypotheses(make_client, make_pair, upper):
+    class Few(upper):
+        def _translate_batch(self, sentences, n_best):
+            found = super()._translate_batch(sentences, n_best)
+            return [dataclasses.replace(one, alternatives=()) if "DOG" in one.text else one for one in found]
+
+    client = make_client([make_pair(translator=Few())])
+    answer = as_json(client, {**GOOD, "alternatives": 2}).json()
+    assert answer == {"translatedText": "A DOG. A CAT.", "alternatives": ["A DOG. 1", "A DOG. 2"]}
+    answer = as_json(client, {**GOOD, "q": ["a dog", " "], "alternatives": 2}).json()
+    assert answer == {"translatedText": ["A DOG", " "], "alternatives": [[], []]}
+    answer = as_json(client, {**GOOD, "q": "<p>a <b>dog</b></p>", "format": "html", "alternatives": 1}).json()
+    assert answer["alternatives"] == []
+
+
 def test_a_single_source_language_need_not_be_named(client):
     english = {"language": "en", "confidence": 100.0}
     answer = as_json(client, {**GOOD, "q": "a", "source": "auto"}).json()

@@ -5,9 +5,12 @@ import warnings
 import numpy as np
 import pytest
 
+from keras_transformer.text.batching import pad
 from keras_transformer.text.lines import MAX_LENGTH
+from keras_transformer.text.splitting_translator import SplittingTranslator
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
-from keras_transformer.text.translator import TokenTranslator, Translation
+from keras_transformer.text.translation import best_first
+from keras_transformer.text.translator import TokenTranslator, Translation, Translator
 
 WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
 
@@ -198,7 +201,7 @@ class Shortening(Echo):
     def search(self, source, n_best=None):
         self.asked.append(n_best)
         hypotheses = np.stack([source, source, source], 1)
-        hypotheses[:, 1:, :1], hypotheses[:, 2:, :2] = 4, 4
+        hypotheses[:, 1:, :1], hypotheses[:, 2:, :2] = 4 + ord("x"), 4 + ord("x")
         return hypotheses, np.tile(np.float32([-1, -2, -3]), (len(source), 1))
 
 
@@ -216,7 +219,7 @@ def test_as_many_hypotheses_as_asked_for(shortening, n_best):
     assert shortening.asked == [n_best] and [*shortening.translate_stream(lines, n_best=n_best)] == found
     for line, translation in zip(lines, found, strict=True):
         assert translation.text == line and translation.hypotheses == (translation, *translation.alternatives)
-        assert [h.score for h in translation.hypotheses] == ([-1, -2, -3][:n_best] if line else [0] * n_best)
+        assert [h.score for h in translation.hypotheses] == ([-1, -2, -3][:n_best] if line else [0])
         assert all(h.alternatives == () for h in translation.alternatives)
     assert len({h.tokens for h in found[0].hypotheses}) == n_best
 
@@ -226,6 +229,88 @@ def test_more_hypotheses_than_there_are(shortening, n_best):
     for translate in (shortening.translate, lambda *a, **k: list(shortening.translate_stream(*a, **k))):
         with pytest.raises(ValueError, match=rf"`n_best`.*\[1, 3\].*Received: n_best={n_best}"):
             translate([], n_best=n_best)
+
+
+class Given(Echo):
+    """Gives the `n_best` best of some hypotheses, such as `("eins", -1.0)`."""
+
+    def __init__(self, tokenizer, hypotheses, **options):
+        super().__init__(tokenizer, **options)
+        self.texts, self.scores = zip(*hypotheses, strict=True)
+        self.asked = []
+
+    @property
+    def max_n_best(self):
+        return len(self.texts)
+
+    def search(self, source, n_best=None):
+        self.asked.append((len(source), n_best))
+        tokens = pad(self.target_tokenizer.encode(self.texts[:n_best]))
+        return np.stack([tokens] * len(source)), np.stack([np.float32(self.scores[:n_best])] * len(source))
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "expected"),
+    [
+        ([("eins", -1), ("eins", -2), ("zwei", -3), ("eins", -4)], {1: ["eins"], 2: ["eins", "zwei"]}),
+        ([("", -1), ("eins", -2), ("", -3), ("zwei", -4)], {1: ["eins"], 2: ["eins", "zwei"], 3: ["eins", "zwei"]}),
+        ([("eins", -1), ("zwei", -1e9), ("", -1e9)], {1: ["eins"], 2: ["eins"], 3: ["eins"]}),
+        ([("", -1), ("", -2), ("", -1e9)], {1: [""], 3: [""]}),
+        ([("", -1e9)], {1: [""]}),
+    ],
+)
+def test_hypotheses_differ_and_are_real(echo, hypotheses, expected):
+    translator = Given(echo.source_tokenizer, hypotheses)
+    for n_best, texts in expected.items():
+        found = translator.translate(["vier drei", "", "zwei"], n_best=n_best)
+        assert [[h.text for h in translation.hypotheses] for translation in found] == [texts, [""], texts]
+
+
+def test_a_line_that_lacks_a_hypothesis_is_searched_again(echo):
+    translator = Given(echo.source_tokenizer, [("", -1), ("eins", -2)])
+    assert [one.text for one in translator.translate(["vier", "drei"])] == ["eins", "eins"]
+    assert translator.asked == [(2, 1), (2, 2)]
+    translator = Given(echo.source_tokenizer, [("zwei", -1), ("eins", -2)])
+    translator.translate(["vier", "drei"])
+    assert translator.asked == [(2, 1)]
+
+
+def test_an_empty_translation_is_aligned(echo):
+    class Attending(Echo):
+        def mean_attention(self, source, target):
+            assert target.size
+            return np.ones((*target.shape, source.shape[1])) / source.shape[1]
+
+    translator, lines = Attending(echo.source_tokenizer), ["vier drei", "zwei"]
+    for translations in ([Translation("", 0.0)] * 2, [Translation("", 0.0, (3,)), Translation("", 0.0)]):
+        for line, alignment in zip(lines, translator.align(lines, translations), strict=True):
+            assert alignment.weights.shape == (0, len(alignment.source)) and alignment.source[-1][1] == len(line)
+        weights, source, target = translator.attention(lines[0], translations[0])
+        assert weights.shape == (len(target), len(source)) and len(target) == len(translations[0].tokens)
+
+
+def test_sentences_with_fewer_hypotheses():
+    pytest.importorskip("sentencex")
+
+    class Ranks(Translator):
+        max_n_best = 3
+
+        def count_tokens(self, lines):
+            return [len(line) for line in lines]
+
+        def _sentences(self, lines, first_line):
+            return lines, self.count_tokens(lines)
+
+        def _translate_batch(self, sentences, n_best):
+            count = {"A dog runs.": 1, "A cat sleeps.": 3}
+            found = [[Translation(f"{s[2:5]}{i}", -1.0 - i) for i in range(count[s])] for s in sentences]
+            return [best_first(hypotheses, n_best) for hypotheses in found]
+
+    translator = SplittingTranslator(Ranks(), "en")
+    found = translator.translate(["A dog runs. A cat sleeps.", " ", "A dog runs."], n_best=3)
+    texts = [[h.text for h in translation.hypotheses] for translation in found]
+    assert texts == [["dog0 cat0", "dog0 cat1", "dog0 cat2"], [" "], ["dog0"]]
+    assert [h.score for h in found[0].hypotheses] == [-2.0, -3.0, -4.0]
 
 
 @pytest.mark.parametrize("parallel_batches", [1, 2])
