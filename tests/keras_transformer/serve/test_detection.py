@@ -1,6 +1,12 @@
 """Which language each text of a request has, and which pair translates it."""
 
+import signal
+
 import pytest
+import uvicorn
+
+from keras_transformer.serve import server
+from keras_transformer.serve.config import ServeConfig
 
 GERMAN = "Zwei Männer stehen auf der Straße."
 ENGLISH = "Two men are standing on the street."
@@ -197,6 +203,20 @@ def test_languages_that_lingua_cannot_tell_apart(make_server):
     assert languages(client, chinese, "en") == "zh-Hans" and languages(client, chinese, "fr") == "zh-Hant"
     assert languages(client, GERMAN, "en") == "de"
     assert client.app.state.router.notes == ["lingua cannot tell zh-Hans and zh-Hant apart"]
+
+
+def test_what_cannot_be_detected_is_said_at_the_start(make_server, make_pair, monkeypatch, capsys):
+    app = make_server("gl>fr", "zh-CN>fr", "zh-TW>fr").app
+    monkeypatch.setattr(server, "load_app", lambda *_: (app, [make_pair("gl", "fr")]))
+    monkeypatch.setattr(uvicorn, "Config", lambda *_, **__: None)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    server.serve(["run"], ServeConfig(port=0, page=False))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "gl-fr: keras"
+    assert lines[1:] == [
+        *("source=auto: lingua does not know gl", "source=auto: lingua cannot tell zh-CN and zh-TW apart"),
+    ]
 
 
 def test_source_languages_of_which_none_is_known_to_lingua(make_server):
