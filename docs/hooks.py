@@ -4,17 +4,17 @@ import contextlib
 import re
 import tempfile
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 from unittest import mock
 
 from mkdocs.plugins import event_priority
+
+from keras_transformer.cli.kinds import describe_kind
 
 ROOT = Path(__file__).parent.parent
 #: Deleted when the process ends.
 _FOLDER = tempfile.TemporaryDirectory()
 #: A default that is computed, in the help of an option.
 _COMPUTED = re.compile(r"[ ;.]*(?:\(default: (.+)\)|[Dd]efault: (.+?)(?:\.(?= [A-Z]|$)|$))")
-_KINDS = {"str": "text", "int": "integer", "float": "number", "bool": "`true`, `false`", "dict": "mapping"}
 
 
 @event_priority(100)  # Before mkdocstrings reads its configuration.
@@ -103,18 +103,7 @@ def _kind(action):
         return ", ".join(f"`{choice}`" for choice in action.choices)
     if action.nargs == 0:
         return "flag"
-    return _words_of(getattr(action, "_typehint", str))
-
-
-def _words_of(kind):
-    if get_origin(kind) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(kind))
-    if get_origin(kind) not in (None, list, dict):  # A union.
-        return " or ".join(_words_of(part) for part in get_args(kind) if part is not type(None))
-    if get_origin(kind) is list:
-        return "list of files" if get_args(kind) == (str,) else "list"
-    name = (get_origin(kind) or kind).__name__
-    return _KINDS.get(name, "integer")  # The others are integers of a range.
+    return describe_kind(getattr(action, "_typehint", None) or action.type or str)
 
 
 def _default(action):

@@ -70,7 +70,7 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
     problems = []
     for name, corpus in corpora.items():
         where = f"corpora.{name}"
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(f"{where}: a name must consist of letters, digits, - and _")
         if bool(corpus.source) == bool(corpus.dataset) or bool(corpus.source) != bool(corpus.target):
             problems.append(f"{where} must have either `source` and `target`, or `dataset`")

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 
-_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
+_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
 
 
 def describe_option_error(message: str, options: Collection[str]) -> str:
@@ -25,15 +25,11 @@ def describe_option_error(message: str, options: Collection[str]) -> str:
     '`--epochs` must be an integer. Received: x'
     """
     if found := re.match(r'Parser key "([^"]+)":\s*(.*)', message, re.DOTALL):
-        key, detail = found.groups()
-        name = f"--{key}" if f"--{key}" in options else key
-        if restricted := re.search(r": (\S+) does not conform to restriction v>(=?)(\d+)", detail):
-            least = int(restricted[3]) + (not restricted[2])
-            return f"`{name}` must be an integer of at least {least}. Received: {restricted[1]}"
-        expected, value = _expected(detail), re.search(r"(?:Got|Given) value: (.*)\Z", detail)
-        if expected and value:
-            return f"`{name}` must be {expected}. Received: {value[1]}"
-        return f"`{name}`: {detail}"
+        return _describe_value_error(*found.groups(), options)
+    if found := re.match(r"(?:Unexpected config|Problems parsing config): *(.*)", message, re.DOTALL):
+        return f"The file of `--config` must hold a mapping of options. Received: {found[1]}"
+    if found := re.match(r"Key must be a string, got: (.*)\.", message):
+        return f"Names of options must be text. Received: {found[1]}"
     if found := re.match(r"the following arguments are required: (.*)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in found[1].split(", ")]
         return f"missing required arguments: {', '.join(names)}"
@@ -43,6 +39,34 @@ def describe_option_error(message: str, options: Collection[str]) -> str:
         name = ".".join(filter(None, found.groups()))
         return f"unknown option: {name}{did_you_mean(f'--{name}', options)}"
     return message
+
+
+def _describe_value_error(key, detail, options):
+    """Rewrites an error message for the value of an option, or for an entry of `corpora` or `stages`."""
+    name = f"--{key}" if f"--{key}" in options else key
+    if restricted := re.search(r": (\S+) does not conform to restriction v>(=?)(\d+)", detail):
+        least = int(restricted[3]) + (not restricted[2])
+        return f"`{name}` must be an integer of at least {least}. Received: {restricted[1]}"
+    value = re.search(r"(?:Got|Given) value: (.*)\Z", detail)
+    if "Unable to load config" in detail:
+        return f"`{name}` must be a mapping of options, or a YAML file with them. Received: {_quoted(detail)}"
+    if unknown := re.search(r"Option '(\S+)' is not accepted", detail):
+        return f"unknown option in `{name}`: {unknown[1]}"
+    if missing := re.search(r"arguments are required: (.*)", detail):
+        return f"`{name}` requires {missing[1]}"
+    if inner := re.search(r'Parser key "([^"]+)":', detail):
+        name = f"{key}.….{inner[1]}"
+    elif entries := re.search(r"Subtypes: \[(dict|list)\[.*Config", detail):
+        kind = {"dict": "a mapping of names to options", "list": "a list of mappings of options"}[entries[1]]
+        return f"`{name}` must be {kind}. Received: {value[1]}"
+    expected = _expected(detail)
+    if expected and value:
+        return f"`{name}` must be {expected}. Received: {value[1]}"
+    return f"`{name}`: {detail}"
+
+
+def _quoted(detail):
+    return re.search(r"Unable to load config ['\"](.*?)['\"]\n", detail, re.DOTALL)[1]
 
 
 def _expected(detail):

@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Callable, Collection
 
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
-from keras_transformer.cli.help_formatter import HelpFormatter
+from keras_transformer.cli.help_formatter import GROUP_HELP, HelpFormatter
+from keras_transformer.cli.kinds import allows_none, describe_kind, with_article
 from keras_transformer.cli.messages import describe_option_error
 
 #: Groups of options that `--help=GROUP` shows.
@@ -26,9 +27,29 @@ class _Parser(ArgumentParser):
     def parse_args(self, *args, **kwargs):
         """See `jsonargparse.ArgumentParser`."""
         try:
-            return super().parse_args(*args, **kwargs)
+            options = super().parse_args(*args, **kwargs)
         except ArgumentError as error:
             raise ValueError(describe_option_error(str(error), self._option_string_actions)) from error
+        except RecursionError as error:
+            raise ValueError("The file of `--config` must not refer to itself") from error
+        self._check(options)
+        return options
+
+    def _check(self, options):
+        """Refuses what jsonargparse accepts in YAML: `null` for each option, and any value for a group or a flag."""
+        for action in self._actions:
+            value, kind = options.get(action.dest), getattr(action, "_typehint", None)
+            if action.help == GROUP_HELP:
+                kind, is_valid = dict, isinstance(value, Namespace)
+            elif action.dest not in options or action.default is None:
+                continue
+            elif action.nargs == 0:
+                kind, is_valid = bool, isinstance(value, bool)
+            else:
+                is_valid = value is not None or kind is None or allows_none(kind)
+            if not is_valid:
+                expected = with_article(describe_kind(kind))
+                raise ValueError(f"`--{action.dest}` must be {expected}. Received: {_in_yaml(value)}")
 
     def describe_option(self, name: str, text: str) -> None:
         """Adds to the help of an option.
@@ -51,6 +72,10 @@ class _Parser(ArgumentParser):
                 action.help = argparse.SUPPRESS
         self.usage = "%(prog)s --output OUTPUT [options]"
         self.print_help()
+
+
+def _in_yaml(value) -> str:
+    return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
 
 
 def make_parser(command: Callable) -> _Parser:

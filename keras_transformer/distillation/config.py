@@ -96,6 +96,8 @@ class DistillConfig:
         if isinstance(self.teacher, str):
             is_one = Path(self.teacher).exists()
             object.__setattr__(self, "teacher", [self.teacher] if is_one else self.teacher.split(","))
+        if not self.teacher:
+            raise ValueError("`teacher` must name at least one model directory. Received: teacher=[]")
         for name in ("source", "target", "validation_source", "validation_target"):
             value = getattr(self, name)
             object.__setattr__(self, name, [value] if isinstance(value, str) else list(value or []))

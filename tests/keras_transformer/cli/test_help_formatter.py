@@ -39,7 +39,7 @@ def test_a_default_of_none_is_left_to_the_words(capsys):
     with pytest.raises(SystemExit):
         make_config(command, Outer, ["--help"], overwrite="replace it")
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a rate. (type: float, default: 0.5)" in shown
-    assert "a count. Default: computed. (type: int | null)" in shown
+    assert "a rate. (type: number, default: 0.5)" in shown
+    assert "a count. Default: computed. (type: integer)" in shown
     assert "YAML file with the options `inner.…`" in shown and "Path to" not in shown
     assert "default: null" not in shown
