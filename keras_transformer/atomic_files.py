@@ -1,7 +1,6 @@
 """Atomic writes of files and folders, and deletion that does not follow links."""
 
 import contextlib
-import errno
 import fnmatch
 import os
 import shutil
@@ -10,11 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_transformer.exhaustion import full_disk
+
 #: Name prefix of temporary folders. No other program uses it, so such folders can be deleted safely.
 TEMPORARY = ".tmp-keras-transformer-"
 #: Name of a replaced folder in the temporary folder.
 _REPLACED = "replaced"
-_ERRORS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @contextlib.contextmanager
@@ -69,17 +69,18 @@ def naming(path: Path) -> Iterator[None]:
     """Context manager that adds a file name to write errors without one, such as a full disk.
 
     Args:
-        path: the file that the block writes.
+        path: the file or folder that the block writes.
 
     Raises:
-        OSError: the error with the file name.
+        OSError: the error with the file name, also if a library has raised an error of its own instead.
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in _ERRORS_OF_WRITING or error.filename is not None:
+    except Exception as error:
+        number = full_disk(error)
+        if number is None or getattr(error, "filename", None) is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def delete(path: Path) -> None:

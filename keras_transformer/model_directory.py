@@ -24,17 +24,18 @@ ORIGIN = "origin.json"
 #: Files of a shared tokenizer, a source tokenizer and a target tokenizer.
 _TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
 _SHORTLIST = "shortlist.npz"
-#: Patterns of the files that a run writes, except `config.yaml`, tokens and exports.
+#: Files of a finished model, except its exports.
+_MODEL = ("model.keras", _SHORTLIST, *_TOKENIZERS)
+#: Patterns of the other files that a run writes, except `config.yaml` and tokens.
 _WRITTEN = (
     f"checkpoints/step-{'[0-9]' * 8}.keras",
     "checkpoints/validations.json",
     "logs/train/events.out.tfevents.*",
     "logs/validation/events.out.tfevents.*",
     "logs/training_curve.png",
-    "model.keras",
-    _SHORTLIST,
-    *_TOKENIZERS,
 )
+#: Entry of the record of an unfinished run: the record of the finished model that the run replaces at its end.
+_REPLACES = "replaces"
 _TOKENS_RECORD = "tokens.json"
 #: Names of the files of tokens that do not depend on its splits.
 _TOKENS = ("validation.source.txt", "validation.target.txt", *_TOKENIZERS, _TOKENS_RECORD)
@@ -92,12 +93,12 @@ class ModelDirectory:
         Args:
             models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
         """
-        for path in self.possible_tokenizer_files:
-            path.unlink(missing_ok=True)
         names = _TOKENIZERS[:1] if len(models) == 1 else _TOKENIZERS[1:]
         for name, model in zip(names, models, strict=True):
             with atomic_write(self.path / name) as temporary:
                 temporary.write_bytes(model)
+        for name in set(_TOKENIZERS) - set(names):
+            (self.path / name).unlink(missing_ok=True)
 
     def record(self) -> dict[str, Any]:
         """Reads `config.yaml`, migrated to the current names.
@@ -125,12 +126,12 @@ class ModelDirectory:
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The codes of the source language and of the target language; `None` if unknown.
+        """The codes of the source language and of the target language of the model; `None` if unknown.
 
         Raises:
             ModelDirectoryError: see `record`.
         """
-        source, target = self.record().get("languages") or (None, None)
+        source, target = _of_model(self.record()).get("languages") or (None, None)
         return source, target
 
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
@@ -149,14 +150,16 @@ class ModelDirectory:
     def require_finished(self) -> dict[str, Any]:
         """Returns the record of a directory that contains a trained model.
 
-        If a finished run is trained further, the old model stays valid until the new one replaces it.
+        If a finished run is trained further or overwritten, the old model stays valid until the new one replaces it.
+        The record is then that of the old model, and its `finished` is false.
 
         Raises:
             ModelDirectoryError: if the directory contains no finished model.
         """
-        record = self.record()
+        found = self.record()
+        record = _of_model(found)
         missing = [str(f) for f in dict.fromkeys([self.model_file, *self.tokenizer_files]) if not f.is_file()]
-        has_model = record["finished"] or "weights_of_steps" in record
+        has_model = found["finished"] or _REPLACES in found or "weights_of_steps" in found
         if not has_model or missing:
             detail = f"missing: {', '.join(missing)}" if missing else "training has not finished"
             raise ModelDirectoryError(f"{self.path} contains no finished model ({detail})")
@@ -208,8 +211,8 @@ class ModelDirectory:
     def marked(self) -> Iterator[None]:
         """Writes the mark of a new directory before the block. Removes it if the block fails without writing files."""
         is_new = not self.config_file.exists() or _is_mark(self.record())
-        if is_new:
-            self._mark()
+        if not self.config_file.exists():
+            self.write_record({}, finished=False)
         try:
             yield
         except BaseException:
@@ -217,21 +220,60 @@ class ModelDirectory:
                 self.config_file.unlink()
             raise
 
-    def _mark(self):
-        self.write_record({}, finished=False)
-
     def clear(self) -> None:
-        """Deletes the files and exports of a run. Its tokens, the mark and files of other programs are kept.
+        """Deletes the files of a run. Its tokens, the mark and files of other programs are kept.
+
+        A finished model stays valid, with its tokenizers, shortlist and exports, until `replacing_model` replaces it.
 
         Raises:
             OSError: if a path cannot be deleted. The message contains the path.
         """
         exports = self.recorded_exports()
-        self._mark()
+        replaced = self._finished_record()
+        self.write_record({_REPLACES: replaced} if replaced else {}, finished=False)
         for pattern in _WRITTEN:
             delete_matching(self.path, *pattern.split("/"))
+        if not replaced:
+            self._delete_model(exports)
+
+    def _finished_record(self):
+        """The record of the finished model; `None` if there is none."""
+        try:
+            record = self.require_finished()
+        except ModelDirectoryError:
+            return None
+        return {name: value for name, value in record.items() if name not in ("format", "finished")}
+
+    def _delete_model(self, exports):
+        for pattern in _MODEL:
+            delete_matching(self.path, pattern)
         for name in (*exports, self.verification_file.name):
             delete_matching(self.path, self.export.name, glob.escape(name))
+
+    @property
+    def replaces_model(self) -> bool:
+        """Whether an unfinished run will replace a finished model, whose tokenizers are in the directory until then."""
+        return _REPLACES in self.record()
+
+    @contextlib.contextmanager
+    def replacing_model(self, tokenizers: tuple[bytes, ...]) -> Iterator[Path]:
+        """Context manager that writes the model and its tokenizers.
+
+        A finished model that `clear` has kept is deleted with its exports when the new one is complete.
+
+        Args:
+            tokenizers: see `write_tokenizers`.
+
+        Yields:
+            A temporary path for the model.
+        """
+        with atomic_write(self.model_file) as temporary:
+            yield temporary
+            record, exports = self.record(), self.recorded_exports()
+            if record.pop(_REPLACES, None):
+                self.write_record(record, finished=False)  # From here on, the old model is not used.
+                self._delete_model(exports)
+            self.write_tokenizers(tokenizers)
 
     def delete_tokens(self) -> None:
         """Deletes the tokenized corpus in the directory. Files of other programs are kept.
@@ -343,4 +385,9 @@ def export_name(format: str, quantize: str | None = None) -> str:
 
 def _is_mark(record):
     """Whether a record contains only the mark, because no run has started in the directory."""
-    return record.keys() == {"format", "finished"}
+    return record.keys() - {_REPLACES} == {"format", "finished"}
+
+
+def _of_model(record):
+    """The record of the model in the directory, which an unfinished run may be about to replace."""
+    return {**record[_REPLACES], "format": record["format"], "finished": False} if _REPLACES in record else record

@@ -6,7 +6,6 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.atomic_files import atomic_write
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
@@ -59,7 +58,7 @@ def average(path: str | Path, last: int | None = None) -> list[int]:
     with directory.locked():
         record = directory.require_finished()
         if not record["finished"]:
-            raise ValueError(f"{directory.path} was resumed and is not finished; average it when training has finished")
+            raise ValueError(f"The run in {directory.path} is not finished; average it when training has finished")
         if record["recipe"].get("moving_average") is not None:
             raise ValueError(
                 f"{directory.path} was trained with `recipe.moving_average`, so its model is an average already"
@@ -77,19 +76,25 @@ def average(path: str | Path, last: int | None = None) -> list[int]:
         steps = steps[-count:]
         for step in steps:
             files.read(step)
-        write_model(directory, TransformerConfig(**record["model_config"]), [files.path(step) for step in steps])
+        checkpoints = [files.path(step) for step in steps]
+        write_model(directory, TransformerConfig(**record["model_config"]), directory.tokenizer_models(), checkpoints)
         directory.write_record({**record, "weights_of_steps": steps}, finished=True)
     return steps
 
 
 def write_model(
-    directory: ModelDirectory, model_config: TransformerConfig, checkpoints: Sequence[Path], moving=False
+    directory: ModelDirectory,
+    model_config: TransformerConfig,
+    tokenizers: tuple[bytes, ...],
+    checkpoints: Sequence[Path],
+    moving: bool = False,
 ) -> None:
     """Writes the finished model: the mean of the checkpoints' weights, in float32, without the optimizer.
 
     Args:
         directory: the model directory.
         model_config: configuration of the model.
+        tokenizers: see `ModelDirectory.write_tokenizers`.
         checkpoints: files of the checkpoints, at least one.
         moving: average the optimizer's moving averages instead of the weights.
     """
@@ -102,5 +107,5 @@ def write_model(
         for total, weight in zip(sums, checkpoint.get_weights(), strict=True):
             total += weight
     model.set_weights([total / len(checkpoints) for total in sums])
-    with atomic_write(directory.model_file) as temporary:
+    with directory.replacing_model(tokenizers) as temporary:
         model.save(temporary)

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.exhaustion import is_out_of_memory
 
 #: File inside a checkpoint that holds the training state.
 _STATE = "training_state.json"
@@ -196,11 +197,12 @@ class CheckpointFiles:
 
     @contextlib.contextmanager
     def noting_last(self) -> Iterator[None]:
-        """Context manager that adds the last valid checkpoint as a note to an `OSError`, such as a full disk."""
+        """Context manager that adds the last valid checkpoint as a note to an error of a full disk or of memory."""
         try:
             yield
-        except OSError as error:
-            error.add_note(self.describe_last())
+        except Exception as error:
+            if isinstance(error, OSError) or is_out_of_memory(error):
+                error.add_note(self.describe_last())
             raise
 
     def describe_last(self) -> str:

@@ -32,9 +32,8 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
         ranked = state.best_steps(recipe.best_by) if recipe.weights == "best" else []
         steps = list(itertools.islice(files.valid(step for step in ranked if step in kept), 1))
     steps = steps or [state.step]
-    write_model(
-        directory, plan.model_config, [files.path(step) for step in steps], moving=recipe.moving_average is not None
-    )
+    tokenizers, checkpoints = tuple(one.model for one in plan.tokenizers), [files.path(step) for step in steps]
+    write_model(directory, plan.model_config, tokenizers, checkpoints, moving=recipe.moving_average is not None)
     record = {
         **directory.record(),
         **config.record(),

@@ -63,10 +63,10 @@ def _start_run(config, directory, devices) -> TrainingPlan:
             directory.clear()
             if config.prepared and Path(config.prepared).resolve() != directory.tokens.resolve():
                 directory.delete_tokens()  # They belong to the overwritten run.
-            directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
+            if not directory.replaces_model:
+                directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
             state["run"] = uuid.uuid4().hex
-        before = directory.record() if resuming else {}
-        record = {**before, **config.record(), **state, "languages": languages}
+        record = {**directory.record(), **config.record(), **state, "languages": languages}
         directory.write_record(record, finished=False)
     return plan
 
@@ -91,7 +91,7 @@ def _languages(config, tokens, resumed) -> list[str | None]:
     """The languages in the options, in the record of the resumed run, of the tokens, or of the model to fine-tune."""
     known = [(config.source_language, config.target_language), tokens.languages]
     if resumed:
-        known.insert(1, resumed.languages)
+        known.insert(1, resumed.record().get("languages") or (None, None))
     if config.init_from:
         known.append(ModelDirectory(config.init_from).languages)
     return [next(filter(None, codes), None) for codes in zip(*known, strict=True)]
@@ -145,8 +145,10 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
         yield tokens
         return
     corpus = load_corpus(config)
-    models = directory.tokenizer_models() if resuming else None
-    if config.init_from and not resuming:
+    models = None
+    if resuming and not directory.replaces_model:
+        models = directory.tokenizer_models()
+    elif config.init_from:
         models = finished_tokenizers(config.init_from)
     if tokens.path.is_symlink():
         delete(tokens.path)

@@ -154,5 +154,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     library = safetensors()
     try:
         return library.load_file(path)
+    except MemoryError:
+        raise
     except Exception as error:  # The library's exception is not a ValueError.
         raise ValueError(f"{path.name} must be a safetensors file with dtypes that NumPy supports ({error})") from error

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import keras_transformer as kt
-from keras_transformer.atomic_files import atomic_write
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
@@ -79,12 +78,11 @@ def import_marian(
     model, tokenizers = read_marian(directory)
     with result.locked():
         result.check_resumable(record, overwrite)
-        result.clear()
-        result.delete_tokens()
-        result.write_record(record, finished=False)
-        result.write_tokenizers(tokenizers)
-        with atomic_write(result.model_file) as temporary:
-            model.save(temporary)
+        with result.marked():
+            result.clear()
+            result.delete_tokens()
+            with result.replacing_model(tokenizers) as temporary:
+                model.save(temporary)
         record["languages"] = languages
         record["model_config"] = dataclasses.asdict(model.config)
         record["tokenizers_sha256"] = [tokenizer.sha256 for tokenizer in load_tokenizers(result)]

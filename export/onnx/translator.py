@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.exhaustion import is_out_of_memory
 from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
@@ -103,6 +104,8 @@ def _session(folder, num_threads, providers, name):
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=providers or ["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common public class.
+        if is_out_of_memory(error):
+            raise
         raise ModelDirectoryError(f"Invalid ONNX model: {file} ({error})") from error
 
 

@@ -9,6 +9,7 @@ from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
+from keras_transformer.exhaustion import describe_out_of_memory, is_out_of_memory
 from keras_transformer.stopped import Stopped
 
 
@@ -20,8 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         Exit status: 0 on success; 1 if an export differs from its model, training diverged, or a worker was lost or
-        stopped; 2 for errors that the user can fix; 143 or 130 if SIGTERM or SIGINT has stopped a training, which can
-        be resumed.
+        stopped; 2 for errors that the user can fix, such as a full disk or too little memory; 143 or 130 if SIGTERM
+        or SIGINT has stopped a training, which can be resumed.
     """
     if completion.is_requested():
         completion.complete(COMMANDS)
@@ -37,15 +38,24 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (argparse.ArgumentError, ValueError, OSError) as error:
-        message = describe_os_error(error) if isinstance(error, OSError) else str(error)
-        message = ". ".join([message, *getattr(error, "__notes__", [])])
-        print(f"keras-transformer {name}: error: {message}", file=sys.stderr)
-        return 2
+        if is_out_of_memory(error):
+            return _fail(name, error, describe_out_of_memory(name))
+        return _fail(name, error, describe_os_error(error) if isinstance(error, OSError) else str(error))
     except Stopped as error:
         print(f"keras-transformer {name}: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return _fail(name, error, describe_out_of_memory(name))
+
+
+def _fail(name, error, message) -> int:
+    message = ". ".join([message, *getattr(error, "__notes__", [])])
+    print(f"keras-transformer {name}: error: {message}", file=sys.stderr)
+    return 2
 
 
 def _run(name, arguments) -> int:

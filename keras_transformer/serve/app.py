@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from keras_transformer.exhaustion import describe_out_of_memory, is_out_of_memory
 from keras_transformer.serve.batcher import QueueFull, TooManySentences
 from keras_transformer.serve.config import ServeConfig
 from keras_transformer.serve.guard import add_page
@@ -262,5 +263,6 @@ def _error_response(request, error) -> Response:
         return JsonResponse({"error": f"Invalid request: {error}"}, 400)
     if isinstance(error, QueueFull):
         return JsonResponse({"error": "The server is busy: its queue is full"}, 503, headers={"Retry-After": "1"})
-    print(f"{request.method} {request.url.path} failed: {error!r}", file=sys.stderr)
+    why = describe_out_of_memory("serve") if is_out_of_memory(error) else repr(error)
+    print(f"{request.method} {request.url.path} failed: {why}", file=sys.stderr)
     return JsonResponse({"error": "Cannot translate text: internal error"}, 500)

@@ -13,6 +13,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
+from keras_transformer.text.finished_model import load_finished
 from keras_transformer.text.tokenization import load_tokenizers
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import RecipeConfig
@@ -136,7 +137,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
     directory, files = ModelDirectory(tmp_path / "run"), CheckpointFiles(tmp_path / "run" / "checkpoints")
     plan = SimpleNamespace(
         model_config=TransformerConfig(**directory.record()["model_config"]),
-        tokenizers=load_tokenizers(directory),
+        tokenizers=load_tokenizers(directory)[:1],
     )
     state = files.read(24)
     assert state.best_steps() == [24, 20, 10]
@@ -213,6 +214,47 @@ def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arg
     assert main(arguments(tmp_path / "run")) == 0
     assert_equal_ends(tmp_path / "run", model_directory)
     assert traces.count(True) == 1
+
+
+def test_too_little_memory_for_a_new_model_leaves_the_old_one(
+    model_directory, arguments, tmp_path, monkeypatch, capsys
+):
+    """`train --overwrite` can be resumed then, and the old model translates until it is replaced."""
+    run, tokenizers = tmp_path / "run", []
+    shutil.copytree(model_directory, run)
+    before = {name: (run / name).read_bytes() for name in ("model.keras", "tokenizer.model")}
+
+    def fit(config, directory, plan, devices):
+        tokenizers.append(plan.tokenizers[0].model)
+        raise MemoryError
+
+    monkeypatch.setattr("keras_transformer.training.run.fit", fit)
+    command = arguments(run, **{"tokenizer.vocab_size": 290})
+    assert main(command) == 2 and "use --overwrite" in capsys.readouterr().err
+    for more in (["--overwrite"], []):
+        assert main([*command, *more]) == 2
+        assert "Not enough memory: lower `--tokens_per_device`" in capsys.readouterr().err
+        assert {name: (run / name).read_bytes() for name in before} == before
+        assert load_finished(ModelDirectory(run))[0].config.vocab_size == 300
+    assert tokenizers[0] == tokenizers[1] != before["tokenizer.model"]
+    assert main(["average", str(run)]) == 2 and "not finished" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_run_that_overwrites_ends_as_an_unbroken_one(model_directory, arguments, tmp_path, monkeypatch):
+    directory = ModelDirectory(tmp_path / "run")
+    directory.write_record({"dataset": "old"}, finished=True)
+    directory.model_file.write_bytes(b"old")
+    directory.write_tokenizers((b"old",))
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.training.fit.Progress", killer(step=14))
+        assert main([*arguments(directory.path), "--overwrite"]) == 143
+    assert directory.model_file.read_bytes() == directory.tokenizer_files[0].read_bytes() == b"old"
+    assert directory.require_finished()["dataset"] == "old"
+    shutil.rmtree(directory.tokens)  # The tokenizer is then trained again.
+    assert main(arguments(directory.path)) == 0
+    assert_equal_ends(directory.path, model_directory)
+    assert directory.tokenizer_models() == ModelDirectory(model_directory).tokenizer_models()
 
 
 @pytest.mark.slow

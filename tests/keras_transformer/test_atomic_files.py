@@ -44,6 +44,10 @@ def test_a_full_disk_names_the_file(tmp_path):
     path, other = tmp_path / "model.keras", tmp_path / "corpus"
     with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), atomic_write(path):
         raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), atomic_write(path):
+        raise RuntimeError("variables.data-00000-of-00001; No space left on device")
+    with pytest.raises(RuntimeError, match="^other$"), atomic_write(path):
+        raise RuntimeError("other")
     with pytest.raises(FileNotFoundError, match="corpus"), atomic_write(path):
         other.read_bytes()
     with pytest.raises(OSError, match="^Not a gzipped file$"), atomic_write(path):

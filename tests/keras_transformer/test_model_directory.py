@@ -108,9 +108,41 @@ def test_unfinished(directory):
 def test_a_model_stays_while_it_is_trained_for_longer(directory):
     finish(directory, {**RECORD, "weights_of_steps": [7]}).write_record({**RECORD, "weights_of_steps": [7]}, False)
     assert directory.require_finished()["weights_of_steps"] == [7]
-    directory.clear()
-    with pytest.raises(ModelDirectoryError, match="no finished model"):
+
+
+def test_an_overwritten_model_stays_until_the_new_one_is_complete(directory):
+    finish(directory, {**RECORD, "languages": ["la", "it"], "model_config": {"d_model": 8}})
+    old = directory.require_finished()
+    for name in ("export/onnx/model.onnx", "shortlist.npz", "checkpoints/step-00000010.keras"):
+        (directory.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory.path / name).touch()
+    directory.verification_file.write_text(json.dumps({"onnx": {}}))
+    new = {**RECORD, "dataset": "e"}
+    for _ in range(2):  # It may be overwritten again before it has finished.
+        directory.clear()
+        assert not directory.check_resumable(new)
+        directory.write_record({**directory.record(), **new, "languages": ["en", "de"]}, finished=False)
+        assert directory.check_resumable(new) and directory.replaces_model
+    with pytest.raises(ModelDirectoryError, match="unfinished run"):
+        directory.check_resumable(RECORD)
+    with pytest.raises(OSError, match="full"), directory.replacing_model((b"one", b"other")) as temporary:
+        temporary.write_bytes(b"half")
+        raise OSError("full")
+    assert directory.require_finished() == {**old, "finished": False} and directory.languages == ("la", "it")
+    assert (directory.model_file.read_bytes(), directory.tokenizer_models()) == (b"weights", (b"subwords",))
+    assert (directory.export / "onnx").is_dir() and directory.shortlist_file.exists()
+    with directory.replacing_model((b"one", b"other")) as temporary:
+        temporary.write_bytes(b"new weights")
+    with pytest.raises(ModelDirectoryError, match="no finished model .training has not finished"):
         directory.require_finished()
+    directory.write_record(directory.record(), finished=True)
+    assert directory.require_finished()["dataset"] == "e" and directory.languages == ("en", "de")
+    assert contents(directory.path) == [
+        "config.yaml",
+        "model.keras",
+        "source_tokenizer.model",
+        "target_tokenizer.model",
+    ]
 
 
 @pytest.mark.parametrize("name", ["model.keras", "tokenizer.model"])
@@ -218,7 +250,7 @@ def test_what_a_process_that_was_killed_before_its_mark_has_left(directory):
 
 
 def test_clear_leaves_other_files_and_the_mark(directory):
-    finish(directory)
+    finish(directory).write_record(RECORD, finished=False)
     for name in ("checkpoints/step-00000010.keras", "checkpoints/validations.json", "logs/train/events.out.tfevents.1"):
         (directory.path / name).parent.mkdir(parents=True, exist_ok=True)
         (directory.path / name).touch()
@@ -234,7 +266,7 @@ def test_clear_leaves_other_files_and_the_mark(directory):
 
 
 def test_clear_follows_no_links(directory, tmp_path, capsys):
-    finish(directory)
+    finish(directory).write_record(RECORD, finished=False)
     for folder in (directory.checkpoints, directory.export):
         disk = tmp_path / "disk" / folder.name
         (disk / "onnx").mkdir(parents=True)

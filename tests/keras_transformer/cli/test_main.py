@@ -158,6 +158,20 @@ def test_an_error_of_the_file_system(capsys, monkeypatch):
     assert re.fullmatch("keras-transformer train: error: .*runs/x: permission denied\n", refused(capsys, "train"))
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_too_little_memory_names_options_to_lower(command, capsys, monkeypatch):
+    def fail(arguments):
+        raise MemoryError
+
+    with pytest.raises(SystemExit):
+        main([command, "--help=all" if command == "train" else "--help"])
+    known = set(re.findall(r"--[\w.]+", capsys.readouterr().out))
+    monkeypatch.setitem(COMMANDS, command, fail)
+    message = refused(capsys, command)
+    assert re.fullmatch(f"keras-transformer {command}: error: Not enough memory: .*\n", message)
+    assert set(re.findall(r"--[\w.]+", message)) <= known
+
+
 @pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
 def test_no_model_directory(command, files, capsys):
     others = {"evaluate": "--reference", "score": "--target"}
