@@ -7,6 +7,7 @@ import sys
 import time
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.counting import counted
 from keras_transformer.decoding import Shortlist
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import ExportConfig
@@ -60,7 +61,7 @@ def _export(directory, config):
     if len({len(lines) for lines in texts}) > 1:
         raise ValueError(
             "`reference` must have as many lines as `source`. "
-            f"Received: {len(texts[0])} lines in source, {len(texts[1])} in reference"
+            f"Received: {counted(len(texts[0]), 'line')} in source, {len(texts[1])} in reference"
         )
     for name in config.programs:
         if require_supported := FORMATS[name].require_supported:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import keras
 
+from keras_transformer.counting import counted
 from keras_transformer.schedules import WarmupCosine, WarmupInverseSqrt
 
 #: Default warm-up of long runs, as in the paper.
@@ -72,8 +73,9 @@ def learning_rate(
     if recipe.schedule == "inverse_sqrt":
         if warmup > total:
             warnings.warn(
-                f"The run ends after {total} steps, before its warm-up of {warmup} steps. The learning rate does not "
-                f"reach {peak:.2g}. Decrease or omit `recipe.warmup_steps`, or train for more steps",
+                f"The run ends after {counted(total, 'step')}, before its warm-up of {counted(warmup, 'step')}. "
+                f"The learning rate does not reach {peak:.2g}. Decrease or omit `recipe.warmup_steps`, or train for more "
+                "steps",
                 stacklevel=2,
             )
         return WarmupInverseSqrt(d_model, warmup, peak)

@@ -11,6 +11,7 @@ import keras
 
 from keras_transformer.atomic_files import delete
 from keras_transformer.config import TransformerConfig
+from keras_transformer.counting import counted
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.run_records import differences
 from keras_transformer.text.tokenization import Tokenizer
@@ -127,8 +128,8 @@ def _require_more_steps(config, total, directory):
         recipe = config.recipe
         raise ValueError(
             f"`recipe.epochs` and `recipe.max_steps` must give {'more than' if found['finished'] else 'at least'} the "
-            f"{reached} steps that {directory.path} has reached. "
-            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which give {total} steps"
+            f"{counted(reached, 'step')} that {directory.path} has reached. "
+            f"Received: epochs={recipe.epochs}, max_steps={recipe.max_steps}, which give {counted(total, 'step')}"
         )
 
 
@@ -196,8 +197,8 @@ def _make_plan(config, tokens, directory, devices) -> TrainingPlan:
 def _describe(tokens, plan, devices, recipe):
     def size(batches, shape):
         filled = batches.filled(shape).rows
-        more = f" (padded to {filled} rows)" if filled > shape.rows else ""
-        return f"{shape.rows} rows of {shape.source} source and {shape.target} target tokens{more}"
+        more = f" (padded to {counted(filled, 'row')})" if filled > shape.rows else ""
+        return f"{counted(shape.rows, 'row')} of {shape.source} source and {shape.target} target tokens{more}"
 
     def sizes(batches):
         return ", ".join(size(batches, shape) for shape in batches.shapes)
@@ -218,15 +219,15 @@ def _describe(tokens, plan, devices, recipe):
         f"devices: {devices.count} x {devices.kind}",
         f"learning rate: {describe(plan.learning_rate)}",
         f"training steps: {plan.total:,}{why}",
-        *(f"stage {number} starts after about {start:,} steps" for number, start in stages[1:]),
+        *(f"stage {number} starts after about {counted(start, 'step')}" for number, start in stages[1:]),
         sep="\n",
         file=sys.stderr,
     )
     unreached = [str(number) for number, start in stages if start >= plan.total]
     if unreached:
         warnings.warn(
-            f"The training ends after {plan.total:,} steps, before stage {', '.join(unreached)} of `stages` starts. "
-            "Give the stages before it fewer `epochs`, or train for more steps",
+            f"The training ends after {counted(plan.total, 'step')}, before stage {', '.join(unreached)} of `stages` "
+            "starts. Give the stages before it fewer `epochs`, or train for more steps",
             stacklevel=2,
         )
 

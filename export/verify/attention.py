@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 
@@ -32,7 +33,8 @@ class AttentionReport:
 
     def __str__(self):
         words = ("approximate: ", "average") if self.is_approximate else ("", "largest")
-        return f"{words[0]}{words[1]} difference of the attention of {self.tokens} target tokens {self.difference:.1e}"
+        tokens = counted(self.tokens, "target token")
+        return f"{words[0]}{words[1]} difference of the attention of {tokens} {self.difference:.1e}"
 
     @property
     def passed(self) -> bool:

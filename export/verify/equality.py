@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, length_penalty
 from keras_transformer.text.batching import pad
 from keras_transformer.text.tokenization import EOS_ID, PAD_ID
@@ -49,7 +50,7 @@ class Agreement:
     def __str__(self):
         others = f"{self.other_ranks} with different lower hypotheses, " if self.other_ranks else ""
         return (
-            f"{self.equal} of {self.sentences} sentences equal, {self.ties} ties, {others}"
+            f"{self.equal} of {counted(self.sentences, 'sentence')} equal, {counted(self.ties, 'tie')}, {others}"
             f"largest score difference {self.largest_score_difference:.1e}"
         )
 

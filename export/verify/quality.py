@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import candidates_of_batch, teacher_forced_scores
 from keras_transformer.text.batching import pad
@@ -39,7 +40,7 @@ class LikelihoodReport:
 
     def __str__(self):
         return (
-            f"approximate: {self.equal} of {self.sentences} sentences equal, "
+            f"approximate: {self.equal} of {counted(self.sentences, 'sentence')} equal, "
             f"average loss {self.loss:.4f} nats per token, average score error {self.score_error:.1%}"
         )
 
@@ -65,7 +66,8 @@ class BleuLoss:
     keras_bleu: float
 
     def __str__(self):
-        return f"approximate: BLEU {self.bleu:.2f} on {self.sentences} sentences, Keras {self.keras_bleu:.2f}"
+        sentences = counted(self.sentences, "sentence")
+        return f"approximate: BLEU {self.bleu:.2f} on {sentences}, Keras {self.keras_bleu:.2f}"
 
     @property
     def passed(self) -> bool:

@@ -5,6 +5,8 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from keras_transformer.counting import counted
+
 #: Kinds of length penalty; see `length_penalty`.
 LENGTH_PENALTIES = ("gnmt", "length")
 
@@ -207,7 +209,7 @@ class Sampling(_Strategy):
             if len(self.seed) != batch_size:
                 raise ValueError(
                     f"`seed` must be an int or have one seed per sentence. "
-                    f"Received: {len(self.seed)} seeds for {batch_size} sentences"
+                    f"Received: {counted(len(self.seed), 'seed')} for {counted(batch_size, 'sentence')}"
                 )
             each = dataclasses.replace(self, seed=None)
             return np.concatenate([dataclasses.replace(each, seed=seed).noise(1, max_length) for seed in self.seed])

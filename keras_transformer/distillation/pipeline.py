@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.counting import counted
 from keras_transformer.distillation.config import DistillConfig
 from keras_transformer.distillation.folder import DistillationFolder, resumable, written_lines
 from keras_transformer.distillation.selection import choose
@@ -69,7 +70,7 @@ def distill(config: DistillConfig) -> TokenDirectory:
     elif lines.count * (1 - config.reject) < HELD_OUT_EVERY:
         raise ValueError(
             f"`validation_source` must be given if fewer than {HELD_OUT_EVERY} lines are used. "
-            f"Received: {lines.count} lines, reject={config.reject}"
+            f"Received: {counted(lines.count, 'line')}, reject={config.reject}"
         )
     with ModelDirectory(folder.path).locked():
         translator = _teacher(config)
@@ -184,7 +185,7 @@ def _write_texts(folder, choices, scores, reject) -> None:
             for file, line in zip(files, pair, strict=True):
                 file.write(" ".join(line.splitlines()) + "\n")
         if not written:
-            raise ValueError(f"No line of the text has a translation. Received: {len(scores)} lines")
+            raise ValueError(f"No line of the text has a translation. Received: {counted(len(scores), 'line')}")
     rejected = len(scores) - written - empty
     print(
         f"translations: {written:,} of {len(scores):,} used; removed: {empty:,} empty, {rejected:,} by score",

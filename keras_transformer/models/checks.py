@@ -4,6 +4,7 @@ import reprlib
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
 
@@ -81,7 +82,8 @@ def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
     target = checked_ids("target", target, config.vocab_size, config.max_length)
     if len(source) != len(target):
         raise ValueError(
-            f"`source` and `target` must have the same number of rows. Received: {len(source)} and {len(target)} rows"
+            "`source` and `target` must have the same number of rows. "
+            f"Received: {len(source)} and {counted(len(target), 'row')}"
         )
     return source, target
 
@@ -103,7 +105,7 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
     prefix = checked_beginnings("prefix", prefix, config)
     if len(prefix) != batch_size:
         raise ValueError(
-            f"`prefix` must have one row per row of `source`. Received: {len(prefix)} and {batch_size} rows"
+            f"`prefix` must have one row per row of `source`. Received: {len(prefix)} and {counted(batch_size, 'row')}"
         )
     return prefix
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_transformer.counting import counted
 from keras_transformer.serve.metrics import Metrics
 from keras_transformer.text.batching import BatchLimits
 from keras_transformer.text.translator import Translation, Translator
@@ -92,7 +93,7 @@ class Batcher:
         if not sentences:
             return []
         if len(sentences) > self._max_queue:
-            raise TooManySentences(f"the text has {len(sentences)} sentences, more than {self._max_queue}")
+            raise TooManySentences(f"the text has {counted(len(sentences), 'sentence')}, more than {self._max_queue}")
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + self._max_wait
         waiting = [_Waiting(sentence, n_best, deadline, loop.create_future()) for sentence in sentences]

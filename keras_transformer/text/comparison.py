@@ -10,6 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
+from keras_transformer.counting import counted
 from keras_transformer.text.evaluation import BLEU_IS_UNDEFINED, check_test_set, has_4_grams
 
 #: Largest number of reference words of each group of lines.
@@ -104,7 +105,7 @@ class Comparison:
         rows = [
             f"1: {self.names[0]}",
             f"2: {self.names[1]}",
-            f"{self.lines} lines, {self.equal} with equal translations",
+            f"{counted(self.lines, 'line')}, {self.equal} with equal translations",
         ]
         rows += ["", f"{'':8}{'1':>18}{'2':>18}{'difference':>12}{'p':>8}"]
         for metric in self.metrics:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from keras_transformer.counting import counted
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.text.translator import Translator
 
@@ -41,7 +42,7 @@ class Scores:
     def __str__(self):
         bleu = f"BLEU {self.bleu:.2f}  {self.bleu_signature}"
         chrf = f"chrF {self.chrf:.2f}  {self.chrf_signature}"
-        exact = f"exact match {self.exact_match:.4f} of {self.sentences} lines"
+        exact = f"exact match {self.exact_match:.4f} of {counted(self.sentences, 'line')}"
         if self.has_4_grams:
             return f"{bleu}\n{chrf}\n{exact}"
         return f"{chrf}\n{exact}\n{BLEU_IS_UNDEFINED}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.atomic_files import atomic_write
+from keras_transformer.counting import counted
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.batching import BATCH_SIZE
@@ -79,7 +80,7 @@ def learn_shortlist(
     with places.locked(), atomic_write(places.shortlist_file) as temporary:
         shortlist.save(temporary)
     few = "; these are few, so the list lacks most translations" if len(texts[0]) < _FEW else ""
-    print(f"learned from {len(texts[0]):,} pairs{few}", file=sys.stderr)
+    print(f"learned from {counted(len(texts[0]), 'pair')}{few}", file=sys.stderr)
     _describe(shortlist, *tested)
     return shortlist
 
@@ -98,8 +99,9 @@ def _describe(shortlist, sources, targets):
         starts = range(0, len(sources), batch_size)
         sizes = [len(shortlist.candidates([np.concatenate(sources[i : i + batch_size])])) for i in starts]
         print(
-            f"{batch_size} sentences at a time: {np.mean(sizes):,.0f} of {shortlist.vocab_size:,} subwords considered, "
-            f"{coverage(shortlist, sources, targets, batch_size):.2%} of the subwords of {len(sources):,} held-out "
-            "translations among them",
+            f"{counted(batch_size, 'sentence')} at a time: "
+            f"{np.mean(sizes):,.0f} of {shortlist.vocab_size:,} subwords considered, "
+            f"{coverage(shortlist, sources, targets, batch_size):.2%} of the subwords of "
+            f"{counted(len(sources), 'held-out translation')} among them",
             file=sys.stderr,
         )

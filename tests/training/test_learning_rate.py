@@ -43,7 +43,7 @@ def test_the_default_schedule_rises_to_its_peak_and_falls(schedule):
 
 
 def test_a_run_within_its_warmup_is_warned_of():
-    with pytest.warns(UserWarning, match="110 steps.*4000 steps.*warmup_steps"):
+    with pytest.warns(UserWarning, match="110 steps.*4,000 steps.*warmup_steps"):
         learning_rate(RecipeConfig(warmup_steps=4000), 128, 110)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

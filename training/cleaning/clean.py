@@ -12,6 +12,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from keras_transformer.atomic_files import TEMPORARY, atomic_write
+from keras_transformer.counting import counted
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.batching import chunks_of
 from keras_transformer.training.cleaning.config import CleaningConfig
@@ -37,7 +38,7 @@ class Counts(collections.Counter):
         removed = {name: count for name, count in self.items() if name not in ("kept", "repaired")}
         total = self["kept"] + sum(removed.values())
         words = ", ".join(f"{name} {count:,}" for name, count in removed.items()) or "none"
-        return f"{self['kept']:,} of {total:,} pairs kept; removed: {words}; repaired: {self['repaired']:,}"
+        return f"{self['kept']:,} of {counted(total, 'pair')} kept; removed: {words}; repaired: {self['repaired']:,}"
 
 
 class Examined(NamedTuple):

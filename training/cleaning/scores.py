@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.text.scorer import Scorer
 from keras_transformer.training.cleaning.config import CleaningConfig
 
@@ -53,7 +54,7 @@ class ScoreFilter:
         score = float(np.quantile(self._scores(pairs), _BELOW, method="lower"))
         if not math.isfinite(score):
             raise ValueError(f"`cleaning.min_score` must be given: the validation pairs have scores of {score}")
-        print(f"cleaning.min_score: {score:.4g}, from {len(pairs):,} validation pairs", file=sys.stderr)
+        print(f"cleaning.min_score: {score:.4g}, from {counted(len(pairs), 'validation pair')}", file=sys.stderr)
         return score
 
     def _scores(self, pairs):

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.training.data.rows import TokenSide, ranges
 
 
@@ -28,9 +29,9 @@ class Statistics:
 
     def __str__(self):
         return (
-            f"{self.kept:,} of {self.pairs:,} pairs used; removed: {self.empty:,} with an empty side, "
+            f"{self.kept:,} of {counted(self.pairs, 'pair')} used; removed: {self.empty:,} with an empty side, "
             f"{self.too_long:,} too long, {self.ratio:,} by length ratio"
-            + (f"; {self.identical:,} used pairs have identical sides" if self.identical else "")
+            + (f"; {counted(self.identical, 'used pair')} with identical sides" if self.identical else "")
         )
 
 

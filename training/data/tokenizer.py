@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_transformer.counting import counted
 from keras_transformer.text.normalization import used_shapes
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.training.data.augmentation import augment
@@ -39,7 +40,7 @@ def train_tokenizers(
     if augmentation is not None:
         case = dataclasses.replace(augmentation, no_end_punctuation=0.0, typos=0.0)
         sample = augment(sample, case, np.random.default_rng(0))
-    print(f"training the tokenizer on {len(sample):,} pairs", file=sys.stderr)
+    print(f"training the tokenizer on {counted(len(sample), 'pair')}", file=sys.stderr)
     kept = used_shapes(target for _, target in sample)  # What the model may write.
     if config.shared:
         models = (train_sentencepiece(itertools.chain.from_iterable(sample), config, tags, kept),)

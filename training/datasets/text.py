@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from keras_transformer.counting import counted
 from keras_transformer.text.files import UTF_8, TextLines
 from keras_transformer.training.datasets.pairs import Corpus, Lines, Pairs
 
@@ -54,7 +55,7 @@ def load_text(config) -> Corpus:
     if pairs.count < HELD_OUT_EVERY:
         raise ValueError(
             f"`validation_source` must be given if the training text has fewer than {HELD_OUT_EVERY} lines. "
-            f"Received: {pairs.count} lines"
+            f"Received: {counted(pairs.count, 'line')}"
         )
     last = HELD_OUT_EVERY * HELD_OUT_MOST
     held_out = min(pairs.count // HELD_OUT_EVERY, HELD_OUT_MOST)
@@ -89,7 +90,7 @@ def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], enc
         if counts[0] != counts[1]:
             raise ValueError(
                 f"Source and target must have the same number of lines. "
-                f"Received: {counts[0]} lines in {source}, {counts[1]} in {target}"
+                f"Received: {counted(counts[0], 'line')} in {source}, {counts[1]} in {target}"
             )
         total += counts[0]
 

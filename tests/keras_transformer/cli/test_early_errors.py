@@ -50,7 +50,7 @@ ERRORS = {
     "train --output={text}": "{text} .*is a file",
     "train --output={folder}": "{folder} .*not empty",
     "train --output={new} --source={text} --target=none": "none: No such file",
-    "train --output={new} --source={text} --target={longer}": "1 lines in {text}, 2 in {longer}",
+    "train --output={new} --source={text} --target={longer}": "1 line in {text}, 2 in {longer}",
     "train --output={new} --init_from={folder}": "{folder} .no config.yaml",
     "train --output={new} --prepared={folder}": "tokens.*{folder}",
     "train --output={new} --recipe.epochs=0": "`epochs`.*Received: epochs=0",

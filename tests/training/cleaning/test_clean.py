@@ -102,7 +102,7 @@ def test_all_corpora_that_the_filters_leave_empty_are_named(tmp_path):
 
 
 def test_filters_that_remove_everything_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"at least one pair.*0 of 1 pairs kept.*copy 1"):
+    with pytest.raises(ValueError, match=r"at least one pair.*0 of 1 pair kept.*copy 1"):
         run(tmp_path, PAIRS[6:7], rejected=str(tmp_path / "rejected.tsv"))
     assert [path.name for path in tmp_path.iterdir()] == ["rejected.tsv"]  # It shows what to change.
 
