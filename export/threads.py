@@ -3,7 +3,7 @@
 import os
 
 from keras_transformer.cores import num_cores
-from keras_transformer.text.translator import check_parallel_batches
+from keras_transformer.text.translator import MOST_THREADS, check_parallel_batches
 
 
 def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
@@ -17,11 +17,17 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
         The number; 0, the default of the runtime, if a single batch may use all cores of the machine.
 
     Raises:
-        ValueError: if `num_threads` is negative, or `parallel_batches` is not positive.
+        ValueError: if `num_threads` is negative, `parallel_batches` is not positive, or they give more than 1,024
+            threads.
     """
     if num_threads < 0:
         raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
     check_parallel_batches(parallel_batches)
+    if num_threads * parallel_batches > MOST_THREADS:
+        raise ValueError(
+            f"`num_threads` times `parallel_batches` must be at most {MOST_THREADS}. "
+            f"Received: num_threads={num_threads}, parallel_batches={parallel_batches}"
+        )
     if num_threads:
         return num_threads
     cores = num_cores()
@@ -77,7 +83,7 @@ def default_parallel_batches(runtime: str, num_threads: int) -> int:
 
         if tf.config.get_visible_devices("GPU"):
             return 1
-    return max(num_cores() // max(num_threads, 1), 1)
+    return min(max(num_cores() // max(num_threads, 1), 1), MOST_THREADS)
 
 
 def set_keras_threads(num_threads: int, parallel_batches: int = 1) -> None:

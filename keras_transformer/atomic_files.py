@@ -4,6 +4,7 @@ import contextlib
 import fnmatch
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,15 +16,19 @@ from keras_transformer.exhaustion import full_disk
 TEMPORARY = ".tmp-keras-transformer-"
 #: Name of a replaced folder in the temporary folder.
 _REPLACED = "replaced"
+#: The system closes standard input when the process that started this program ends.
+_DELETER = "import shutil, sys; sys.stdin.buffer.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path, owns_folder: bool = True) -> Iterator[Path]:
     """Context manager that writes a file or folder atomically: it replaces `path` if the block raises no error.
 
     Args:
         path: a file or folder, which need not exist. Parent folders are created. If `path` is a link, the link is
             replaced, not its target.
+        owns_folder: whether a later command calls `clean_up` for the parent folder, in case this process is killed.
+            If not, another process deletes the temporary folder then.
 
     Yields:
         A temporary path to write to, with the same name.
@@ -34,15 +39,29 @@ def atomic_write(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
     temporary = folder / path.name
-    try:
-        with naming(path):
-            yield temporary
-        if temporary.is_dir() and path.is_dir():
-            _swap(path, temporary, folder / _REPLACED)
-        else:
-            temporary.rename(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # `clean_up` deletes those of killed processes.
+    with contextlib.nullcontext() if owns_folder else _deleted_after_kill(folder):
+        try:
+            with naming(path):
+                yield temporary
+            if temporary.is_dir() and path.is_dir():
+                _swap(path, temporary, folder / _REPLACED)
+            else:
+                temporary.rename(path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _deleted_after_kill(folder):
+    """Starts a process that deletes a folder when this process ends, by any signal.
+
+    This process handles no signal for it, so each signal ends it at once.
+    """
+    command = [sys.executable, "-ISc", _DELETER, str(folder.resolve())]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    # In a session of its own, it does not receive the signals that a terminal sends to this process.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet):
+        yield
 
 
 def clean_up(folder: Path) -> None:

@@ -74,8 +74,8 @@ def learning_rate(
         if warmup > total:
             warnings.warn(
                 f"The run ends after {counted(total, 'step')}, before its warm-up of {counted(warmup, 'step')}. "
-                f"The learning rate does not reach {peak:.2g}. Decrease or omit `recipe.warmup_steps`, or train for more "
-                "steps",
+                f"The learning rate does not reach {peak:.2g}. "
+                "Decrease or omit `recipe.warmup_steps`, or train for more steps",
                 stacklevel=2,
             )
         return WarmupInverseSqrt(d_model, warmup, peak)

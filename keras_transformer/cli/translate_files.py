@@ -209,7 +209,7 @@ def _file(path, options):
     elif options.resume:
         raise ValueError(f"`--resume` requires a regular source file. Received: {options.file or 'standard input'}")
     else:
-        with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        with atomic_write(path, owns_folder=False) as temporary, open(temporary, "wb") as file:
             yield file, 0
 
 

@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 from typing import Literal
 
+from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
@@ -108,6 +109,7 @@ class DistillConfig:
             self._require_equal_counts("source", "target")
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
         at_least(self, n_best=1, parallel_batches=1, num_threads=0)
+        threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
         object.__setattr__(self, "runtime", self.runtime or ("onnx_int8" if len(self.teacher) == 1 else "keras"))
         object.__setattr__(self, "n_best", self.n_best or (4 if self.target else 1))
         object.__setattr__(self, "select", self.select or ("chrf" if self.target else "score"))

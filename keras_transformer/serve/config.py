@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from keras_transformer.export.registry import RUNTIMES
+from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
 from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
 
@@ -67,6 +68,7 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
         if self.api_key == "":
             raise ValueError("`api_key` must not be empty. Received: api_key=''")
         if self.runtime not in (None, *RUNTIMES):

@@ -14,15 +14,20 @@ from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_li
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translation import Translation, best_first
 
+#: Largest number of batches that are translated at the same time, and of their threads. More would only wait.
+MOST_THREADS = 1024
+
 
 def check_parallel_batches(parallel_batches: int) -> None:
     """Checks a number of batches that are translated at the same time.
 
     Raises:
-        ValueError: if it is not positive.
+        ValueError: if it is not in [1, 1024].
     """
-    if parallel_batches < 1:
-        raise ValueError(f"`parallel_batches` must be at least 1. Received: parallel_batches={parallel_batches}")
+    if not 1 <= parallel_batches <= MOST_THREADS:
+        raise ValueError(
+            f"`parallel_batches` must be in [1, {MOST_THREADS}]. Received: parallel_batches={parallel_batches}"
+        )
 
 
 class Translator:

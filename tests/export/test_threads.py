@@ -79,8 +79,11 @@ def test_batches_side_by_side_share_the_cores(monkeypatch):
     assert threads_of_a_batch(0, 1) == 0
     assert [threads_of_a_batch(0, batches) for batches in (2, 3, 7, 9)] == [3, 2, 1, 1]
     assert threads_of_a_batch(5, 3) == 5
-    with pytest.raises(ValueError, match="`parallel_batches` .*Received: parallel_batches=0"):
-        threads_of_a_batch(0, 0)
+    for batches in (0, 1025, 10**12):
+        with pytest.raises(ValueError, match=f"`parallel_batches` .*Received: parallel_batches={batches}"):
+            threads_of_a_batch(0, batches)
+    with pytest.raises(ValueError, match="at most 1024. Received: num_threads=513, parallel_batches=2"):
+        threads_of_a_batch(513, 2)
 
 
 def test_a_batch_uses_the_cores_of_its_container(monkeypatch):
@@ -93,7 +96,8 @@ def test_a_batch_uses_the_cores_of_its_container(monkeypatch):
 def test_every_runtime_takes_threads(tmp_path, runtime):
     with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
         load_translator(tmp_path, runtime, num_threads=-1)
-    with pytest.raises(ValueError, match="`parallel_batches` .*Received: parallel_batches=0"):
-        load_translator(tmp_path, runtime, parallel_batches=0)
+    for batches in (0, 10**12):
+        with pytest.raises(ValueError, match=f"`parallel_batches` .*Received: parallel_batches={batches}"):
+            load_translator(tmp_path, runtime, parallel_batches=batches)
     with pytest.raises(ValueError, match=str(tmp_path)):
         load_translator(tmp_path, runtime, num_threads=0)

@@ -1,4 +1,8 @@
 import errno
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -61,6 +65,34 @@ def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
         (temporary / "half").touch()
         raise RuntimeError
     assert contents(tmp_path) == []
+
+
+WRITER = """
+import pathlib, sys
+from keras_transformer.atomic_files import atomic_write
+
+with atomic_write(pathlib.Path(sys.argv[1]), owns_folder=False) as temporary:
+    temporary.write_text("half")
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL])
+def test_a_kill_leaves_nothing_in_a_folder_of_others(tmp_path, number):
+    """The process ends at the first signal, as if it had started no other process."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "out")], **pipes) as writer:
+        assert writer.stdout.readline() == b"open\n" and len(contents(tmp_path)) == 2
+        if number is None:
+            writer.stdin.close()
+        else:
+            writer.send_signal(number)
+        assert writer.wait(timeout=20) == (0 if number is None else -number)
+    end = time.monotonic() + 20
+    while any(name.startswith(TEMPORARY) for name in contents(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert contents(tmp_path) == (["out"] if number is None else [])
 
 
 def test_a_link_is_replaced_and_what_it_points_to_is_not(tmp_path):

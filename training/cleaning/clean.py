@@ -226,7 +226,7 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
         with contextlib.ExitStack() as writing:
             rejected = None
             if config.rejected:
-                path = writing.enter_context(atomic_write(Path(config.rejected)))
+                path = writing.enter_context(atomic_write(Path(config.rejected), owns_folder=False))
                 rejected = writing.enter_context(_text_file(path, "w"))
             found = {split: cleaner.clean(pairs, temporary, split, rejected) for split, pairs in corpus.splits.items()}
         counts = {split: counted for split, (_, counted) in found.items()}
