@@ -19,10 +19,14 @@ from keras_transformer.training.backends import make_devices
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.batches import make_batches
-from keras_transformer.training.data.prepare import data_options, finished_tokenizers, tags_of, write_tokens
+from keras_transformer.training.data.prepare import (
+    data_options,
+    finished_tokenizers,
+    train_own_tokenizers,
+    write_tokens,
+)
 from keras_transformer.training.data.stream import make_stream
 from keras_transformer.training.data.token_directory import TokenDirectory
-from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import fit
 from keras_transformer.training.flops import step_cost
@@ -154,7 +158,7 @@ def _tokens(config, directory, resuming) -> Iterator[TokenDirectory]:
     if tokens.path.is_symlink():
         delete(tokens.path)
     with tokens.atomic_write() as temporary:
-        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config), config.augmentation)
+        models = models or train_own_tokenizers(corpus, config, config.augmentation)
         write_tokens(temporary, corpus, models, config)
         yield temporary
 

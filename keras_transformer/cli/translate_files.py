@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.languages import checked_language
+from keras_transformer.text.line_breaks import json_line, one_column
 from keras_transformer.text.translator import Translation, Translator
 
 
@@ -95,7 +95,7 @@ def compare(options) -> None:
     given = {name: _given_translations(name, source, options) for name in names}  # Checked before a model is loaded.
     translations = tuple(given[name] or _translated(name, source, options) for name in names)
     found = run(names, translations, source, reference, options.bleu_tokenize, options.differences)
-    print(json.dumps(dataclasses.asdict(found), ensure_ascii=False) if options.json else found)
+    print(json_line(dataclasses.asdict(found)) if options.json else found)
 
 
 def _given_translations(name, source, options) -> list[str] | None:
@@ -168,7 +168,7 @@ def _as_text(number, source, translation):
 
 
 def _as_rows(number, source, translation):
-    rows = [f"{number}\t{one.score:.4f}\t{_as_text(number, source, one)}" for one in translation.hypotheses]
+    rows = [f"{number}\t{one.score:.4f}\t{one_column(one.text)}" for one in translation.hypotheses]
     return "\n".join(rows)
 
 

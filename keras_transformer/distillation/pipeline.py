@@ -22,6 +22,7 @@ from keras_transformer.progress import progress_bar
 from keras_transformer.resumable_file import ResumableFile
 from keras_transformer.text.batching import BatchLimits
 from keras_transformer.text.files import UTF_8
+from keras_transformer.text.line_breaks import one_line
 from keras_transformer.text.scorer import Scorer
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.text.translator import Translator
@@ -183,7 +184,7 @@ def _write_texts(folder, choices, scores, reject) -> None:
                 continue
             written += 1
             for file, line in zip(files, pair, strict=True):
-                file.write(" ".join(line.splitlines()) + "\n")
+                file.write(one_line(line) + "\n")
         if not written:
             raise ValueError(f"No line of the text has a translation. Received: {counted(len(scores), 'line')}")
     rejected = len(scores) - written - empty

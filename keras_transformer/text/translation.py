@@ -1,10 +1,10 @@
 """The translation of a line."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from keras_transformer.decoding.scores import NEG_INF
+from keras_transformer.text.line_breaks import json_line, one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Translation:
         >>> Translation("two\nlines", -0.25).line
         'two lines'
         """
-        return " ".join(self.text.splitlines())
+        return one_line(self.text)
 
     def to_json(self, source: str) -> str:
         """The hypotheses as a JSON object on one line.
@@ -54,7 +54,7 @@ class Translation:
         '{"source": "two", "translations": [{"text": "zwei", "score": -0.25}]}'
         """
         translations = [{"text": one.text, "score": round(one.score, 4)} for one in self.hypotheses]
-        return json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
+        return json_line({"source": source, "translations": translations})
 
 
 def best_first(hypotheses: Sequence[Translation], n_best: int) -> Translation:

@@ -15,6 +15,7 @@ from keras_transformer.atomic_files import TEMPORARY, atomic_write
 from keras_transformer.counting import counted
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.batching import chunks_of
+from keras_transformer.text.line_breaks import one_column, one_line
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
 from keras_transformer.training.cleaning.identification import LanguageRule
@@ -104,7 +105,7 @@ def _repaired(pair):
 
     # The text keeps its quotation marks, ligatures and full-width letters; the tokenizer normalizes them.
     options = {"uncurl_quotes": False, "fix_latin_ligatures": False, "fix_character_width": False}
-    return tuple(" ".join(ftfy.fix_text(line, **options, normalization=None).splitlines()) for line in pair)
+    return tuple(one_line(ftfy.fix_text(line, **options, normalization=None)) for line in pair)
 
 
 class Cleaner:
@@ -152,7 +153,7 @@ class Cleaner:
                         for output, line in zip(outputs, pair, strict=True):
                             output.write(line.replace("\n", " ") + "\n")
                     elif rejected:
-                        columns = [reason, name, *(line.replace("\t", " ").replace("\n", " ") for line in pair)]
+                        columns = [reason, name, *map(one_column, pair)]
                         rejected.write("\t".join(columns) + "\n")
                 bar.update(len(chunk.pairs))
         return Pairs(functools.partial(_read, files), counts["kept"]), counts

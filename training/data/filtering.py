@@ -57,6 +57,22 @@ def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) 
     return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used, prefix))
 
 
+def is_surely_removed(source: str, target: str, config) -> bool:
+    """Whether `filter_pairs` removes a pair with any tokenizer.
+
+    A word has at least one token, and a token has at least one byte.
+
+    Args:
+        source: source sentence.
+        target: target sentence.
+        config: a `DataConfig`.
+    """
+    words = [len(side.split()) for side in (source, target)]
+    most = min(len(side.encode(errors="replace")) for side in (source, target)) + 2  # With the end and a leading space.
+    least = max(words) + 1
+    return not all(words) or least > config.max_length or least > max(config.max_length_ratio * most, most + 10)
+
+
 def _count_identical(source, target, is_used, prefix):
     same_length = np.flatnonzero(is_used & (source.lengths == target.lengths + prefix))
     if not same_length.size:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,11 +14,11 @@ from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.batching import chunks_of
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.training.data.filtering import Statistics, filter_pairs
+from keras_transformer.training.data.filtering import Statistics, filter_pairs, is_surely_removed
 from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data.token_directory import SIDES, ArrayFile, TokenDirectory, write_lines
 from keras_transformer.training.data.tokenizer import train_tokenizers
-from keras_transformer.training.data_config import DataConfig, PrepareConfig, recorded
+from keras_transformer.training.data_config import AugmentationConfig, DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
 
 #: Pairs that are tokenized at a time.
@@ -57,7 +58,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
             corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
             for split, counted in counts.items():
                 print(f"cleaning of {split}: {counted}", file=sys.stderr)
-        models = models or train_tokenizers(corpus.train, config.tokenizer, tags_of(config))
+        models = models or train_own_tokenizers(corpus, config)
         write_tokens(temporary, corpus, models, config)
         for split in temporary.splits:
             print(f"{split}: {temporary.statistics(split)}", file=sys.stderr)
@@ -106,6 +107,29 @@ def finished_tokenizers(path: str) -> tuple[bytes, ...]:
     directory = ModelDirectory(path)
     directory.require_finished()
     return directory.tokenizer_models()
+
+
+def train_own_tokenizers(
+    corpus: Corpus, config: DataConfig, augmentation: AugmentationConfig | None = None
+) -> tuple[bytes, ...]:
+    """Trains the tokenizers of a corpus, without the pairs that the filter removes with any tokenizer.
+
+    Args:
+        corpus: the text.
+        config: a `PrepareConfig` or `TrainConfig`.
+        augmentation: see `train_tokenizers`.
+
+    Returns:
+        See `train_tokenizers`.
+
+    Raises:
+        ValueError: see `train_tokenizers`.
+    """
+    pairs = (pair for pair in corpus.train if not is_surely_removed(*pair, config))
+    first = next(pairs, None)
+    # If nothing is left, `write_tokens` raises an error with the counts.
+    pairs = corpus.train if first is None else itertools.chain([first], pairs)
+    return train_tokenizers(pairs, config.tokenizer, tags_of(config), augmentation)
 
 
 def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes, ...], config: DataConfig) -> None:

@@ -25,6 +25,7 @@ from keras_transformer.atomic_files import TEMPORARY, atomic_write, delete, nami
 from keras_transformer.json_files import read_json
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.files import readable, split_lines
+from keras_transformer.text.line_breaks import one_line
 from keras_transformer.training.data.filtering import Statistics
 from keras_transformer.training.data.rows import TokenSide
 
@@ -254,13 +255,13 @@ class ArrayFile:
 
 
 def write_lines(file, lines: Sequence[str]) -> None:
-    """Writes lines of text. Newlines within a line become spaces.
+    """Writes lines of text. Line breaks within a line become spaces.
 
     Args:
         file: a binary file.
         lines: the text.
     """
-    file.writelines(line.replace("\n", " ").encode() + b"\n" for line in lines)
+    file.writelines(one_line(line).encode() + b"\n" for line in lines)
 
 
 def _mapped(path):

@@ -1,9 +1,11 @@
 import io
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.cli.translate_files import _as_json, _as_rows, _as_text
 from keras_transformer.text.translator import Translation, Translator
 
 
@@ -54,3 +56,15 @@ def test_lines_of_a_pipe_are_translated_together(translate):
 
 def test_lines_keep_their_numbers(translate, capsys):
     assert '"source": "two", "translations": [{"text": "TWO"' in translate("--line_by_line", "--json")[2]
+
+
+def test_a_translation_is_one_line_for_every_reader():
+    text = "".join(f"{i}{mark}" for i, mark in enumerate("\n\r\x0b\x0c\x1c\x85\u2028\u2029\t"))
+    translation = Translation(text, -1.0, alternatives=(Translation(text, -2.0),))
+    assert len(_as_text(1, text, translation).splitlines()) == 1
+    rows = _as_rows(1, text, translation).splitlines()
+    assert [row.split("\t")[:2] for row in rows] == [["1", "-1.0000"], ["1", "-2.0000"]]
+    assert all(len(row.split("\t")) == 3 for row in rows)
+    (line,) = _as_json(1, text, translation).splitlines()
+    found = json.loads(line)
+    assert found["source"] == found["translations"][1]["text"] == text

@@ -51,6 +51,14 @@ def test_pairs_are_kept_repaired_and_counted(tmp_path, monkeypatch, chunk):
     assert [path.name for path in tmp_path.iterdir()] == ["rejected.tsv"]
 
 
+def test_a_rejected_pair_is_one_row_of_four_columns(tmp_path):
+    """Without `repair`, the text keeps its line breaks until then."""
+    pairs = [*PAIRS[:1], ("The\rsame\x0b\x85\t", "the\u2028same\x0c\r")]
+    run(tmp_path, pairs, rejected=str(tmp_path / "rejected.tsv"), repair=False)
+    with open(tmp_path / "rejected.tsv", encoding="utf-8", newline="") as file:
+        assert [row.split("\t") for row in file.read().splitlines()] == [["copy", "train", "The same   ", "the same "]]
+
+
 @pytest.mark.parametrize(
     ("options", "places"),
     [

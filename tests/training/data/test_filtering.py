@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.filtering import Statistics, filter_pairs
+from keras_transformer.training.data.filtering import Statistics, filter_pairs, is_surely_removed
 from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data_config import DataConfig
 
@@ -21,6 +21,18 @@ def test_statistics_count_each_reason(sides_of):
     assert is_used.tolist() == 4 * [True] + 9 * [False]
     assert statistics == Statistics(pairs=13, empty=4, too_long=2, ratio=3, identical=1)
     assert re.search("4 of 13 .*4 .*empty.*2 .*long.*3 .*ratio.*1 .*identical", str(statistics))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "removed"),
+    [
+        *[("", "a", True), (" \t", "a", True), ("a", "b", False)],
+        *[(19 * "a ", 19 * "b ", False), (20 * "a ", 20 * "b ", True)],
+        *[(12 * "a ", "b", False), ("b", 13 * "a ", True), (13 * "a ", "beaten", False)],
+    ],
+)
+def test_pairs_that_are_removed_with_any_tokenizer(source, target, removed):
+    assert is_surely_removed(source, target, CONFIG) is removed
 
 
 @pytest.mark.parametrize("cut", [0, 1, 6, 13])

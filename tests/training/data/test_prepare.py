@@ -119,6 +119,28 @@ def test_preparing_text_files(options, tmp_path, capsys):
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 
 
+def test_the_tokenizer_learns_from_pairs_that_may_be_used(options, tmp_path, monkeypatch):
+    """If none may be used, it learns from all: the error comes with the counts."""
+    learnt = []
+
+    def train(pairs, *args):
+        learnt[:] = pairs
+        return train_tokenizers(learnt, *args)
+
+    monkeypatch.setattr("keras_transformer.training.data.prepare.train_tokenizers", train)
+    lines = [f"number {i}" for i in range(120)]
+    for side, last in (("source", "a word"), ("target", "")):
+        options[side] = str(tmp_path / side)
+        (tmp_path / side).write_text("\n".join([*lines, last, 50 * "long "]))
+    prepare(PrepareConfig(**{**options, "max_length": 20}))
+    assert {word for pair in learnt for line in pair for word in line.split()} & {"number", "word", "long"} == {
+        "number"
+    }
+    with pytest.raises(ValueError, match="train: 0 of .* too long"):
+        prepare(PrepareConfig(**{**options, "max_length": 2, "output": str(tmp_path / "none")}))
+    assert learnt[-1] == (50 * "long ", 50 * "long ")
+
+
 def test_tokens_are_replaced_only_if_asked_for(options, tmp_path):
     before = contents(prepare(PrepareConfig(**options)).path)
     with pytest.raises(ValueError, match="tokens contains tokens.*--overwrite"):

@@ -129,6 +129,7 @@ def test_an_error_leaves_what_was_there(tmp_path, directory, error):
 def test_lines_of_text_stay_lines(directory):
     for side in SIDES:
         with open(directory.text_file(side), "wb") as file:
-            write_lines(file, ["one\ntwo", "", f"{side} ä\u2028"])
-    assert directory.validation_lines(9) == (["one two", "", "source ä\u2028"], ["one two", "", "target ä\u2028"])
+            write_lines(file, ["one\ntwo", "", f"{side}\r ä\u2028b"])
+        assert len(directory.text_file(side).read_text(encoding="utf-8").splitlines()) == 3
+    assert directory.validation_lines(9) == (["one two", "", "source  ä b"], ["one two", "", "target  ä b"])
     assert directory.validation_lines(1) == (["one two"], ["one two"])
