@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.atomic_files import TEMPORARY
+from keras_transformer.text.line_breaks import one_line
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.data import prepare as module
 from keras_transformer.training.data.prepare import prepare, write_tokens
@@ -64,7 +65,7 @@ def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
             assert sentences(side) == tokenizer.encode([lines[i] for i in kept])
         found = directory.statistics(split)
         assert (found.pairs, found.kept, found.empty, found.too_long, found.identical) == (25, 22, 2, 1, 7)
-    assert directory.validation_lines(99) == (source, target)
+    assert directory.validation_lines(99) == (list(map(one_line, source)), list(map(one_line, target)))
 
 
 @pytest.mark.parametrize("shared", [True, False])
