@@ -85,7 +85,7 @@ def clean_up(folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Context manager that adds a file name to write errors without one, such as a full disk.
+    """Context manager that adds a file name to write errors without one or with a temporary one, such as a full disk.
 
     Args:
         path: the file or folder that the block writes.
@@ -96,8 +96,8 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = full_disk(error)
-        if number is None or getattr(error, "filename", None) is not None:
+        number, name = full_disk(error), getattr(error, "filename", None)
+        if number is None or (name is not None and TEMPORARY not in str(name)):
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
 

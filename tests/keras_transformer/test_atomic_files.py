@@ -50,6 +50,9 @@ def test_a_full_disk_names_the_file(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(OSError, match="No space left on device: '.*/model.keras'"), atomic_write(path):
         raise RuntimeError("variables.data-00000-of-00001; No space left on device")
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"), atomic_write(path) as temporary:
+        with atomic_write(temporary / "tokenizer.model"):
+            raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(RuntimeError, match="^other$"), atomic_write(path):
         raise RuntimeError("other")
     with pytest.raises(FileNotFoundError, match="corpus"), atomic_write(path):
