@@ -104,6 +104,9 @@ def refusal(path: Path, finished: bool, changes: dict[str, tuple[Any, Any]], cha
             )
         return f"{message}. Other differences: {words}" if fixed else message
     if fixed:
-        message = f"{path} contains an unfinished run with another configuration: {words}"
+        message = (
+            f"{path} contains an unfinished run with another configuration: {words}. "
+            "To resume it, give these options as they were. To start over, use --overwrite"
+        )
         return f"{message}. A resumed run may change only: {names}" if changeable else message
     return None

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -16,11 +17,12 @@ from keras_transformer.cli.options import make_config
 from keras_transformer.decoding import Shortlist
 from keras_transformer.distillation.config import DistillConfig
 from keras_transformer.export import load_translator
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
+from keras_transformer.training.start import check_run
 
 FOLDER = pathlib.Path(__file__).parent
 VERSIONS = sorted(file.parent.name for file in FOLDER.glob("*/expected.json"))
@@ -164,3 +166,25 @@ def leaves(options, prefix=""):
     for name, value in options.items():
         result |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return result
+
+
+@pytest.fixture
+def resumption(copy, expected):
+    """The arguments that resume the unfinished run: its own, and the options that a refusal asks for."""
+    own = [option for option in expected["unfinished"]["command"][1:] if "max_steps" not in option]
+    own.append("--recipe.max_steps=12")
+    try:
+        check_run(train_config(own))
+    except ModelDirectoryError as error:
+        assert "To resume it, give these options as they were. To start over, use --overwrite" in str(error)
+        changed = re.findall(r"([\w.]+) is '?(.*?)'?, requested", str(error))
+        return [*own, *(f"--{name}={value}" for name, value in changed)]
+    return own
+
+
+def train_config(arguments):
+    return make_config(COMMANDS["train"], TrainConfig, arguments, "")
+
+
+def test_the_unfinished_run_can_be_resumed(resumption):
+    check_run(train_config(resumption))

@@ -75,7 +75,7 @@ def test_another_configuration_is_refused(killed, arguments, capsys):
     message = capsys.readouterr().err
     assert re.search(f"{killed} .*unfinished", message)
     assert re.search(r"\bmax_length\b.*40.*39", message) and re.search(r"recipe.seed\b.*1.*2", message)
-    assert "d_model" not in message
+    assert "d_model" not in message and "give these options as they were. To start over, use --overwrite" in message
     assert contents(killed) == before
 
 
