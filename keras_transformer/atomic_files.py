@@ -58,9 +58,9 @@ def _deleted_after_kill(folder):
     This process handles no signal for it, so each signal ends it at once.
     """
     command = [sys.executable, "-ISc", _DELETER, str(folder.resolve())]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    null = subprocess.DEVNULL
     # In a session of its own, it does not receive the signals that a terminal sends to this process.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet):
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True):
         yield
 
 

@@ -278,7 +278,7 @@ class TokenTranslator(Translator):
                 alignments[i] = from_attention(rows, spans[i][: len(source[i]) - 1], target)
         return [alignments[i] for i in range(len(lines))]
 
-    def _weights(self, source, target):
+    def _weights(self, source, target) -> np.ndarray:
         """`mean_attention` of rows of ids. A batch of targets without tokens has no weights."""
         source, target = pad(source), pad(target)
         return self.mean_attention(source, target) if target.size else np.zeros((*target.shape, source.shape[1]))

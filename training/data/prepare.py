@@ -110,7 +110,7 @@ def finished_tokenizers(path: str) -> tuple[bytes, ...]:
 
 
 def train_own_tokenizers(
-    corpus: Corpus, config: DataConfig, augmentation: AugmentationConfig | None = None
+    corpus: Corpus, config: PrepareConfig, augmentation: AugmentationConfig | None = None
 ) -> tuple[bytes, ...]:
     """Trains the tokenizers of a corpus, without the pairs that the filter removes with any tokenizer.
 
