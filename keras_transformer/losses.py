@@ -1,17 +1,22 @@
 """Training losses."""
 
+import math
+
 import keras
 from keras import ops
+
+from keras_transformer.label_shapes import aligned_labels, has_two_passes, is_in_vocabulary, labels_and_weights
 
 
 def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     """Cross-entropy of each token against the smoothed label, in float32.
 
     With ε = `smoothing` and V classes, the target distribution q is (1 - ε) on the label plus ε / V on every class.
-    The loss is computed from the logits z: logsumexp z - Σ q z.
+    The loss is computed from the logits z: logsumexp z - Σ q z. It is NaN for a label outside of the vocabulary, since
+    compiled graphs cannot raise errors about values.
 
     Args:
-        labels: int `(…,)`.
+        labels: int `(…,)` or `(…, 1)`.
         logits: `(…, vocab_size)`, unnormalized.
         smoothing: ε, in [0, 1).
 
@@ -19,16 +24,12 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
         Float32 `(…,)`, in nats.
 
     Raises:
-        ValueError: if the logits do not have one axis more than the labels.
+        ValueError: if there is not one label per vector of logits.
 
     Reference:
         Vaswani et al. 2017, §5.4; Szegedy et al. 2016.
     """
-    if len(logits.shape) != len(labels.shape) + 1:
-        raise ValueError(
-            "The logits must have one axis more than the labels. "
-            f"Received: labels.shape={tuple(labels.shape)}, logits.shape={tuple(logits.shape)}"
-        )
+    labels = aligned_labels(labels, tuple(logits.shape))
     logits = ops.cast(logits, "float32")
     normalizer = ops.logsumexp(logits, axis=-1)
     # Not `take_along_axis`: its gradient is a scatter, and XLA then writes the gradient of the logits in float32.
@@ -38,7 +39,7 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
         weighted = ops.where(is_label, 1.0 - smoothing + share, share) * logits
     else:
         weighted = ops.where(is_label, logits, 0.0)  # No product: a logit may be infinite.
-    return normalizer - ops.sum(weighted, axis=-1)
+    return ops.where(is_in_vocabulary(labels, logits), normalizer - ops.sum(weighted, axis=-1), math.nan)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -48,6 +49,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Sample weights of 0, or `pad_id`, exclude padding. The training pipeline of this package sets the weights of the
     tokens in a global batch to (number of positions) / (number of tokens that are not padding). With these weights and
     the default reduction, the loss is exactly the mean over tokens on any number of replicas.
+
+    Weights of shape `(batch,)` or `(batch, 1)`, such as those that Keras makes of `class_weight`, weight sentences. A
+    label outside of the vocabulary makes the loss NaN, unless its weight is 0 or it is `pad_id`: set `pad_id=-100` for
+    labels in the convention of PyTorch.
 
     Args:
         smoothing: ε of the smoothing, in [0, 1).
@@ -59,15 +64,16 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int `(batch, length)`. For `(batch, classes)` logits, also `(batch,)` or `(batch, 1)`.
+        y_true: int `(batch, length)`; for logits `(batch, classes)`, `(batch,)`. A last axis of 1 is removed.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`.
+        sample_weight: one weight per token, `(batch, length)`, or one per sentence, `(batch,)` or `(batch, 1)`.
 
     Returns:
         Float32 scalar, in nats; `(batch, length)` with reduction `None`.
 
     Raises:
-        ValueError: if `smoothing` is not in [0, 1).
+        ValueError: if `smoothing` is not in [0, 1). In a call: if the static shapes of labels, logits and weights do
+            not fit.
 
     Example:
 
@@ -90,14 +96,14 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.pad_id = pad_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:  # As Keras does.
-            y_true = y_true[..., 0]
-            if sample_weight is not None and len(sample_weight.shape) == len(y_pred.shape):
-                sample_weight = sample_weight[..., 0]
-        if self.pad_id is not None:
-            real = ops.cast(ops.not_equal(y_true, self.pad_id), "float32")
-            sample_weight = real if sample_weight is None else real * ops.cast(sample_weight, "float32")
-        return super().__call__(y_true, y_pred, sample_weight)
+        shape = self._shape_of_one_pass(y_true, y_pred)
+        labels, weights = labels_and_weights(y_true, y_pred, sample_weight, self.pad_id, shape)
+        loss = super().__call__(labels, y_pred, weights)
+        # Keras does not reduce a loss of shape (0,).
+        return ops.sum(loss) if len(loss.shape) == 1 and self.reduction not in (None, "none") else loss
+
+    def _shape_of_one_pass(self, y_true, y_pred):
+        return tuple(y_pred.shape)
 
     def call(self, y_true, y_pred):
         return token_cross_entropy(y_true, y_pred, self.smoothing)
@@ -127,15 +133,15 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int `(batch, length)`.
+        y_true: see `LabelSmoothedCrossEntropy`.
         y_pred: logits `(batch, 2, length, vocab_size)` of two passes, or `(batch, length, vocab_size)` of one.
-        sample_weight: `(batch, length)`.
+        sample_weight: see `LabelSmoothedCrossEntropy`.
 
     Returns:
         Float32 scalar, in nats; `(batch, length)` with reduction `None`.
 
     Raises:
-        ValueError: if `alpha` is negative, or `smoothing` is not in [0, 1).
+        ValueError: if `alpha` is negative; see also `LabelSmoothedCrossEntropy`.
 
     Example:
 
@@ -158,7 +164,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         self.alpha = alpha
 
     def call(self, y_true, y_pred):
-        if len(y_pred.shape) == len(y_true.shape) + 1:
+        if not has_two_passes(y_true, y_pred):
             return super().call(y_true, y_pred)
         cross_entropy = token_cross_entropy(y_true, y_pred[:, 0], self.smoothing)
         cross_entropy = cross_entropy + token_cross_entropy(y_true, y_pred[:, 1], self.smoothing)
@@ -167,6 +173,10 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         # KL(P₁ ‖ P₂) + KL(P₂ ‖ P₁) = Σ (P₁ - P₂) (log P₁ - log P₂)
         divergence = ops.sum((p[:, 0] - p[:, 1]) * (log_p[:, 0] - log_p[:, 1]), axis=-1)
         return cross_entropy / 2 + self.alpha / 4 * divergence
+
+    def _shape_of_one_pass(self, y_true, y_pred):
+        shape = tuple(y_pred.shape)
+        return (shape[0], *shape[2:]) if has_two_passes(y_true, y_pred) else shape
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}

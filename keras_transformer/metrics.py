@@ -1,15 +1,19 @@
 """Token metrics. Each is a mean over all tokens that are not padding, since the last `reset_state`.
 
 A token counts if its sample weight is positive and its label is not `pad_id`. Keras passes sample weights to
-`compile(weighted_metrics=…)`. Metrics in `compile(metrics=…)` receive no weights and need `pad_id`.
+`compile(weighted_metrics=…)`. Metrics in `compile(metrics=…)` receive no weights and need `pad_id`. Labels and weights
+may have the shapes that `LabelSmoothedCrossEntropy` accepts. A label that counts and is outside of the vocabulary makes
+the result NaN.
 """
 
 import functools
+import math
 
 import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.label_shapes import is_in_vocabulary, labels_and_weights
 from keras_transformer.losses import token_cross_entropy
 
 
@@ -26,17 +30,15 @@ class _TokenMean(keras.metrics.Mean):
         self.pad_id = pad_id
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        labels, weights = labels_and_weights(y_true, y_pred, sample_weight, self.pad_id)
         # As Keras casts the labels of a loss: compilers then share the terms of the loss and the metrics.
-        y_true = ops.cast(y_true, "float32")
-        values = self._of_token(y_true, y_pred)
-        weights = (
-            ops.ones_like(values) if sample_weight is None else ops.cast(ops.greater(sample_weight, 0), values.dtype)
-        )
-        if self.pad_id is not None:
-            weights = weights * ops.cast(masks.padding_mask(y_true, self.pad_id), values.dtype)
+        labels = ops.cast(labels, "float32")
+        values = ops.where(is_in_vocabulary(labels, y_pred), self._of_token(labels, y_pred), math.nan)
+        is_counted = ops.ones_like(values, "bool") if weights is None else ops.greater(weights, 0)
         mask = masks.resolve(None, y_pred)
         if mask is not None:
-            weights = weights * ops.cast(mask, values.dtype)
+            is_counted = ops.logical_and(is_counted, mask)
+        weights = ops.cast(is_counted, values.dtype)
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self):
@@ -53,9 +55,10 @@ class TokenAccuracy(_TokenMean):
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
-        y_true: int `(batch, length)`.
+        y_true: int `(batch, length)` or `(batch, length, 1)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere; or `(batch,)` or `(batch, 1)`, positive
+            for the sentences that count.
 
     Returns:
         Float32 scalar in [0, 1].
@@ -86,9 +89,10 @@ class TokenLoss(_TokenMean):
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
-        y_true: int `(batch, length)`.
+        y_true: int `(batch, length)` or `(batch, length, 1)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere; or `(batch,)` or `(batch, 1)`, positive
+            for the sentences that count.
 
     Returns:
         Float32 scalar, in nats.
@@ -119,9 +123,10 @@ class Perplexity(_TokenMean):
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
 
     Call arguments:
-        y_true: int `(batch, length)`.
+        y_true: int `(batch, length)` or `(batch, length, 1)`.
         y_pred: logits `(batch, length, vocab_size)`.
-        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere.
+        sample_weight: `(batch, length)`, 0 at padding and positive elsewhere; or `(batch,)` or `(batch, 1)`, positive
+            for the sentences that count.
 
     Returns:
         Float32 scalar, at least 1.
@@ -144,7 +149,9 @@ class Perplexity(_TokenMean):
 def _is_correct(labels, logits):
     # Not `argmax`, which would need another pass over the logits: the loss computes the same maximum.
     logits = ops.cast(logits, "float32")
-    return ops.cast(ops.greater_equal(_label_logits(labels, logits), ops.max(logits, axis=-1)), "float32")
+    # On TensorFlow, the maximum of a batch without rows needs an initial value.
+    largest = ops.max(logits, axis=-1, initial=-math.inf)
+    return ops.cast(ops.greater_equal(_label_logits(labels, logits), largest), "float32")
 
 
 def _negative_log_likelihood(labels, logits):
@@ -153,4 +160,6 @@ def _negative_log_likelihood(labels, logits):
 
 
 def _label_logits(labels, logits):
-    return ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
+    # A label outside of the vocabulary would raise an error on some backends.
+    labels = ops.clip(ops.cast(labels, "int32"), 0, ops.shape(logits)[-1] - 1)
+    return ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)[..., 0]

@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling
 from keras_transformer.decoding.candidate_tokens import rounded_candidates
+from keras_transformer.label_shapes import has_two_passes
 from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
@@ -79,7 +80,8 @@ class ConfiguredModel(keras.Model, CompiledSearch):
         if not (training and self._uses_r_drop):
             return self._forward(inputs, training=training, mask=mask)
         logits = self._forward(keras.tree.map_structure(_twice, inputs), training=training)
-        return ops.reshape(logits, (-1, 2, *ops.shape(logits)[1:]))
+        rows, *others = ops.shape(logits)
+        return ops.reshape(logits, (rows // 2, 2, *others))
 
     def _forward(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)
@@ -89,7 +91,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
         return isinstance(getattr(self, "loss", None), RDropCrossEntropy)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self._uses_r_drop and len(y_pred.shape) == len(y.shape) + 2:
+        if self._uses_r_drop and has_two_passes(y, y_pred):
             y_pred = y_pred[:, 0]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -154,6 +156,71 @@ def test_labels_of_classes_may_have_a_last_axis_of_1(make, pad_id):
     assert float(loss(labels[:, None], logits, weights[:, None])) == pytest.approx(expected)
 
 
-def test_labels_of_another_rank_are_refused():
-    with pytest.raises(ValueError, match=r"one axis more.*labels.shape=\(3,\), logits.shape=\(3, 3, 4\)"):
-        LabelSmoothedCrossEntropy()(np.array([2, 0, 1]), np.zeros((3, 3, 4), "float32"))
+@pytest.fixture(params=["smoothed", "r_drop", "one pass"])
+def each_loss(request, logits):
+    """A function of labels, weights and `pad_id`: the loss, with logits of one or of two passes."""
+    make = LabelSmoothedCrossEntropy if request.param == "smoothed" else RDropCrossEntropy
+    both = np.stack([logits, logits[::-1]], axis=1)
+
+    def each_loss(labels, weights=None, **arguments):
+        return float(make(**arguments)(labels, both if request.param == "r_drop" else logits, weights))
+
+    return each_loss
+
+
+ROW_WEIGHTS = np.array([1.0, 2.0, 0.0], "float32")
+TOKEN_WEIGHTS = np.repeat(ROW_WEIGHTS[:, None], 5, axis=1)
+
+
+@pytest.mark.parametrize("pad_id", [None, 0])
+@pytest.mark.parametrize("weights", [ROW_WEIGHTS, ROW_WEIGHTS[:, None], TOKEN_WEIGHTS[..., None]], ids=np.shape)
+def test_weights_of_rows_weigh_sentences(each_loss, weights, pad_id):
+    expected = each_loss(LABELS, TOKEN_WEIGHTS, pad_id=pad_id)
+    assert each_loss(LABELS, weights, pad_id=pad_id) == pytest.approx(expected)
+    assert each_loss(LABELS[..., None], weights, pad_id=pad_id) == pytest.approx(expected)
+
+
+def test_weights_of_rows_weigh_sentences_if_there_are_as_many_rows_as_positions(logits, reference):
+    labels, weights = LABELS[:, :3], ROW_WEIGHTS
+    expected = reference.smoothed_cross_entropy(labels, logits[:, :3], 0.1) * weights[:, None]
+    assert float(LabelSmoothedCrossEntropy(0.1)(labels, logits[:, :3], weights)) == pytest.approx(expected.mean())
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (3, 4), (3, 5, 2), (2,), (2, 1)])
+def test_other_weights_are_refused(each_loss, shape):
+    with pytest.raises(ValueError, match=rf"sample weights.*sample_weight.shape={re.escape(str(shape))}.*\(3, 5\)"):
+        each_loss(LABELS, np.ones(shape))
+
+
+@pytest.mark.parametrize("labels", [LABELS[0], LABELS[:, :1], LABELS[:, :4], LABELS[:2], LABELS[:, None]], ids=np.shape)
+def test_other_labels_are_refused(each_loss, labels):
+    message = rf"one axis more.*labels.shape={re.escape(str(labels.shape))}, logits.shape=\(3, .*5, 7\)"
+    with pytest.raises(ValueError, match=message):
+        each_loss(labels)
+
+
+@pytest.mark.parametrize("outside", [-100, -1, 7])
+def test_a_label_outside_of_the_vocabulary_is_nan_unless_it_is_ignored(each_loss, outside):
+    weights, labels = (LABELS != 0).astype("float32"), np.where(LABELS == 0, outside, LABELS)
+    assert np.isnan(each_loss(labels)) and np.isnan(each_loss(labels, pad_id=0))
+    assert each_loss(labels, weights) == pytest.approx(each_loss(LABELS, weights))
+    assert each_loss(labels, pad_id=outside) == pytest.approx(each_loss(LABELS, pad_id=0))
+
+
+def test_the_loss_of_no_rows_is_0(each_loss):
+    assert to_numpy(LabelSmoothedCrossEntropy(pad_id=0)(LABELS[:0], np.zeros((0, 5, 7), "float32"))) == 0
+    assert to_numpy(RDropCrossEntropy()(LABELS[:0], np.zeros((0, 2, 5, 7), "float32"), np.ones(0))) == 0
+
+
+@pytest.mark.parametrize("weights", [None, np.array([3.0, 1.0], "float32"), np.ones((2, 3), "float32")], ids=np.shape)
+def test_weights_in_fit(weights, few_steps):
+    """As many rows as classes, in `fit` and with `class_weight`, which Keras turns into weights of rows."""
+    model = keras.Sequential([keras.layers.Embedding(3, 3)])
+    ids = np.array([[2, 1, 0], [1, 2, 2]])
+    tokens = to_numpy(token_cross_entropy(ids, model(ids), 0.1))
+    model.compile(keras.optimizers.SGD(0.0), LabelSmoothedCrossEntropy(), **few_steps)
+    # Keras takes the position of the largest label for the class of a row.
+    given = {"class_weight": {0: 3.0, 1: 1.0}} if weights is None else {"sample_weight": weights}
+    expected = tokens if np.ndim(weights) == 2 else tokens * np.array([[3.0], [1.0]])
+    found = model.fit(ids, ids[..., None] if np.ndim(weights) else ids, verbose=0, **given).history["loss"]
+    assert found == [pytest.approx(expected.mean(), rel=1e-5)]

@@ -103,6 +103,51 @@ def test_a_mask_on_the_logits_is_a_weight(batches):
     assert by_mask == pytest.approx(float(metric.result()), rel=1e-6)
 
 
+@pytest.fixture(params=METRICS, ids=lambda metric: metric.name)
+def result_of(request):
+    """A function of a batch: the result of each metric."""
+
+    def result_of(*batch):
+        request.param.reset_state()
+        request.param.update_state(*batch)
+        return float(request.param.result())
+
+    return result_of
+
+
+def test_weights_of_rows_choose_sentences(result_of, batches):
+    for labels, logits, _ in batches:
+        rows = np.arange(len(labels)) % 2  # One batch has as many rows as the other has positions.
+        expected = result_of(labels, logits, np.repeat(rows[:, None], labels.shape[1], axis=1))
+        assert result_of(labels, logits, rows) == result_of(labels, logits, rows[:, None]) == expected
+        assert result_of(labels[..., None], logits, rows) == expected != result_of(labels, logits)
+    square = slice(2)
+    labels, logits, _ = batches[1]
+    assert result_of(labels[square], logits[square], np.array([0, 1])) == result_of(labels[1:2], logits[1:2])
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 4), (2, 5, 2)])
+def test_other_shapes_are_refused(result_of, shape, batches):
+    labels, logits, _ = batches[0]
+    with pytest.raises(ValueError, match="sample weights must have the shape of the labels"):
+        result_of(labels, logits, np.ones(shape))
+    with pytest.raises(ValueError, match="one axis more than the labels"):
+        result_of(np.ones(shape), logits)
+
+
+@pytest.mark.parametrize("outside", [-100, 7])
+def test_a_label_outside_of_the_vocabulary_is_nan_unless_it_is_ignored(result_of, outside, batches):
+    labels, logits, weights = batches[0]
+    assert 0 < weights.sum() < weights.size
+    assert np.isnan(result_of(np.where(weights, labels, outside), logits))
+    assert result_of(np.where(weights, labels, outside), logits, weights) == result_of(labels, logits, weights)
+
+
+def test_a_batch_without_rows_counts_for_nothing(result_of, batches):
+    labels, logits, weights = batches[0]
+    assert result_of(labels[:0], logits[:0], weights[:0]) == result_of(labels, logits, 0 * weights)
+
+
 @pytest.mark.parametrize("kind", ["metrics", "weighted_metrics"])
 def test_padding_counts_for_nothing_in_compile(kind, few_steps):
     """Perplexity is exp(loss): on two batches of unlike padding, with `pad_id` alone and with weights beside it."""

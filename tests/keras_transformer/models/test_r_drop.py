@@ -84,3 +84,13 @@ def test_language_model(few_steps):
     assert model(TARGET, training=True).shape == (2, 2, 3, 12)
     history = model.fit(TARGET, LABELS, validation_data=(TARGET, LABELS), verbose=0).history
     assert np.isfinite(history["loss"] + history["val_loss"]).all()
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_labels_may_have_a_last_axis_of_1(length, few_steps):
+    losses = []
+    for labels in (LABELS[:, :length], LABELS[:, :length, None]):
+        keras.utils.set_random_seed(1)
+        model = compiled(LanguageModel(CONFIG), RDropCrossEntropy(pad_id=0), few_steps)
+        losses.append(model.train_on_batch(TARGET[:, :length], labels, return_dict=True)["loss"])
+    assert losses[0] == losses[1]
