@@ -15,7 +15,7 @@ def make_model(vocab_size: int = 50, d_model: int = 32) -> keras.Model:
     x = kt.layers.TokenEmbedding(vocab_size, d_model)(tokens)
     x = kt.layers.PositionalEncoding()(x)
     x = kt.layers.EncoderLayer(d_model, num_heads=4, d_ff=64)(x)
-    x = keras.layers.GlobalAveragePooling1D()(x)
+    x = kt.layers.SequencePooling("mean")(x)
     return keras.Model(tokens, keras.layers.Dense(1, activation="sigmoid")(x))
 
 

@@ -7,6 +7,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TiedLogits, TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.pooling import SequencePooling
 from keras_transformer.layers.positional_encoding import LearnedPositionalEmbedding, PositionalEncoding
 from keras_transformer.layers.residual import ResidualConnection
 
@@ -23,6 +24,7 @@ __all__ = [
     "MultiHeadAttention",
     "PositionalEncoding",
     "ResidualConnection",
+    "SequencePooling",
     "TiedLogits",
     "TokenEmbedding",
     "scaled_dot_product_attention",

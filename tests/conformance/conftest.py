@@ -15,11 +15,19 @@ BLOCK = {"d_model": D_MODEL, "num_heads": 3, "d_ff": 17, "d_k": 13, "d_v": 11}
 
 
 class Case(NamedTuple):
-    """How to make a layer of some dtype, and the shapes of its inputs: `None` as width means ids."""
+    """How to make a layer of some dtype, the shapes of its inputs, and that of its output.
+
+    `None` as width of an input means ids. `is_pooled` layers return one vector per row.
+    """
 
     make: Callable
     inputs: tuple = ((TARGET, D_MODEL),)
     width: int = D_MODEL
+    is_pooled: bool = False
+
+    def shape(self, rows=BATCH, length=TARGET):
+        """The shape of the output."""
+        return (rows, self.width) if self.is_pooled else (rows, length, self.width)
 
     def arrays(self, lengths=None, rows=BATCH):
         """Example inputs, of the case's lengths or of others."""
@@ -43,8 +51,8 @@ class Case(NamedTuple):
         return keras.Model(inputs, layer(*inputs))
 
 
-def simple(name, inputs=((TARGET, D_MODEL),), width=D_MODEL, **arguments):
-    return Case(lambda dtype: getattr(layers, name)(**arguments, dtype=dtype), inputs, width)
+def simple(name, inputs=((TARGET, D_MODEL),), width=D_MODEL, is_pooled=False, **arguments):
+    return Case(lambda dtype: getattr(layers, name)(**arguments, dtype=dtype), inputs, width, is_pooled)
 
 
 def residual(dtype):
@@ -71,6 +79,7 @@ LAYERS = {
     ),
     "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves"),
     "ResidualConnection": Case(residual),
+    "SequencePooling": simple("SequencePooling", is_pooled=True, pooling="max"),
     "TiedLogits": Case(tied_logits, width=VOCAB),
     "TokenEmbedding": simple(
         "TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1, scale=False

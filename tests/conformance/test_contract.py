@@ -59,10 +59,10 @@ def test_save_and_load_in_a_functional_model(case, tmp_path, randomize):
 
 def test_symbolic_shape_equals_eager_shape(case):
     layer = case.make("float32")
-    assert tuple(case.functional(layer).output.shape) == (None, None, case.width)
-    assert layer(*case.arrays()).shape == (2, 5, case.width)
+    assert tuple(case.functional(layer).output.shape) == case.shape(None, None)
+    assert layer(*case.arrays()).shape == case.shape()
     shapes = [array.shape for array in case.arrays()]
-    assert tuple(layer.compute_output_shape(*shapes)) == (2, 5, case.width)
+    assert tuple(layer.compute_output_shape(*shapes)) == case.shape()
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -109,7 +109,7 @@ def test_in_a_tf_function(case, tensorflow):
     traced = tensorflow.function(lambda *inputs: layer(*inputs), input_signature=signature)
     np.testing.assert_allclose(as_float32(traced(*case.arrays())), as_float32(expected), atol=1e-5)
     longer = traced(*case.arrays(lengths=[9, 4]))
-    assert longer.shape == (2, 9, case.width)
+    assert longer.shape == case.shape(2, 9)
 
 
 def test_jit_compiled(case):
@@ -126,7 +126,7 @@ def test_every_trainable_weight_has_a_gradient(case, few_steps):
     model = case.functional(layer)
     if not layer.trainable_weights:
         pytest.skip(NO_WEIGHTS)
-    target = np.random.default_rng(1).normal(size=(2, 5, case.width)).astype("float32")
+    target = np.random.default_rng(1).normal(size=case.shape()).astype("float32")
     model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
     before = {weight.path: weight.numpy() for weight in layer.trainable_weights}
     model.train_on_batch(case.arrays(), target)
@@ -149,14 +149,34 @@ def test_lengths_of_zero_and_one(case, lengths):
     layer = case.make("float32")
     layer(*case.arrays())
     output = layer(*case.arrays(lengths))
-    assert output.shape == (2, lengths[0], case.width)
+    assert output.shape == case.shape(2, lengths[0])
     assert np.isfinite(as_float32(output)).all()
 
 
-def test_a_batch_of_zero(case):
+@pytest.mark.parametrize("lengths", [(5, 7), (0, 0)], ids=str)
+def test_a_batch_without_rows(case, lengths):
     layer = case.make("float32")
     layer(*case.arrays())
-    assert layer(*(array[:0] for array in case.arrays())).shape == (0, 5, case.width)
+    assert layer(*case.arrays(lengths, rows=0)).shape == case.shape(0, lengths[0])
+
+
+def test_a_batch_without_rows_in_a_tf_function(case, tensorflow):
+    """Its gradient is 0: such a batch reaches a replica when the rows of a batch are fewer than the replicas."""
+    layer = case.make("float32")
+    model = case.functional(layer)
+
+    @tensorflow.function(input_signature=[[tensorflow.TensorSpec(x.shape, x.dtype) for x in model.inputs]])
+    def step(inputs):
+        with tensorflow.GradientTape() as tape:
+            output = model(inputs, training=True)
+            loss = tensorflow.reduce_sum(output**2)
+        return output, [*map(tensorflow.convert_to_tensor, tape.gradient(loss, layer.trainable_variables))]
+
+    for rows, lengths in ((0, (5, 7)), (0, (0, 0)), (2, (0, 3)), (2, (0, 0))):
+        output, gradients = step(case.arrays(lengths, rows))
+        assert output.shape == case.shape(rows, lengths[0])
+        assert all(np.isfinite(as_float32(x)).all() for x in (output, *gradients))
+        assert rows or not any(np.any(as_float32(gradient)) for gradient in gradients)
 
 
 def test_inference_is_repeatable(case):

@@ -34,7 +34,7 @@ class Host(keras.Model):
 
 def test_in_a_subclassed_model(case, few_steps, tmp_path):
     models = [Host(case.make("float32")) for _ in range(2)]
-    arrays, labels = case.arrays(), np.zeros((2, 5, 3), "float32")
+    arrays, labels = case.arrays(), np.zeros((*case.shape()[:-1], 3), "float32")
     for model in models:
         model.compile("adam", "mse", **few_steps)
         model.train_on_batch(arrays, labels)
@@ -53,7 +53,7 @@ def test_in_a_sequential_model(case, tmp_path, randomize):
     (_, width), array = case.inputs[0], case.arrays()[0]
     inputs = keras.Input((None,), dtype="int32") if width is None else keras.Input((None, width))
     model = randomize(keras.Sequential([inputs, layer, keras.layers.Dense(3)]))
-    assert model.output_shape == (None, None, 3)
+    assert model.output_shape == (*case.shape(None, None)[:-1], 3)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded.predict(array, verbose=0), to_numpy(model(array)), rtol=1e-4, atol=1e-4)
@@ -102,9 +102,10 @@ def test_masks_of_other_layers(case, source):
         pytest.skip(MAKES_ITS_MASK)
     inputs, without = masked(case, source)
     output = layer(*inputs)
-    np.testing.assert_allclose(to_numpy(output)[:, :-2], to_numpy(layer(*without)), atol=1e-5)
+    end = None if case.is_pooled else -2
+    np.testing.assert_allclose(to_numpy(output)[:, :end], to_numpy(layer(*without)), atol=1e-5)
     mask = masks.resolve(None, output)
-    if type(layer).__name__ == "TiedLogits":
+    if case.is_pooled or type(layer).__name__ == "TiedLogits":
         assert mask is None
     else:
         np.testing.assert_array_equal(to_numpy(mask), [[True] * 3 + [False] * 2] * 2)
@@ -119,7 +120,7 @@ def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps):
     part.trainable = False
     model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
     frozen, before = {weight.path for weight in part.weights}, {w.path: to_numpy(w).copy() for w in layer.weights}
-    model.train_on_batch(case.arrays(), np.ones((2, 5, case.width), "float32"))
+    model.train_on_batch(case.arrays(), np.ones(case.shape(), "float32"))
     moved = {w.path for w in layer.weights if not np.array_equal(before[w.path], to_numpy(w))}
     assert frozen and not frozen & moved
     assert bool(moved) == any(weight.path not in frozen for weight in layer.trainable_weights)
@@ -149,11 +150,20 @@ for name, case in table.LAYERS.items():
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
         # Without padding: for a mask on the output Keras would average over each replica's own positions.
         arrays = [np.where(array == 1, 4, array) for array in case.arrays(rows=4)]
-        model.fit(arrays, np.ones((4, 5, case.width), "float32"), batch_size=4, verbose=0)
+        model.fit(arrays, np.ones(case.shape(rows=4), "float32"), batch_size=4, verbose=0)
         ends.append(model.get_weights())
+    # Fewer rows than replicas.
+    model.fit([array[:1] for array in arrays], np.ones(case.shape(rows=1), "float32"), verbose=0)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights()), name
     apart = [float(abs(a - b).max()) for a, b in zip(*ends)]
     moved = [float(abs(a - b).max()) for a, b in zip(initial, ends[0])]
     found[name] = [max(apart, default=0.0), max(moved, default=None)]
+case = table.MODELS["Transformer"]
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()).scope():
+    model = case.make()
+    inside = model.generate(case.inputs()["source"])
+outside = model.generate(case.inputs()["source"])
+found["generate"] = [hypotheses.tokens.tolist() for hypotheses in (inside, outside)]
 print(json.dumps(found))
 """
 
@@ -178,3 +188,9 @@ def test_two_replicas_are_one(case, tensorflow, request):
     if moved is None:
         pytest.skip(NO_WEIGHTS)
     assert apart < 1e-5 and moved > 1e-3
+
+
+@pytest.mark.slow
+def test_in_the_scope_of_a_strategy_generate_returns_each_row_once(tensorflow, replicas):
+    inside, outside = replicas["generate"]
+    assert inside == outside and len(inside) == 2

@@ -14,30 +14,31 @@ def make(randomize, pooling="mean", dtype=None, **fields):
     return randomize(SentenceClassifier(config, 5, pooling, dtype=dtype), scale=0.3)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
 def test_logits_are_of_the_pooled_encoder(pooling, randomize, reference):
     model = make(randomize, pooling)
     table = model.embedding.embeddings.numpy().astype("float64")
     x = table[IDS] * np.sqrt(22) + reference.positional_encoding(7, 22)
     for layer in model.encoder.layers:
         x = reference.encoder_layer(layer, x, (IDS != 0)[:, None])
-    pooled = x[:, 0] if pooling == "first" else np.stack([x[0].mean(axis=0), x[1, :3].mean(axis=0)])
+    pool = {"mean": lambda x: x.mean(axis=0), "first": lambda x: x[0], "max": lambda x: x.max(axis=0)}[pooling]
+    pooled = np.stack([pool(x[0]), pool(x[1, :3])])
     expected = reference.dense(model.head, pooled)
     np.testing.assert_allclose(to_numpy(model(IDS)), expected, atol=1e-3)
     np.testing.assert_allclose(model.predict(IDS, verbose=0), expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
 def test_padding_never_matters(pooling, randomize):
     model = make(randomize, pooling)
     alone = to_numpy(model(IDS[1:, :3]))
     np.testing.assert_allclose(to_numpy(model(IDS))[1:], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize(("pooling", "lengths"), [("mean", [0, 3]), ("first", [0])])
-def test_of_nothing_the_logits_are_the_bias_of_the_head(randomize, pooling, lengths):
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_of_nothing_the_logits_are_the_bias_of_the_head(randomize, pooling):
     model = make(randomize, pooling)
-    for nothing in (np.zeros((2, length), "int32") for length in lengths):
+    for nothing in (np.zeros((2, length), "int32") for length in (0, 3)):
         np.testing.assert_allclose(to_numpy(model(nothing)), np.tile(to_numpy(model.head.bias), (2, 1)), atol=1e-6)
 
 
@@ -68,7 +69,7 @@ def test_wrong_arguments():
     config = TransformerConfig(**SIZES)
     with pytest.raises(ValueError, match="`num_classes`.*Received: num_classes=0"):
         SentenceClassifier(config, 0)
-    with pytest.raises(ValueError, match="`pooling`.*Received: pooling='max'"):
-        SentenceClassifier(config, 2, "max")
+    with pytest.raises(ValueError, match="`pooling`.*Received: pooling='sum'"):
+        SentenceClassifier(config, 2, "sum")
     with pytest.raises(ValueError, match="`config`.*Received: config=None"):
         SentenceClassifier(None, 2)
