@@ -21,8 +21,8 @@ def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtyp
     """Makes an empty cache.
 
     Args:
-        like: any int tensor. A growing cache computes its initial length of 0 from this tensor: a constant 0 would
-            give the state of a `while_loop` a static shape.
+        like: any tensor of the graph. A growing cache computes its initial length of 0 from this tensor: a constant 0
+            would give the state of a `while_loop` a static shape.
         batch_size: number of rows.
         num_heads: number of attention heads.
         d_k: width of a key.
@@ -33,7 +33,7 @@ def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtyp
     Returns:
         `KeyValue` of zeros, `(batch_size, num_heads, time, d_k)` and `(…, d_v)`.
     """
-    length = ops.sum(like[:0]) if GROWS else max_length
+    length = ops.cast(ops.sum(ops.reshape(like, (-1,))[:0]), "int32") if GROWS else max_length
     return KeyValue(
         ops.zeros((batch_size, num_heads, length, d_k), dtype),
         ops.zeros((batch_size, num_heads, length, d_v), dtype),

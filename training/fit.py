@@ -136,7 +136,7 @@ def _compiled(config, plan):
     recipe = config.recipe
     model = Transformer(plan.model_config, dtype=recipe.precision)
     if config.init_from:
-        model.set_weights(load_model(ModelDirectory(config.init_from).model_file).get_weights())
+        model.set_weights(load_model(ModelDirectory(config.init_from).model_file, compile=False).get_weights())
     options = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
     options |= {"weight_decay": recipe.weight_decay or None, "global_clipnorm": recipe.clip_norm}
     smoothing = recipe.label_smoothing

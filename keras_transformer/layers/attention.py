@@ -1,5 +1,7 @@
 """Scaled dot-product attention and its multi-head layer."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -73,15 +75,15 @@ class MultiHeadAttention(Composite):
         value: `(batch, key_length, any)`; or `None` for self-attention; or a `KeyValue` from `project`, to attend to
             one memory in several calls.
         key: `(batch, key_length, any)`. Default: `value`.
-        query_mask: boolean `(batch, query_length)`, filled by Keras. Self-attention uses it as the key mask.
+        query_mask: boolean `(batch, query_length)`, filled by Keras. In self-attention the default of `value_mask`.
         value_mask: boolean `(batch, key_length)`, filled by Keras.
         key_mask: boolean `(batch, key_length)`. Default: `value_mask`.
         attention_mask: boolean (`True` = may be attended) or integers 0 and 1. Shape `(query_length, key_length)`,
             `(batch, query_length, key_length)` or `(batch, num_heads, query_length, key_length)`; axes of size 1
             broadcast.
         use_causal_mask: whether to mask the keys after the position of each query.
-        cache: `KeyValue` of earlier positions, for self-attention. Implicit masks cover only the new positions and
-            are not applied. Pass `attention_mask` if earlier positions contain padding.
+        cache: `KeyValue` of earlier positions, for self-attention. Implicit masks and `query_mask` cover only the new
+            positions and are not applied. Pass `attention_mask` if earlier positions contain padding.
         offset: position of the first query, for the causal mask and the cache.
         return_attention_scores: whether to also return the attention weights.
 
@@ -93,7 +95,8 @@ class MultiHeadAttention(Composite):
     Raises:
         ValueError: if a size is not positive, if the rate is not in [0, 1], or if `d_model` is not a multiple of
             `num_heads` and `d_k` or `d_v` is not given. In a call: if `query`, `value` or `key` has the wrong rank, or
-            a mask has a float dtype.
+            a mask has a float dtype; if `key` is given beside a projected `value`, or `value_mask` or `key_mask` beside
+            a cache.
 
     Example:
 
@@ -153,12 +156,14 @@ class MultiHeadAttention(Composite):
     ):
         _check_ranks(query, value, key, cache)
         if value is None:
-            value, value_mask = query, query_mask
+            _check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
+            value, value_mask = query, query_mask if value_mask is None else value_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
         if cache is None:
-            value_mask = masks.resolve(value_mask, value)
+            if key is None:
+                key, key_mask = value, value_mask if key_mask is None else key_mask
             key_mask = masks.resolve(key_mask, key)
-            key_mask = value_mask if key_mask is None else key_mask
+            key_mask = masks.resolve(value_mask, value) if key_mask is None else key_mask
         else:
             projected, key_mask = kv_cache.append(cache, projected, offset), None
         heads = self._query_heads(query, value)
@@ -194,7 +199,7 @@ class MultiHeadAttention(Composite):
         A call with `cache` and `offset`, the number of positions in the cache, returns the updated cache.
 
         Args:
-            like: any int tensor, such as the token ids. Its values are not used.
+            like: any tensor of the graph, such as the token ids. Its values are not used.
             batch_size: number of rows.
             max_length: maximum number of positions. JAX allocates all of them. On other backends the cache grows.
 
@@ -227,9 +232,8 @@ class MultiHeadAttention(Composite):
     def _split_heads(self, x, width):
         if _is_one_position(x):  # No transpose needed.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
-        # Let reshape infer a dynamic length: with `ops.shape`, tf2onnx may read it from the wrong tensor.
-        length = -1 if x.shape[1] is None else x.shape[1]
-        heads = ops.reshape(x, (ops.shape(x)[0], length, self.num_heads, width))
+        # Not -1 for the length: it cannot be inferred from a batch without rows.
+        heads = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, width))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _query_heads(self, query, value):
@@ -237,7 +241,10 @@ class MultiHeadAttention(Composite):
         if not isinstance(value, KeyValue):
             return self._split_heads(projection, self.d_k)
         # Rows that share keys become query positions of one row.
-        heads = ops.reshape(projection, (ops.shape(value.key)[0], -1, self.num_heads, self.d_k))
+        batch, *rows = sizes = ops.shape(value.key)[0], *ops.shape(query)[:-1]
+        # -1 cannot be inferred from a batch without rows. In a graph, a search has rows in each step.
+        count = math.prod(rows) // max(batch, 1) if all(isinstance(size, int) for size in sizes) else -1
+        heads = ops.reshape(projection, (batch, count, self.num_heads, self.d_k))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, heads, query):
@@ -260,10 +267,19 @@ class MultiHeadAttention(Composite):
 
 def _check_ranks(query, value, key, cache):
     is_projected = isinstance(value, KeyValue)
+    if is_projected and key is not None:
+        raise ValueError(f"`key` must not be given beside a projected `value`. Received: key.shape={tuple(key.shape)}")
     check_rank("query", query.shape, one_position=is_projected or cache is not None)
     for name, x in (("value", None if is_projected else value), ("key", key)):
         if x is not None:
             check_rank(name, x.shape, one_position=cache is not None)
+
+
+def _check_no_masks(cache, **given):
+    """Refuses padding masks of a self-attention with a cache, which would cover the new positions only."""
+    given = [name for name, mask in given.items() if mask is not None]
+    if cache is not None and given:
+        raise ValueError(f"With a cache, a self-attention takes `attention_mask` only. Received: {', '.join(given)}")
 
 
 def _is_one_position(x):

@@ -116,6 +116,9 @@ class TiedLogits(keras.layers.Layer):
     Masking: the output has no implicit mask. With a mask on the logits, Keras would rescale the loss on each replica,
     and the gradient would differ from that of the mean over all tokens.
 
+    Copies: in a copy of a model by `clone_model`, `from_config` or JSON, the matrix is shared as well. The copied layer
+    uses the embedding of the same name and configuration among the layers from which its input is computed.
+
     Args:
         embedding: the `TokenEmbedding` whose matrix is used.
         use_bias: whether to add a bias per subword.
@@ -142,6 +145,12 @@ class TiedLogits(keras.layers.Layer):
         self.supports_masking = True
         self.embedding = embedding
         self.use_bias = use_bias
+        self._is_copy = False
+
+    def __call__(self, inputs, *args, **kwargs):
+        if self._is_copy and isinstance(inputs, keras.KerasTensor):
+            self._tie(inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape):
         if not self.embedding.built:
@@ -184,4 +193,30 @@ class TiedLogits(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(keras.saving.deserialize_keras_object(config.pop("embedding")), **config)
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        layer = cls(**{**config, "embedding": embedding})
+        layer._is_copy = True  # Keras shares objects between layers only when it loads a model from a file.
+        return layer
+
+    def _tie(self, inputs):
+        """Replaces the embedding of the configuration by that of the model."""
+        own = self.embedding.get_config()
+        layers = (layer for part in _layers_before(inputs) for layer in part._flatten_layers())
+        found = {id(x): x for x in layers if isinstance(x, TokenEmbedding) and x.get_config() == own}
+        if len(found) == 1 and id(self.embedding) not in found:
+            (embedding,) = found.values()
+            # A layer that is built accepts no new sub-layers.
+            self._tracker.replace_tracked_value("layers", self.embedding, embedding)
+            self.embedding = embedding
+
+
+def _layers_before(tensor):
+    """The layers of the symbolic graph from which a tensor is computed."""
+    # Keras has no public function for this: `get_source_inputs` follows each of the paths to a tensor, without layers.
+    found, tensors = {}, [tensor]
+    while tensors:
+        operation, node, _ = tensors.pop()._keras_history
+        if operation is not None and (id(operation), node) not in found:
+            found[id(operation), node] = operation
+            tensors += operation._inbound_nodes[node].input_tensors
+    return [operation for operation in found.values() if isinstance(operation, keras.Layer)]

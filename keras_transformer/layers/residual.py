@@ -95,4 +95,5 @@ class ResidualConnection(Composite):
 
     @classmethod
     def from_config(cls, config):
-        return cls(keras.saving.deserialize_keras_object(config.pop("sublayer")), **config)
+        sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
+        return cls(**{**config, "sublayer": sublayer})

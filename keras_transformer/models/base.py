@@ -63,7 +63,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
     """Base class of functional models that are built from a `TransformerConfig`.
 
     Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
-    functional model without `generate` and with untied embeddings, unless the model is nested in another model.
+    functional model without `generate`, unless the model is nested in another model.
 
     Args:
         inputs: symbolic inputs.

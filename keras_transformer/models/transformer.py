@@ -64,10 +64,8 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         segments = {name: given[name] for name in ("source_segments", "target_segments") if name in given}
         if not segments:
             return super()._forward(inputs, training=training, mask=mask)
-        if len(segments) == 1:
-            raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[*segments]}")
         # On JAX, Keras runs `call` outside of `__call__`, so that layers get `training` only as an argument.
-        memory = self.encode(given["source"], source_segments=segments["source_segments"], training=training)
+        memory = self.encode(given["source"], source_segments=segments.get("source_segments"), training=training)
         return self.decode(given["target"], memory, **segments, training=training)
 
     def encode(self, source, source_mask=None, source_segments=None, training=None):
@@ -120,7 +118,13 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         Returns:
             Logits `(*target.shape, vocab_size)`. With `return_attention_scores` or a cache, a tuple of the logits, the
             attention weights as `Decoder` returns them, and the updated cache.
+
+        Raises:
+            ValueError: if only one of `source_segments` and `target_segments` is given.
         """
+        if (source_segments is None) != (target_segments is None):
+            found = "target_segments" if source_segments is None else "source_segments"
+            raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[found]}")
         x = self.target_embedding(target)
         x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
         result = self.decoder(

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from keras_transformer import models
+from keras_transformer.losses import LabelSmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 
 to_numpy = keras.ops.convert_to_numpy
 
@@ -72,6 +74,21 @@ def test_in_a_tf_function(model, model_case, tensorflow):
 def test_other_lengths(model, model_case, length):
     output = model(model_case.inputs(length))
     assert output.shape[0] == 2 and np.isfinite(to_numpy(output)).all()
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_a_batch_without_rows(model, model_case, length, few_steps):
+    """Its loss and metrics are finite and change nothing."""
+    inputs = keras.tree.map_structure(lambda ids: ids[:0], model_case.inputs(length))
+    output = model(inputs)
+    assert output.shape[0] == 0
+    metrics = [kind() for kind in (TokenLoss, Perplexity, TokenAccuracy)]
+    model.compile("sgd", LabelSmoothedCrossEntropy(), weighted_metrics=metrics, **few_steps)
+    before = model.get_weights()
+    found = model.train_on_batch(inputs, np.zeros(output.shape[:-1], "int32"), np.zeros((0,), "float32"))
+    assert np.isfinite(found).all()
+    for one, other in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_every_trainable_weight_has_a_gradient(model, model_case, few_steps):

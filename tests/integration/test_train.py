@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -67,7 +68,18 @@ def test_the_model_has_the_best_weights(model_directory):
 
 @pytest.mark.slow
 def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path, capsys):
-    """The run starts with the weights and tokenizer of `init_from`, and patience ends it. It prints to stderr only."""
+    """The run starts with the weights and tokenizer of `init_from`, and patience ends it. It prints to stderr only.
+
+    The model of `init_from` is compiled with a loss that only its author has.
+    """
+    model_directory = shutil.copytree(model_directory, tmp_path / "first")
+    model = load_model(model_directory / "model.keras")
+
+    def loss(labels, logits):
+        return keras.ops.sum(logits)
+
+    model.compile(loss=loss)
+    model.save(model_directory / "model.keras")
     without = dict.fromkeys(["model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"])
     recipe = {"precision": "mixed_bfloat16", "peak_learning_rate": 1e-9, "validate_every": 1, "patience": 2}
     changes = {**without, "tokenizer.vocab_size": None, **{f"recipe.{name}": value for name, value in recipe.items()}}

@@ -114,6 +114,28 @@ def test_key_mask_is_the_value_mask_unless_given(reference):
     np.testing.assert_allclose(output(layer(query, value, value_mask=mask)), expected, atol=1e-5)
 
 
+def test_self_attention_applies_the_masks_of_value_and_key(reference):
+    layer = make()
+    x, mask = normal(BATCH, QUERIES, D_MODEL), np.random.default_rng(2).random((BATCH, QUERIES)) < 0.6
+    expected = reference.multi_head_attention(layer, x, x, mask=mask[:, None])[0]
+    for given in ({"value_mask": mask}, {"key_mask": mask}, {"value_mask": mask, "query_mask": ~mask}):
+        np.testing.assert_allclose(output(layer(x, **given)), expected, atol=1e-5)
+        np.testing.assert_allclose(output(layer(x, x, **given)), expected, atol=1e-5)
+        np.testing.assert_allclose(output(layer(x, key=x, **given)), expected, atol=1e-5)
+
+
+def test_masks_that_would_be_ignored_are_refused():
+    layer = make()
+    x, mask = normal(BATCH, QUERIES, D_MODEL), np.ones((BATCH, QUERIES), bool)
+    for name in ("value_mask", "key_mask"):
+        with pytest.raises(ValueError, match=f"With a cache.*`attention_mask` only. Received: {name}"):
+            layer(x, **{name: mask}, cache=full_cache(layer))
+    with pytest.raises(ValueError, match="one value per position"):
+        layer(x, x, key_mask=mask[:, 1:])
+    with pytest.raises(ValueError, match="`key` must not be given beside a projected `value`"):
+        layer(x, layer.project(keras.ops.convert_to_tensor(x)), key=x)
+
+
 def test_the_querys_mask_is_not_applied_to_the_memory():
     layer = make()
     query, memory = normal(BATCH, QUERIES, D_MODEL), normal(BATCH, QUERIES, D_MODEL, seed=1)

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer import LanguageModel, Transformer, TransformerConfig
 from keras_transformer.layers import TiedLogits, TokenEmbedding
 
 to_numpy = keras.ops.convert_to_numpy
@@ -74,6 +75,49 @@ def test_tied_logits_add_no_weights(embedding):
     model = keras.Model(start, TiedLogits(embedding)(embedding(start)))
     assert len(model.weights) == 1
     assert model.count_params() == VOCAB * D_MODEL
+
+
+def models_with_tied_logits():
+    """Models of users, of each kind, and ours."""
+    embedding, start = TokenEmbedding(VOCAB, D_MODEL), keras.Input((None,), dtype="int32")
+    functional = keras.Model(start, TiedLogits(embedding, use_bias=True)(keras.layers.Dense(D_MODEL)(embedding(start))))
+    backbone = keras.Model(start, embedding(start))
+    config = {"vocab_size": VOCAB, "num_layers": 1, "d_model": 4, "num_heads": 2, "d_ff": 3}
+    return {
+        "functional": functional,
+        "nested": keras.Model(start, TiedLogits(embedding)(backbone(start))),
+        "sequential": keras.Sequential([start, embedding, TiedLogits(embedding)]),
+        "Transformer": Transformer(TransformerConfig(**config)),
+        "LanguageModel": LanguageModel(TransformerConfig(**config)),
+        "separate": LanguageModel(TransformerConfig(**config, share_embeddings=False)),
+    }
+
+
+COPIES = {
+    "clone_model": keras.models.clone_model,
+    "from_config": lambda model: type(model).from_config(model.get_config()),
+    "json": lambda model: keras.models.model_from_json(model.to_json()),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("kind", models_with_tied_logits())
+def test_a_copy_of_a_model_is_tied_like_the_model(kind, copy, randomize, tmp_path):
+    model = randomize(models_with_tied_logits()[kind], scale=0.3)
+    copied = copy(model)
+    assert [weight.shape for weight in copied.trainable_weights] == [weight.shape for weight in model.trainable_weights]
+    copied.set_weights(model.get_weights())
+    inputs = {"source": IDS, "target": IDS} if kind == "Transformer" else IDS
+    np.testing.assert_allclose(to_numpy(copied(inputs)), to_numpy(model(inputs)), atol=1e-6)
+    copied.save(tmp_path / "copy.keras")
+    assert keras.saving.load_model(tmp_path / "copy.keras").count_params() == model.count_params()
+
+
+def test_a_configuration_makes_several_models():
+    model = models_with_tied_logits()["functional"]
+    config = model.get_config()
+    for _ in range(2):
+        assert type(model).from_config(config).count_params() == model.count_params()
 
 
 def test_tied_logits_build_an_embedding_that_was_not():
