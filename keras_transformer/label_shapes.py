@@ -50,7 +50,6 @@ def aligned_labels(labels, logits_shape):
     Raises:
         ValueError: if the labels do not fit the logits.
     """
-    labels = labels if hasattr(labels, "shape") else ops.convert_to_tensor(labels)
     shape = tuple(labels.shape)
     if fits(shape, logits_shape[:-1]):
         return labels

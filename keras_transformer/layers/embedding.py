@@ -215,7 +215,7 @@ def _layers_before(tensor):
     # Keras has no public function for this: `get_source_inputs` follows each of the paths to a tensor, without layers.
     found, tensors = {}, [tensor]
     while tensors:
-        operation, node, _ = tensors.pop()._keras_history
+        operation, node, _ = getattr(tensors.pop(), "_keras_history", (None, 0, 0))
         if operation is not None and (id(operation), node) not in found:
             found[id(operation), node] = operation
             tensors += operation._inbound_nodes[node].input_tensors

@@ -66,8 +66,12 @@ def test_compiled(model, model_case, jit_compile):
 
 
 def test_in_a_tf_function(model, model_case, tensorflow):
-    traced = tensorflow.function(model)
-    close(traced(keras.tree.map_structure(tensorflow.constant, model_case.inputs())), model(model_case.inputs()))
+    specs = keras.tree.map_structure(lambda ids: tensorflow.TensorSpec((None, None), ids.dtype), model_case.inputs())
+    traced = tensorflow.function(lambda inputs: model(inputs), input_signature=[specs])
+    close(traced(model_case.inputs()), model(model_case.inputs()))
+    for rows, length in ((0, 5), (0, 0), (2, 0)):
+        inputs = keras.tree.map_structure(lambda ids, rows=rows: ids[:rows], model_case.inputs(length))
+        assert traced(inputs).shape[0] == rows
 
 
 @pytest.mark.parametrize("length", [0, 1, 9])
