@@ -3,6 +3,7 @@
 python examples/quickstart.py runs/quickstart
 """
 
+import io
 import itertools
 import os
 import sys
@@ -22,7 +23,10 @@ from keras_transformer.text.evaluation import evaluate
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
 
-CONSOLE = Console(width=None if sys.stdout.isatty() else 150, record=True)
+#: File in the model directory with a picture of the output.
+PICTURE = "quickstart.svg"
+#: Width of the picture, and of the output in a file.
+_WIDTH = 150
 
 RECIPE = [
     "--dataset=number_words/en_de",
@@ -51,16 +55,16 @@ def main(output: str) -> int:
             return status
     source, reference = _held_out(500)
     scores = evaluate(load_translator(output), source, reference)
-    _show(output, source[:10])
-    CONSOLE.print(f"\nexact match on {scores.sentences} held-out numbers: {scores.exact_match:.1%}")
-    CONSOLE.print(f"training took {trained - started:.0f} s, the rest {time.time() - trained:.0f} s\n")
-    for what, path in (
-        ("model", directory.model_file),
-        ("exports", directory.export),
-        ("verification", directory.verification_file),
-        ("TensorBoard", directory.logs),
-    ):
-        CONSOLE.print(f"{what:14}{path}")
+    lines = source[:10]
+    translations = {
+        runtime: [translation.text for translation in load_translator(output, runtime).translate(lines)]
+        for runtime in available_runtimes(output)
+    }
+    seconds = trained - started, time.time() - trained
+    picture = Console(width=_WIDTH, record=True, file=io.StringIO())
+    for console in (Console(width=None if sys.stdout.isatty() else _WIDTH), picture):
+        report(console, directory, lines, translations, scores, seconds)
+    picture.save_svg(str(directory.path / PICTURE), title="make quickstart")
     return 0 if scores.exact_match >= 0.95 else 1
 
 
@@ -70,17 +74,34 @@ def _held_out(count):
     return list(source), list(target)
 
 
-def _show(output, lines):
-    """Prints a table with one row per number, and more rows if runtimes differ."""
-    runtimes = available_runtimes(output)
-    translations = [load_translator(output, runtime).translate(lines) for runtime in runtimes]
+def report(console, directory, lines, translations, scores, seconds):
+    """Prints a table with one row per number, and more rows if runtimes differ, and then the results.
+
+    Args:
+        console: where to print.
+        directory: the model directory.
+        lines: numbers that were translated.
+        translations: runtime -> translations of the lines.
+        scores: scores of more numbers.
+        seconds: duration of the training, and of the rest.
+    """
     table = Table("held-out number", "translation", "given by", box=SIMPLE_HEAD)
-    for line, *found in zip(lines, *translations, strict=True):
-        for text, names in _grouped(runtimes, [translation.text for translation in found]).items():
-            table.add_row(line, text, _describe(names, runtimes))
+    for line, *found in zip(lines, *translations.values(), strict=True):
+        for text, names in _grouped(list(translations), found).items():
+            table.add_row(line, text, _describe(names, list(translations)))
             line = ""
-    CONSOLE.print(table)
-    CONSOLE.print(f"runtimes: {', '.join(runtimes)}", soft_wrap=True)
+    console.print(table)
+    console.print(f"runtimes: {', '.join(translations)}", soft_wrap=True)
+    console.print(f"\nexact match on {scores.sentences} held-out numbers: {scores.exact_match:.1%}")
+    console.print(f"training took {seconds[0]:.0f} s, the rest {seconds[1]:.0f} s\n")
+    for what, path in (
+        ("model", directory.model_file),
+        ("exports", directory.export),
+        ("verification", directory.verification_file),
+        ("TensorBoard", directory.logs),
+        ("this picture", directory.path / PICTURE),
+    ):
+        console.print(f"{what:14}{path}")
 
 
 def _describe(names, runtimes):
