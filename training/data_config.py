@@ -269,5 +269,5 @@ def at_least(config, **smallest) -> None:
     """
     for name, bound in smallest.items():
         value = getattr(config, name)
-        if value is not None and value < bound:
+        if value is not None and not value >= bound:  # NaN is refused, too.
             raise ValueError(f"`{name}` must be at least {bound}. Received: {name}={value}")

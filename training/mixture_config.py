@@ -72,6 +72,9 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
         where = f"corpora.{name}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(f"{where}: a name must consist of letters, digits, - and _")
+        for field in dataclasses.fields(corpus):
+            if field.default is not None and getattr(corpus, field.name) is None:
+                problems.append(f"{where}.{field.name} must not be null")
         if bool(corpus.source) == bool(corpus.dataset) or bool(corpus.source) != bool(corpus.target):
             problems.append(f"{where} must have either `source` and `target`, or `dataset`")
         elif (sizes := [len(as_list(paths)) for paths in (corpus.source, corpus.target)])[0] != sizes[1]:

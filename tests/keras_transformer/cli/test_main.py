@@ -122,6 +122,8 @@ WRONG_KINDS = {
     "overwrite: 3": "`--overwrite` must be true or false. Received: 3",
     "corpora: 3": "`--corpora` must be a mapping of names to options. Received: 3",
     "corpora: {a: 3}": "`--corpora` must be a mapping of names to options. Received: {'a': 3}",
+    "max_length_ratio: .nan": "`max_length_ratio` must be at least 1. Received: max_length_ratio=nan",
+    "corpora: {a: {train_split: null, dataset: x}}": "corpora.a.train_split must not be null",
     "corpora: {1: {}}": "corpora.1: a name must consist of letters",
     "corpora: {a: {zz: {b: 1}}}": "unknown option in `--corpora`: zz.b",
     "corpora: {a: {weight: x}}": "`corpora.….weight` must be a number. Received: {'a': {'weight': 'x'}}",
