@@ -78,10 +78,8 @@ OPTIONS = {
     "recipe.peak_learning_rate": 0.02,
     "recipe.xla": "false",
 }
-#: A classifier and a language model: which of the options of `TransformerConfig` they use.
-CLASSIFIER = {"vocab_size": 20, "norm_first": True, "activation": "gelu"}
-LANGUAGE_MODEL = {"vocab_size": 20, "share_embeddings": False}
-SMALL = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
+#: Options of the classifier and of the language model.
+SMALL = {"vocab_size": 20, "num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
 
 
 def main() -> None:
@@ -156,25 +154,24 @@ def run(*arguments, status=0):
 
 def prepare():
     """Writes the prepared corpus `corpus`: where possible, of two corpora, of which one has the tag `<bt>`."""
-    names = ("max_length", "tokenizer.vocab_size") if HAS_CORPORA else ("max_length", "tokenizer.vocab_size", *TEXT)
+    text = options(*TEXT)
     if HAS_CORPORA:
-        tagged = {**TEXT, "tag": "<bt>"}
-        pathlib.Path("corpora.yaml").write_text(json.dumps({"corpora": {"real": TEXT, "back-translated": tagged}}))
-    config = ["--config=corpora.yaml"] if HAS_CORPORA else []
-    run("prepare", "--output=corpus", *config, *options(*names))
+        corpora = {"real": TEXT, "back-translated": {**TEXT, "tag": "<bt>"}}
+        pathlib.Path("corpora.yaml").write_text(json.dumps({"corpora": corpora}))
+        text = ["--config=corpora.yaml"]
+    run("prepare", "--output=corpus", *text, *options("max_length", "tokenizer.vocab_size"))
 
 
 def write_text():
     """Writes the training text, and returns the lines to translate and their translations."""
     draw = random.Random(1)
     rows = [[draw.randrange(len(ENGLISH)) for _ in range(draw.randint(1, 5))] for _ in range(312)]
-    sides = [[sentence([words[i] for i in row], last) for row in rows] for words, last in zip(*LANGUAGES, strict=True)]
-    for lines, language in zip(sides, ("en", "de"), strict=True):
+    tests = []
+    for language, words, last in (("en", ENGLISH, "and"), ("de", GERMAN, "und")):
+        lines = [sentence([words[i] for i in row], last) for row in rows]
         pathlib.Path(f"train.{language}").write_text("".join(f"{line}\n" for line in lines[12:]), encoding="utf-8")
-    return [lines[:12] for lines in sides]
-
-
-LANGUAGES = (ENGLISH, GERMAN), ("and", "und")
+        tests.append(lines[:12])
+    return tests
 
 
 def sentence(words, last):
@@ -185,7 +182,7 @@ def sentence(words, last):
 
 def write_defaults():
     """Writes a YAML file with all options of each command that reads one, with their defaults."""
-    for command in {"train", "prepare", "distill"}.intersection(COMMANDS):
+    for command in {"train", "prepare", "distill"} & COMMANDS.keys():
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
             run_command([command, "--output=runs/new", "--print_config"])
@@ -232,7 +229,7 @@ def make_classifier():
     keras.utils.set_random_seed(1)
     source = np.random.default_rng(1).integers(4, 20, (256, 5))
     source[::3, 4] = 0  # Padding.
-    model = kt.SentenceClassifier(kt.TransformerConfig(**SMALL, **CLASSIFIER), num_classes=2)
+    model = kt.SentenceClassifier(kt.TransformerConfig(**SMALL, norm_first=True, activation="gelu"), num_classes=2)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(kt.optimizers.Adam(0.01), loss, metrics=["accuracy"])
     model.fit(source, source[:, 0] > source[:, 1], batch_size=32, epochs=5, verbose=0)
@@ -246,7 +243,7 @@ def make_language_model():
     text = (np.arange(256)[:, None] % 16 + np.arange(6)) % 16 + 4
     text[:, -1] = 3
     inputs = np.concatenate([np.full((256, 1), 2), text[:, :-1]], axis=1)
-    model = kt.LanguageModel(kt.TransformerConfig(**SMALL, **LANGUAGE_MODEL))
+    model = kt.LanguageModel(kt.TransformerConfig(**SMALL, share_embeddings=False))
     loss = kt.losses.LabelSmoothedCrossEntropy(pad_id=0)
     model.compile(kt.optimizers.Adam(0.01), loss, metrics=[kt.metrics.TokenAccuracy()])
     model.fit(inputs, text, batch_size=32, epochs=20, verbose=0)
