@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_transformer.json_files import read_json
 from keras_transformer.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
+from keras_transformer.text.source_text import ENTRY, SourceText
 
 #: Key of the fingerprint in the file.
 _FINGERPRINT = "model_fingerprint"
@@ -14,14 +15,16 @@ _FINGERPRINT = "model_fingerprint"
 _METADATA = "metadata.json"
 
 
-def write_origin(folder: Path, fingerprint: str | None) -> None:
-    """Records the fingerprint of the exported model in an export.
+def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText) -> None:
+    """Records the fingerprint of the exported model in an export, and what its translator must know of its text.
 
     Args:
         folder: folder of the export.
         fingerprint: fingerprint of the model; see `fingerprint_of`.
+        source_text: what is known of the source text that the model was trained on.
     """
-    (folder / ORIGIN).write_text(json.dumps({_FINGERPRINT: fingerprint}) + "\n", encoding="utf-8")
+    record = {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()}
+    (folder / ORIGIN).write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:

@@ -20,6 +20,7 @@ from keras_transformer.text.files import read_lines
 from keras_transformer.text.finished_model import load_finished
 from keras_transformer.text.keras_translator import ModelTranslator
 from keras_transformer.text.lines import max_tokens
+from keras_transformer.text.source_text import source_text_of
 
 
 def export(path: str, config: ExportConfig) -> None:
@@ -91,12 +92,12 @@ def _export_one(name, directory, model, shortlist, tokenizers, strategy, batches
         started = time.monotonic()
         model.shortlist = shortlist
         FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
-        write_origin(temporary, fingerprint)
+        write_origin(temporary, fingerprint, source_text_of(directory.path))
         _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
         entries = {}
         for title, program in FORMATS[name].programs(temporary, strategy).items():
             model.shortlist = shortlist if program.has_shortlist else None
-            translator = ModelTranslator(model, tokenizers, program.strategy)
+            translator = ModelTranslator(model, tokenizers, program.strategy, protect="off")
             verifications = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
             if program.takes_text:
                 verifications[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)

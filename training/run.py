@@ -1,6 +1,9 @@
 """One training run, from text to model directory."""
 
 import contextlib
+import dataclasses
+import functools
+import operator
 import sys
 import uuid
 import warnings
@@ -14,6 +17,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.counting import counted
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.run_records import differences
+from keras_transformer.text.source_text import ENTRY, SourceText
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.checkpoints import CheckpointFiles
@@ -61,6 +65,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
             plan = _make_plan(config, tokens, directory, devices)
             _describe(tokens, plan, devices, config.recipe)
             state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
+            source_text = _source_text(config, tokens)
             if resuming:
                 _require_same(state, directory)
                 _require_more_steps(config, plan.total, directory)
@@ -71,7 +76,7 @@ def _start_run(config, directory, devices) -> TrainingPlan:
             if not directory.replaces_model:
                 directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
             state["run"] = uuid.uuid4().hex
-        record = {**directory.record(), **config.record(), **state, "languages": languages}
+        record = {**directory.record(), **config.record(), **state, "languages": languages, **source_text}
         directory.write_record(record, finished=False)
     return plan
 
@@ -100,6 +105,17 @@ def _languages(config, tokens, resumed) -> list[str | None]:
     if config.init_from:
         known.append(ModelDirectory(config.init_from).languages)
     return [next(filter(None, codes), None) for codes in zip(*known, strict=True)]
+
+
+def _source_text(config, tokens) -> dict:
+    """The entry of the record on the source text, with that of the model to fine-tune. Old tokens have none."""
+    records = [tokens.record(), *([ModelDirectory(config.init_from).record()] if config.init_from else [])]
+    if not any(ENTRY in record for record in records):
+        return {}
+    text = functools.reduce(operator.add, map(SourceText.from_record, records))
+    # Which signs a model knows is unknown if it was trained on a text whose signs are.
+    is_complete = all(ENTRY in record for record in records)
+    return {ENTRY: dataclasses.replace(text, signs=text.signs if is_complete else None).to_record()}
 
 
 def _require_same(state, directory):

@@ -26,7 +26,7 @@ class ValidationBleu(keras.callbacks.Callback):
 
     def on_test_end(self, logs=None):
         tokenizers = self.tokenizers[0], self.tokenizers[-1]
-        translator = ModelTranslator(self.model, tokenizers, GreedySearch())
+        translator = ModelTranslator(self.model, tokenizers, GreedySearch(), protect="off")
         self.bleu = evaluate(translator, self.source, self.target, batch_size=64).bleu
 
     def on_epoch_end(self, epoch, logs=None):

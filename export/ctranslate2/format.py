@@ -24,7 +24,8 @@ def _programs(path, strategy):
     beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
     searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}
     return {
-        title: Program(CTranslate2Translator(path, search), search, check_search) for title, search in searches.items()
+        title: Program(CTranslate2Translator(path, search, protect="off"), search, check_search)
+        for title, search in searches.items()
     }
 
 

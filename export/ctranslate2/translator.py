@@ -11,6 +11,7 @@ from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.batching import pad
+from keras_transformer.text.source_text import source_text_of
 from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
 from keras_transformer.text.translator import TokenTranslator, with_n_best
 
@@ -52,6 +53,7 @@ class CTranslate2Translator(TokenTranslator):
         num_threads: threads per batch. 0: the cores are divided among `parallel_batches`.
         compute_type: CTranslate2's type of computation, such as `"float32"` or `"int8"`.
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
+        protect: what is not translated; see `OnnxTranslator`.
 
     Raises:
         ValueError: if the export is missing, damaged or made from another model, a tokenizer belongs to another
@@ -69,6 +71,7 @@ class CTranslate2Translator(TokenTranslator):
         num_threads: int = 0,
         compute_type: str = "default",
         parallel_batches: int = 1,
+        protect: str = "auto",
     ):
         num_threads = threads_of_a_batch(num_threads, parallel_batches) or num_cores()
         folder = export_folder(directory, "ctranslate2")
@@ -88,7 +91,8 @@ class CTranslate2Translator(TokenTranslator):
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             raise ModelDirectoryError(f"Invalid CTranslate2 model: {folder} ({error})") from error
         self._use_vmap = (folder / VMAP).is_file()
-        super().__init__(*load_tokenizers(ModelDirectory(folder), hashes), num_positions, parallel_batches)
+        tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
+        super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
         self.strategy = strategy or BeamSearch(**self.exported_search)
         self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
 

@@ -68,7 +68,7 @@ def read_huggingface(folder: Path, strategy) -> ModelTranslator:
         ValueError: if the files are not a valid `MarianMTModel`.
     """
     model, tokenizers = read_marian(folder)
-    return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy)
+    return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy, protect="off")
 
 
 def require_expressible(config, tokenizers) -> None:

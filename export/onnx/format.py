@@ -22,7 +22,7 @@ def _programs(path, strategy, name, is_approximate):
     verify = compare_likelihood if is_approximate else compare
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     verify_attention = functools.partial(compare_attention, is_approximate=is_approximate)
-    translator = OnnxTranslator(path)
+    translator = OnnxTranslator(path, protect="off")
     return {
         name: Program(translator, strategy, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),

@@ -10,6 +10,7 @@ from keras_transformer.exhaustion import is_out_of_memory
 from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.text.source_text import source_text_of
 from keras_transformer.text.tokenization import load_tokenizers
 from keras_transformer.text.translator import TokenTranslator
 
@@ -31,10 +32,11 @@ class OnnxTranslator(TokenTranslator):
         quantize: `"int8"` or `"float16"` for the export of that type. Default: the float32 export.
         parallel_batches: batches translated at a time. For several lines at a time, use the number of cores. The
             default, 1, has the lowest latency for a single batch.
+        protect: what is not translated: `"auto"`, `"off"` or a regular expression; see `Protection`.
 
     Raises:
         ValueError: if the export is missing, damaged or made from another model, a tokenizer belongs to another
-            model, or a number of threads or batches is out of range.
+            model, a number of threads or batches is out of range, or `protect` is invalid.
 
     Example:
 
@@ -48,6 +50,7 @@ class OnnxTranslator(TokenTranslator):
         providers: list[str] | None = None,
         quantize: str | None = None,
         parallel_batches: int = 1,
+        protect: str = "auto",
     ):
         num_threads = threads_of_a_batch(num_threads, parallel_batches)
         folder = export_folder(directory, "onnx", quantize)
@@ -66,17 +69,18 @@ class OnnxTranslator(TokenTranslator):
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
-        super().__init__(*tokenizers, json.loads(metadata["config"])["max_length"], parallel_batches)
+        num_positions = json.loads(metadata["config"])["max_length"]
+        super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
 
     @property
     def max_n_best(self) -> int:
         """See `Translator.max_n_best`."""
         return self.exported_search["n_best"]
 
-    def align(self, lines, translations):
+    def _align_sentences(self, lines, translations):
         """See `Translator.align`. Exports without `alignment.onnx` align by position."""
         if (self._folder / "alignment.onnx").is_file():
-            return super().align(lines, translations)
+            return super()._align_sentences(lines, translations)
         return self._align_by_position(lines, translations)
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:

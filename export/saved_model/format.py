@@ -12,7 +12,7 @@ def _write(*arguments):
 def _programs(path, strategy):
     from keras_transformer.export.verify.equality import compare
 
-    return {"saved_model": Program(_load(path), strategy, compare, takes_text=True)}
+    return {"saved_model": Program(_load(path, protect="off"), strategy, compare, takes_text=True)}
 
 
 def _load(directory, **options):

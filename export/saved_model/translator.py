@@ -7,8 +7,11 @@ import numpy as np
 
 from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import set_tensorflow_threads, threads_of_a_batch
-from keras_transformer.model_directory import ModelDirectoryError
+from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.lines import warn_of_long
+from keras_transformer.text.protection import Protection
+from keras_transformer.text.source_text import source_text_of
+from keras_transformer.text.tokenization import load_tokenizers
 from keras_transformer.text.translation import Translation, best_first
 from keras_transformer.text.translator import Translator
 
@@ -20,6 +23,8 @@ class SavedModelTranslator(Translator):
         directory: a model directory with a SavedModel export, or the folder of the export.
         num_threads: TensorFlow's threads; see `keras_transformer.export.threads.set_tensorflow_threads`.
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
+        protect: what is not translated; see `OnnxTranslator`. The tokenizers inside the SavedModel do not tell which
+            characters they lack. The tokenizer of the model directory does, if `directory` is one.
 
     Raises:
         ValueError: if the export is missing, damaged or made from another model, or a number of threads or batches
@@ -30,7 +35,7 @@ class SavedModelTranslator(Translator):
         SavedModelTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1):
+    def __init__(self, directory: str | Path, num_threads: int = 0, parallel_batches: int = 1, protect: str = "auto"):
         threads_of_a_batch(num_threads, parallel_batches)
         folder = export_folder(directory, "saved_model")
         if not (folder / "saved_model.pb").is_file():
@@ -50,6 +55,7 @@ class SavedModelTranslator(Translator):
         self._signatures = self._loaded.signatures
         self.exported_search = json.loads(self._loaded.search_options().numpy())
         self.max_source_length = int(self._lengths([])[1])
+        self.protection = Protection(protect, source_text_of(folder), _spelling(directory))
 
     @property
     def max_n_best(self) -> int:
@@ -67,9 +73,9 @@ class SavedModelTranslator(Translator):
         """See `Translator.count_tokens`."""
         return self._lengths(lines)[0].tolist()
 
-    def _sentences(self, lines, first_line):
+    def _sentences(self, lines, numbers):
         lengths, longest = self._lengths(lines)
-        warn_of_long(lines, lengths, longest, first_line)
+        warn_of_long(lines, lengths, longest, numbers)
         # The SavedModel truncates long lines and handles empty lines itself.
         return lines, [min(length, longest) + 1 for length in lengths.tolist()]
 
@@ -98,3 +104,9 @@ class SavedModelTranslator(Translator):
             return result["translations"].numpy(), result["scores"].numpy()
         result = self._signatures["serving_default"](text=text)
         return result["translation"].numpy()[:, None], result["score"].numpy()[:, None]
+
+
+def _spelling(directory):
+    """The spelling of characters by the source tokenizer of a model directory; `None` for the folder of an export."""
+    places = ModelDirectory(directory)
+    return load_tokenizers(places)[0].spelling if places.tokenizer_files[0].is_file() else None

@@ -20,7 +20,7 @@ def _programs(path, strategy):
     from keras_transformer.export.onnx.translator import OnnxTranslator
     from keras_transformer.export.verify.quality import compare_likelihood
 
-    return {"web": Program(OnnxTranslator(path), strategy, compare_likelihood)}
+    return {"web": Program(OnnxTranslator(path, protect="off"), strategy, compare_likelihood)}
 
 
 WEB = ExportFormat(

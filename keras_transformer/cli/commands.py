@@ -35,6 +35,11 @@ def translate(arguments: list[str]) -> int:
     )
     split = "split each line into sentences and translate each of them; white space is kept; needs the extra `serve`"
     parser.add_argument("--split_sentences", action="store_true", help=split)
+    protect = (
+        "what is not translated; auto: what is no language, such as 12:30, URLs, {placeholders}, <tags> and unknown "
+        "emoji; off: nothing; or a regular expression for more parts"
+    )
+    parser.add_argument("--protect", default="auto", help=protect)
     language = "code of the source language, such as en, for `--split_sentences`; default: that of the model"
     parser.add_argument("--source_language", help=language)
     add_runtime(parser)

@@ -161,11 +161,15 @@ def make_translator(options: Namespace):
     from keras_transformer.export.load import load_translator
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.text.batching import BatchLimits
+    from keras_transformer.text.protection import Protection
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
+    parallel = {"num_threads": options.num_threads, "parallel_batches": options.parallel_batches}
+    if "protect" in options:
+        Protection(options.protect)
+        parallel["protect"] = options.protect
     sampling_options(options)
     search = search_options(options)
-    parallel = {"num_threads": options.num_threads, "parallel_batches": options.parallel_batches}
     if options.runtime == "keras":
         strategy = _sampling(options) if options.get("sampling") else BeamSearch(**search)
         paths = directories(options)

@@ -228,6 +228,8 @@ def _record(options) -> dict:
         "search": search_options(options),
         "json": options.json,
     }
+    if options.protect != "auto":
+        record["protect"] = options.protect
     if options.sampling:
         record["sampling"] = sampling_options(options)
     return record | ({"split_sentences": options.source_language} if options.split_sentences else {})

@@ -7,6 +7,7 @@ from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
 from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
+from keras_transformer.text.protection import Protection
 
 #: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
 PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
@@ -35,6 +36,8 @@ class ServeConfig:
         api_key: key that requests must contain. The environment variable `KERAS_TRANSFORMER_API_KEY` hides it from the
             list of processes. Default: no key is needed.
         split_sentences: split texts into sentences. `false`: each line is one sentence.
+        protect: what is not translated. `auto`: what is no language, such as `12:30`, URLs, `{placeholders}`, `<tags>`
+            and emoji that the model does not know. `off`: nothing. Otherwise a regular expression for more parts.
         page: show a web page at `/`.
 
     Raises:
@@ -55,10 +58,12 @@ class ServeConfig:
     requests_per_minute: int | None = None
     api_key: str | None = None
     split_sentences: bool = True
+    protect: str = "auto"
     page: bool = True
 
     def __post_init__(self):
         BatchLimits(self.batch_size, self.batch_tokens)
+        Protection(self.protect)
         if not 0 <= self.port < 1 << 16:
             raise ValueError(f"`port` must be in [0, 65535]. Received: port={self.port}")
         for name, least in (

@@ -172,7 +172,8 @@ def _fastest(directory) -> str:
 
 
 def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
-    translator = load_translator(directory, runtime, config.num_threads, config.parallel_batches)
+    parallel = config.num_threads, config.parallel_batches
+    translator = load_translator(directory, runtime, *parallel, protect=config.protect)
     workers = translator.parallel_batches
     translator.align(["a"], translator.translate(["a"]))  # Loads what would be loaded for the first client.
     limits = BatchLimits(config.batch_size, config.batch_tokens)

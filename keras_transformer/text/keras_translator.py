@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.source_text import SourceText, source_text_of
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translator import TokenTranslator, with_n_best
 
@@ -24,18 +25,30 @@ class ModelTranslator(TokenTranslator):
             is an argument of `translate`. With a seed, the samples of a line depend on the seed and the line only.
         parallel_batches: number of batches that are translated at the same time. It must be 1 on other backends than
             TensorFlow.
+        protect: what is not translated: `"auto"`, `"off"` or a regular expression; see
+            `keras_transformer.text.Protection`.
+        source_text: what is known of the source text that the model was trained on.
 
     Raises:
-        ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow.
+        ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow, or `protect`
+            is not a regular expression.
 
     Example:
 
         ModelTranslator(model, (tokenizer, tokenizer), GreedySearch()).translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, model, tokenizers: tuple[Tokenizer, Tokenizer], strategy=None, parallel_batches: int = 1):
+    def __init__(
+        self,
+        model,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        strategy=None,
+        parallel_batches: int = 1,
+        protect: str = "auto",
+        source_text: SourceText | None = None,
+    ):
         _check_backend(parallel_batches)
-        super().__init__(*tokenizers, model.config.max_length, parallel_batches)
+        super().__init__(*tokenizers, model.config.max_length, parallel_batches, protect, source_text)
         self.model = model
         self.strategy = strategy or BeamSearch()
 
@@ -78,6 +91,7 @@ class KerasTranslator(ModelTranslator):
             tokenizers; see `keras_transformer.Ensemble`.
         strategy: see `ModelTranslator`.
         parallel_batches: see `ModelTranslator`.
+        protect: see `ModelTranslator`.
 
     Raises:
         ValueError: if a directory contains no finished model, a model file cannot be read, a tokenizer belongs to
@@ -88,9 +102,16 @@ class KerasTranslator(ModelTranslator):
         KerasTranslator("runs/en-de").translate(["Two men are outside."])[0].text
     """
 
-    def __init__(self, directory: str | Path | Sequence[str | Path], strategy=None, parallel_batches: int = 1):
+    def __init__(
+        self,
+        directory: str | Path | Sequence[str | Path],
+        strategy=None,
+        parallel_batches: int = 1,
+        protect: str = "auto",
+    ):
         from keras_transformer.text.finished_model import load_ensemble
 
         _check_backend(parallel_batches)
         directories = [directory] if isinstance(directory, (str, Path)) else directory
-        super().__init__(*load_ensemble([ModelDirectory(path) for path in directories]), strategy, parallel_batches)
+        loaded = load_ensemble([ModelDirectory(path) for path in directories])
+        super().__init__(*loaded, strategy, parallel_batches, protect, source_text_of(directories[0]))

@@ -71,14 +71,16 @@ def valid_text(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode("utf-8").replace("\0", "")
 
 
-def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first_line: int = 1) -> list[list[int]]:
+def encode_lines(
+    tokenizer: Tokenizer, lines: Sequence[str], longest: int, numbers: Sequence[int] | None = None
+) -> list[list[int]]:
     """Encodes lines to ids and truncates long ones.
 
     Args:
         tokenizer: the `Tokenizer`.
         lines: result of `checked_lines`.
         longest: maximum subwords per line, not counting the end token.
-        first_line: number of the first line, for warnings.
+        numbers: numbers of the lines, for warnings. Default: from 1.
 
     Returns:
         One list of ids per line, with the end token.
@@ -87,23 +89,25 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], longest: int, first
         UserWarning: for each truncated line.
     """
     sentences = tokenizer.encode(lines)
-    warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest, first_line)
+    warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest, numbers)
     return [ids[:-1][:longest] + ids[-1:] for ids in sentences]
 
 
-def warn_of_long(lines: Sequence[str], lengths: Sequence[int], longest: int, first_line: int = 1) -> None:
+def warn_of_long(
+    lines: Sequence[str], lengths: Sequence[int], longest: int, numbers: Sequence[int] | None = None
+) -> None:
     """Warns about lines that are truncated. The warning points to the first caller outside this package.
 
     Args:
         lines: the lines.
         lengths: subwords of each line, not counting the end token.
         longest: maximum subwords per line.
-        first_line: number of the first line.
+        numbers: numbers of the lines. Default: from 1.
 
     Warns:
         UserWarning: for each longer line.
     """
-    for number, (line, length) in enumerate(zip(lines, lengths, strict=True), first_line):
+    for number, line, length in zip(numbers or range(1, len(lines) + 1), lines, lengths, strict=True):
         if length > longest:
             warnings.warn(
                 f"line {number} has {length} subwords and is truncated to {longest}: {line[:60]}…",

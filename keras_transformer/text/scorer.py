@@ -124,5 +124,6 @@ class Scorer:
                 f"`source` and `target` must have the same number of lines. Received: {len(source)} and {len(target)}"
             )
         source_tokenizer, target_tokenizer = self.tokenizers
-        source_ids = encode_lines(source_tokenizer, source, self.longest, first_line)
-        return source_ids, encode_lines(target_tokenizer, target, self.longest, first_line)
+        numbers = range(first_line, first_line + len(source))
+        source_ids = encode_lines(source_tokenizer, source, self.longest, numbers)
+        return source_ids, encode_lines(target_tokenizer, target, self.longest, numbers)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from keras_transformer.text.languages import parse_language
-from keras_transformer.text.translatable import Piece, split_markers, writes_ordinals
+from keras_transformer.text.translatable import Piece, kept_parts, split_markers, writes_ordinals
 
 #: A text that ends in an ordinal number. sentencex ends a sentence there.
 _ORDINAL = re.compile(r"(?:.*\s)?(?:\d{1,2}|[IVX]{2,})\.\s*", re.DOTALL)
@@ -133,10 +133,15 @@ class SentenceSplitter:
                     yield Piece(piece, piece == sentence)
 
     def _segments(self, line) -> list[str]:
-        """The segments of sentencex. It gets plain spaces only, because it panics on others in some places."""
+        """The segments of sentencex. It gets plain spaces only, because it panics on others in some places.
+
+        No sentence ends inside a part that is not translated, such as a URL.
+        """
         if not self._splits_lines:
             return [line]
         plain = "".join(" " if character.isspace() else character for character in line)
+        for begin, end in kept_parts(line):
+            plain = plain[:begin] + "x" * (end - begin) + plain[end:]
         try:
             ends = [len(segment) for segment in self._segment(self._language, plain)]
         except BaseException as error:

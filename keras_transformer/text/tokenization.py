@@ -20,6 +20,8 @@ DEFAULT_VOCAB_SIZE = 8000
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 #: Pieces of the special ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+#: SentencePiece's sign for a space.
+_SPACE = "▁"
 #: Number of lines from which SentencePiece uses all cores. Starting its threads takes longer than encoding a few lines.
 _PARALLEL = 64
 #: First id of merged subwords, most frequent first. Lower ids are the 4 special tokens and 256 bytes.
@@ -225,6 +227,20 @@ class Tokenizer:
         if len(rows) < _PARALLEL:
             return [self._processor.decode(row) for row in rows]
         return self._processor.decode(rows)
+
+    def spelling(self, text: str) -> str | None:
+        """The text of the subwords of a text, after normalization.
+
+        Args:
+            text: the text.
+
+        Returns:
+            `None` if a character of the text has no subword, but bytes or the unknown subword.
+        """
+        ids, processor = self._processor.encode(text), self._processor
+        if any(processor.is_byte(i) or processor.is_unknown(i) for i in ids):
+            return None
+        return "".join(map(processor.id_to_piece, ids)).replace(_SPACE, " ")
 
     def encoded_spans(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Returns the part of a line that each of its subwords covers, with the space before it.

@@ -19,12 +19,16 @@ class Translation:
             `SplittingTranslator`, and with a SavedModel.
         alternatives: the other hypotheses, at most `n_best - 1`, best first. No two hypotheses have the same words, and
             none is empty, unless there is no other.
+        kept: the parts that were not translated: for each its `(begin, end)` in the line and in `text`.
+        written: what the model wrote, which lacks these parts; `None` if it is `text`.
     """
 
     text: str
     score: float
     tokens: tuple[int, ...] = ()
     alternatives: tuple["Translation", ...] = ()
+    kept: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
+    written: str | None = None
 
     @property
     def hypotheses(self) -> tuple["Translation", ...]:

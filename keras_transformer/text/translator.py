@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,9 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.text.alignment import Alignment, diagonal, from_attention
 from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
+from keras_transformer.text.protected_text import ProtectedText
+from keras_transformer.text.protection import Protection
+from keras_transformer.text.source_text import SourceText
 from keras_transformer.text.tokenization import PAD_ID, Tokenizer
 from keras_transformer.text.translation import Translation, best_first
 
@@ -34,29 +38,36 @@ class Translator:
     """Base class that translates lines. Subclasses implement `count_tokens`, `_sentences` and `_translate_batch`.
 
     Lines are translated in batches of similar length and returned in the order of the input. The translation of an
-    empty line is an empty line.
+    empty line is an empty line. What is no language is not translated; see `Protection`.
 
     Args:
         parallel_batches: number of batches that are translated at the same time. A text with fewer batches is divided
             into smaller ones. Above 1, `_translate_batch` must be thread-safe.
+        protection: decides what is not translated. Default: what is no language in any text.
 
     Attributes:
         max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
+        protection: the argument.
     """
 
     max_source_length: int = MAX_LENGTH
+    protection = Protection()
 
-    def __init__(self, parallel_batches: int = 1):
+    def __init__(self, parallel_batches: int = 1, protection: Protection | None = None):
         check_parallel_batches(parallel_batches)
         self.parallel_batches = parallel_batches
+        self.protection = protection or self.protection
 
     @property
     def max_n_best(self) -> int:
         """The largest number of hypotheses per line that the search can give."""
         return 1
 
-    def _sentences(self, lines: list[str], first_line: int) -> tuple[Sequence, list[int]]:
-        """Returns the input of `_translate_batch` for each line, and its number of tokens, 0 for an empty line."""
+    def _sentences(self, lines: Sequence[str], numbers: Sequence[int]) -> tuple[Sequence, list[int]]:
+        """Returns the input of `_translate_batch` for each line, and its number of tokens, 0 for an empty line.
+
+        `numbers` are the numbers of the lines, for warnings.
+        """
         raise NotImplementedError
 
     def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
@@ -98,16 +109,25 @@ class Translator:
     def _translate(self, lines, limits, n_best, progress, first_line=1):
         progress = progress or (lambda count: None)
         lines = checked_lines("lines", lines)
-        sentences, lengths = self._sentences(lines, first_line)
-        translations = [Translation("", 0.0)] * len(lines)
+        text = ProtectedText(lines, self.protection, first_line)
+        found = self._translate_sentences(text, limits, n_best, progress)
+        return text.joined(found, n_best, self._align_sentences)
+
+    def _translate_sentences(self, text, limits, n_best, progress):
+        """Translates the sentences of a `ProtectedText` as they are."""
+        numbers = text.line_numbers
+        sentences, lengths = self._sentences(text.sentences, numbers)
+        translations = [Translation("", 0.0)] * len(sentences)
         batches = limits.batches_for(self.parallel_batches, lengths)
         batches.reverse()  # The longest first, so that parallel batches end at about the same time.
-        progress(len(lines) - sum(map(len, batches)))
+        # The last sentence of a line counts as the line.
+        is_last = [number != after for number, after in itertools.zip_longest(numbers, numbers[1:])]
+        progress(text.num_lines - sum(is_last[i] for batch in batches for i in batch))
         found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
         for batch, translated in zip(batches, found, strict=True):
             for i, translation in zip(batch, translated, strict=True):
                 translations[i] = translation
-            progress(len(batch))
+            progress(sum(is_last[i] for i in batch))
         return translations
 
     def translate_stream(
@@ -154,8 +174,14 @@ class Translator:
 
         Returns:
             One `Alignment` per line, from the cross-attention of the model. A runtime that does not return attention
-            weights aligns words by their relative position instead.
+            weights aligns words by their relative position instead. Parts that are not translated are aligned with
+            themselves.
         """
+        text = ProtectedText(checked_lines("lines", lines), self.protection)
+        return text.align(translations, self._align_sentences)
+
+    def _align_sentences(self, lines: Sequence[str], translations: Sequence[Translation]) -> list[Alignment]:
+        """Aligns lines that were translated as they are."""
         return self._align_by_position(lines, translations)
 
     @staticmethod
@@ -210,6 +236,8 @@ class TokenTranslator(Translator):
         num_positions: number of learned positions of the model, or `None` if any length is supported.
         parallel_batches: number of batches that are translated at the same time. Above 1, `search` must be
             thread-safe.
+        protect: `"auto"`, `"off"` or a regular expression; see `Protection`.
+        source_text: what is known of the source text that the model was trained on.
     """
 
     def __init__(
@@ -218,8 +246,10 @@ class TokenTranslator(Translator):
         target_tokenizer: Tokenizer,
         num_positions: int | None = None,
         parallel_batches: int = 1,
+        protect: str = "auto",
+        source_text: SourceText | None = None,
     ):
-        super().__init__(parallel_batches)
+        super().__init__(parallel_batches, Protection(protect, source_text, source_tokenizer.spelling))
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_tokens(num_positions)
@@ -258,16 +288,16 @@ class TokenTranslator(Translator):
             translation: its translation by this model.
 
         Returns:
-            Float32 `(target_length, source_length)`, see `mean_attention`; and the source and target subwords.
+            Float32 `(target_length, source_length)`, see `mean_attention`; and the source and target subwords, without
+            the parts that are not translated.
         """
-        (source,) = encode_lines(self.source_tokenizer, checked_lines("line", [line]), self.max_source_length)
+        sentences = ProtectedText(checked_lines("line", [line]), self.protection).sentences
+        (source,) = encode_lines(self.source_tokenizer, sentences[:1] or [""], self.max_source_length)
         weights = self._weights([source], [translation.tokens])[0]
         pieces = self.source_tokenizer.pieces, self.target_tokenizer.pieces
         return weights, [pieces[0][i] for i in source], [pieces[1][i] for i in translation.tokens]
 
-    def align(self, lines, translations):
-        """See `Translator.align`."""
-        lines = checked_lines("lines", lines)
+    def _align_sentences(self, lines, translations):
         source = encode_lines(self.source_tokenizer, lines, self.max_source_length)
         spans = self.source_tokenizer.encoded_spans(lines)
         alignments = {}
@@ -287,8 +317,8 @@ class TokenTranslator(Translator):
         """See `Translator.count_tokens`."""
         return [len(ids) - 1 for ids in self.source_tokenizer.encode(lines)]
 
-    def _sentences(self, lines, first_line):
-        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, first_line)
+    def _sentences(self, lines, numbers):
+        sentences = encode_lines(self.source_tokenizer, lines, self.max_source_length, numbers)
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batch(self, sentences, n_best):

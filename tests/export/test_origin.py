@@ -5,6 +5,7 @@ import pytest
 
 from keras_transformer.export.origin import export_folder, fingerprint_of, write_origin
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.text.source_text import SourceText
 
 
 def write_model(file, weights, date="today"):
@@ -19,7 +20,7 @@ def directory(tmp_path):
     directory = ModelDirectory(tmp_path)
     write_model(directory.model_file, "weights")
     directory.exported("onnx_int8").mkdir(parents=True)
-    write_origin(directory.exported("onnx_int8"), fingerprint_of(directory.model_file))
+    write_origin(directory.exported("onnx_int8"), fingerprint_of(directory.model_file), SourceText())
     return directory
 
 

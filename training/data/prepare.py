@@ -13,6 +13,7 @@ import numpy as np
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
 from keras_transformer.text.batching import chunks_of
+from keras_transformer.text.source_text import ENTRY, SourceText
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.filtering import Statistics, filter_pairs, is_surely_removed
 from keras_transformer.training.data.rows import TokenSide
@@ -151,8 +152,11 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     with contextlib.ExitStack() as stack:
         texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES]
         validation = _write_while_reading(_chunks(corpus.validation), texts)
+        source_text = _SourceTextCounter()
         statistics = {
-            split: _write_split(directory, split, _chunks(pairs), tokenizers, config, tags.get(split))
+            split: _write_split(
+                directory, split, source_text.counting(_chunks(pairs)), tokenizers, config, tags.get(split)
+            )
             for split, pairs in corpus.splits.items()
         }
         statistics["validation"] = _write_split(directory, "validation", validation, tokenizers, config)
@@ -166,9 +170,23 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},
+            ENTRY: source_text.found.to_record(),
             **({"tags": tags} if tags else {}),
         }
     )
+
+
+class _SourceTextCounter:
+    """Records what chunks of pairs contain, while they are read."""
+
+    def __init__(self):
+        self.found = SourceText()
+
+    def counting(self, chunks):
+        """Yields the chunks."""
+        for chunk in chunks:
+            self.found += SourceText.of_pairs(*zip(*chunk, strict=True))
+            yield chunk
 
 
 def tags_of(config: DataConfig) -> list[str]:

@@ -72,7 +72,7 @@ class TokenDirectory:
 
         Returns:
             `data` (the options), `languages`, `vocab_sizes`, `tokenizers_sha256`, `statistics` of each
-            split, `tags` (split -> id, for tagged corpora) and `sha256`.
+            split, `tags` (split -> id, for tagged corpora), `source_text` (see `SourceText`) and `sha256`.
 
         Raises:
             ValueError: if the record is missing or unreadable, or has a newer format.

@@ -15,6 +15,7 @@ class Element:
         children: the elements inside it.
         starts_here, ends_here: for a part, whether the element starts and ends in this sentence.
         is_start_placed, is_end_placed: for a whole element, whether a sentence contains its start tag and its end tag.
+        neighbours: the characters before and after it, if they differ from those in the text.
     """
 
     begin: int
@@ -27,6 +28,7 @@ class Element:
     ends_here: bool = True
     is_start_placed: bool = False
     is_end_placed: bool = False
+    neighbours: tuple[str, str] | None = None
 
     @property
     def order(self) -> int:

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,9 @@ _UNITS = re.compile(rf"[{_UNSPACED}]|\d+|[^\W\d{_UNSPACED}]+|[^\w\s]")
 #: How much clearer the attention to words of an element must be than to other words. Otherwise an element that has no
 #: counterpart in the translation would extend over many words.
 _MIN_MARGIN = 0.05
+#: Signs without white space after them, and signs without white space before them.
+_OPENING = "([{«„‚“‘¿¡"
+_CLOSING = ".,;:!?)]}»”’…。，；：！？、"
 
 
 class _Placed(NamedTuple):
@@ -39,9 +42,19 @@ class Projection:
         elements: the elements of the sentence.
         translation: the translation.
         alignment: the alignment of both.
+        escape: writes a part of the translation as HTML. For plain text: `str`.
     """
 
-    def __init__(self, sentence: str, begin: int, elements: list[Element], translation: str, alignment: Alignment):
+    def __init__(
+        self,
+        sentence: str,
+        begin: int,
+        elements: list[Element],
+        translation: str,
+        alignment: Alignment,
+        escape: Callable[[str], str] = escape,
+    ):
+        self._escape = escape
         self._sentence, self._begin, self._elements, self._translation = sentence, begin, elements, translation
         places = {place - begin for element in elements for place in places_of(element)}
         copies = {copy for element in kept_elements(elements) for copy in self._copies(element)}
@@ -54,13 +67,17 @@ class Projection:
         #: For each target unit, the share of each source unit in it.
         self._weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
 
-    def html(self) -> str:
-        """The translation as HTML."""
-        return self._html(self._elements, 0, len(self._target) - 1, 0, len(self._translation))
+    def text(self) -> str:
+        """The translation with the elements."""
+        return "".join(piece for piece, _ in self.pieces())
 
-    def _html(self, elements, first, last, begin, end):
+    def pieces(self) -> "list[tuple[str, Element | None]]":
+        """The parts of `text`, and for each of the elements without words that element."""
+        return self._pieces(self._elements, 0, len(self._target) - 1, 0, len(self._translation))
+
+    def _pieces(self, elements, first, last, begin, end):
         """The characters `begin` to `end` of the translation, which are the units `first` to `last`, with elements."""
-        result = ""
+        result: list[tuple[str, Element | None]] = []
         for placed in self._place(elements, first, last):
             element = placed.element
             if placed.last < placed.first:
@@ -69,25 +86,49 @@ class Projection:
                 left, right = self._target[placed.first][0], self._target[placed.last][1]
                 # An element that goes on in another sentence extends to the end of this one.
                 left, right = (left if element.starts_here else begin), (right if element.ends_here else end)
-            inside = self._html(element.children, placed.first, placed.last, left, right)
-            result += escape(self._translation[begin:left])
-            result += element.before + inside + element.after if element.kept is None else element.kept
-            if not (element.has_text or any(self._touches(element))) and not self._translation[right:].startswith(" "):
-                result += " "
+            if left > begin:
+                result.append((self._escape(self._translation[begin:left]), None))
             begin = right
-        return result + escape(self._translation[begin:end])
+            if not element.has_text:
+                before, after = self._spaces(element, left, result)
+                result += [(before, None), (element.kept or "", element), (after, None)]
+                begin = self._after_joint(element, right, end)
+            elif element.kept is not None:
+                result.append((element.kept, None))
+            else:
+                inside = self._pieces(element.children, placed.first, placed.last, left, right)
+                result += [(element.before, None), *inside, (element.after, None)]
+        return [*result, (self._escape(self._translation[begin:end]), None)]
 
     def _gap(self, placed):
         """The place of an element without words between the units before and after it: beside the one it touches."""
-        touches_left, _ = self._touches(placed.element)
+        touches_left = not self._neighbours(placed.element)[0].isspace()
         if placed.first and (touches_left or placed.first == len(self._target)):
             return self._target[placed.first - 1][1]
         return self._target[placed.first][0] if self._target else 0
 
-    def _touches(self, element) -> tuple[bool, bool]:
-        """Whether there is no white space before an element without words, and after it."""
+    def _neighbours(self, element) -> tuple[str, str]:
+        """The characters before and after an element without words. Empty at the ends of the sentence."""
         i = element.begin - self._begin
-        return not self._sentence[:i][-1:].isspace(), not self._sentence[i:][:1].isspace()
+        return element.neighbours or (self._sentence[:i][-1:], self._sentence[i:][:1])
+
+    def _spaces(self, element, place, written) -> tuple[str, str]:
+        """The white space that an element without words needs at a place of the translation."""
+        before, after = self._neighbours(element)
+        left, right = self._translation[:place][-1:], self._translation[place:][:1]
+        beside = next((found for text, found in reversed(written) if text), None)
+        if beside is not None:  # Another element is at this place.
+            left = (beside.kept or left)[-1:]
+        needs_before = not left.isspace() and _is_apart(before, left, _OPENING)
+        return " " * needs_before, " " * _is_apart(after, right, _CLOSING)
+
+    def _after_joint(self, element, place, end) -> int:
+        """The place after an element and the white space that the sentence has in its place only."""
+        i = element.begin - self._begin
+        is_joint = not any(map(str.isspace, self._neighbours(element))) and " " in self._sentence[max(i - 1, 0) : i + 1]
+        while is_joint and place < end and self._translation[place].isspace():
+            place += 1
+        return place
 
     def _place(self, elements, first, last) -> list[_Placed]:
         """Places elements within the units `first` to `last`, in the order of the translation."""
@@ -155,7 +196,7 @@ class Projection:
         """The place of an element without words: the unit before which it is put, not inside another element."""
         i = element.begin - self._begin
         follows = sum(right <= i for _, right in self._source)  # Number of the source unit after the element.
-        touches_left = self._touches(element)[0] and follows > 0
+        touches_left = not self._neighbours(element)[0].isspace() and follows > 0
         if last < first or not self._source:
             return first, first - 1
         beside = follows - 1 if touches_left or follows == len(self._source) else follows
@@ -176,6 +217,21 @@ def _units(text: str) -> list[Span]:
     [(0, 2), (2, 3), (3, 4), (5, 6), (6, 7), (7, 8)]
     """
     return [match.span() for match in _UNITS.finditer(text)]
+
+
+def _is_apart(neighbour: str, found: str, attached: str) -> bool:
+    """Whether there is white space between an element and the character beside it in the translation.
+
+    Args:
+        neighbour: the character beside the element in the sentence.
+        found: the character beside it in the translation.
+        attached: signs without white space on this side.
+    """
+    if not found or found.isspace() or not neighbour:
+        return False
+    if neighbour.isspace():
+        return found not in attached
+    return found.isalnum() and not neighbour.isalnum()
 
 
 def _cut(units: Iterable[Span], places: Iterable[int]) -> list[Span]:

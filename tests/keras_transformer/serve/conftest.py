@@ -25,7 +25,7 @@ class Upper(Translator):
     def count_tokens(self, lines):
         return [len(line.split()) for line in lines]
 
-    def _sentences(self, lines, first_line):
+    def _sentences(self, lines, numbers):
         return lines, self.count_tokens(lines)
 
     def _translate_batch(self, sentences, n_best):

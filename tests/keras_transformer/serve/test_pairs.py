@@ -11,8 +11,8 @@ def test_each_parallel_batch_has_a_worker(tmp_path, upper, monkeypatch):
     directory.model_file.write_bytes(b"weights")
     loaded, workers = [], []
 
-    def load(*arguments):
-        loaded.append(arguments)
+    def load(*arguments, protect):
+        loaded.append((*arguments, protect))
         return upper(parallel_batches=3)
 
     class Batcher(pairs.Batcher):
@@ -22,6 +22,6 @@ def test_each_parallel_batch_has_a_worker(tmp_path, upper, monkeypatch):
 
     monkeypatch.setattr(pairs, "load_translator", load)
     monkeypatch.setattr(pairs, "Batcher", Batcher)
-    config = ServeConfig(languages="en-de", runtime="keras", num_threads=2)
+    config = ServeConfig(languages="en-de", runtime="keras", num_threads=2, protect="off")
     pairs.load_pairs([directory.path], config, Metrics())
-    assert loaded == [(directory.path, "keras", 2, None)] and workers == [3]
+    assert loaded == [(directory.path, "keras", 2, None, "off")] and workers == [3]

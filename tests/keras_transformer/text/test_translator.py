@@ -19,7 +19,7 @@ class Echo(TokenTranslator):
     """Answers each row with its own ids; the score is the row's number of subwords."""
 
     def __init__(self, tokenizer, parallel_batches=1):
-        super().__init__(tokenizer, tokenizer, parallel_batches=parallel_batches)
+        super().__init__(tokenizer, tokenizer, parallel_batches=parallel_batches, protect="off")
         self.batches = []
 
     def search(self, source, n_best=None):
