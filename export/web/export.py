@@ -11,8 +11,10 @@ import onnx
 
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.web.packages import ONNXRUNTIME, PACKAGES, SENTENCEPIECE, read_files
+from keras_transformer.export.web.patterns import protection_of
 from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
+from keras_transformer.text.source_text import source_text_of
 
 MODEL = "model.onnx"
 #: The file that describes the export to its JavaScript.
@@ -57,6 +59,7 @@ def write_web(model, directory: ModelDirectory, tokenizers, strategy, path: Path
         "max_source_length": max_tokens(model.config.max_length),
         "n_best": strategy.n_best,
         "onnxruntime": ONNXRUNTIME.version,
+        "protection": protection_of(source_text_of(directory.path), tokenizers[0]),
         "tokenizers": [file.name for file in ModelDirectory(path).tokenizer_files],
         "files": {name: {"bytes": len(data), "hash": _hash(data)} for name, data in files.items()},
     }

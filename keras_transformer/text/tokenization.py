@@ -201,6 +201,16 @@ class Tokenizer:
         """The ids of subwords of text: all but special symbols, bytes and user-defined symbols."""
         return [i for i, piece in enumerate(_parsed(self.model).pieces) if piece.type == piece.NORMAL]
 
+    @functools.cached_property
+    def unknown_ids(self) -> list[int]:
+        """The ids of characters that have no subword of text: the unknown subword and the bytes."""
+        processor = self._processor
+        return [i for i in range(self.vocab_size) if processor.is_unknown(i) or processor.is_byte(i)]
+
+    @functools.cached_property
+    def _unknown_ids(self):
+        return frozenset(self.unknown_ids)
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.
 
@@ -237,10 +247,10 @@ class Tokenizer:
         Returns:
             `None` if a character of the text has no subword, but bytes or the unknown subword.
         """
-        ids, processor = self._processor.encode(text), self._processor
-        if any(processor.is_byte(i) or processor.is_unknown(i) for i in ids):
+        ids = self._processor.encode(text)
+        if not self._unknown_ids.isdisjoint(ids):
             return None
-        return "".join(map(processor.id_to_piece, ids)).replace(_SPACE, " ")
+        return "".join(map(self._processor.id_to_piece, ids)).replace(_SPACE, " ")
 
     def encoded_spans(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Returns the part of a line that each of its subwords covers, with the space before it.

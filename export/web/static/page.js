@@ -1,5 +1,6 @@
 // The page: a text is translated sentence by sentence.
 
+import { Protection } from "./protection.js";
 import { Translator } from "./translator.js";
 
 const element = (id) => document.getElementById(id);
@@ -81,28 +82,37 @@ function showTranslator({ languages, threads, onnxruntime, n_best, files }) {
   element("translate").disabled = false;
 }
 
-/** White space and bullets at the start of a line, which are not translated. */
-const BULLETS = /^\s*(?:(?:[-*+•‣◦▪·–—>]|#{1,6})\s+)*/u;
-
 /** Splits a text into sentences, which are translated, and the text between them, which is kept. */
-function split(text, language) {
-  const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(language ?? "en", { granularity: "sentence" });
+function split(text, { languages, protection }) {
+  const rules = new Protection(protection);
+  const segmenter =
+    globalThis.Intl?.Segmenter && new Intl.Segmenter(languages[0] ?? "en", { granularity: "sentence" });
   const lines = text.split(/(\r\n|[\n\r\t\u2028\u2029]+)/);
-  return lines.flatMap((line) => {
-    const [bullets] = line.match(BULLETS);
-    const rest = line.slice(bullets.length);
-    const parts = segmenter ? Array.from(segmenter.segment(rest), ({ segment }) => segment) : [rest];
-    return [bullets, ...parts].flatMap((part) => {
-      const sentence = part.trim();
-      if (!/[\p{L}\p{N}]/u.test(sentence)) return [{ text: part }];
-      const begin = part.indexOf(sentence);
-      return [
-        { text: part.slice(0, begin) },
-        { text: sentence, isSentence: true },
-        { text: part.slice(begin + sentence.length) },
-      ];
-    });
-  });
+  return lines.flatMap((line) =>
+    rules.splitMarkers(line).flatMap((piece) => {
+      if (!piece.isSentence) return [piece];
+      return segments(piece.text, segmenter, rules).flatMap((part) => {
+        const sentence = part.trim();
+        if (!/[\p{L}\p{N}]/u.test(sentence)) return [{ text: part }];
+        const begin = part.indexOf(sentence);
+        return [
+          { text: part.slice(0, begin) },
+          { text: sentence, isSentence: true },
+          { text: part.slice(begin + sentence.length) },
+        ];
+      });
+    }),
+  );
+}
+
+/** The sentences of a text. No sentence ends inside a part that is not translated, such as a web address. */
+function segments(text, segmenter, rules) {
+  if (!segmenter) return [text];
+  let masked = text;
+  for (const [begin, end] of rules.keptParts(text)) {
+    masked = masked.slice(0, begin) + "x".repeat(end - begin) + masked.slice(end);
+  }
+  return Array.from(segmenter.segment(masked), ({ index, segment }) => text.slice(index, index + segment.length));
 }
 
 function addHypotheses(number, { text, score, alternatives }) {
@@ -113,7 +123,7 @@ function addHypotheses(number, { text, score, alternatives }) {
 }
 
 async function translate(translator, signal) {
-  const pieces = split(element("source").value, translator.info.languages[0]);
+  const pieces = split(element("source").value, translator.info);
   const sentences = pieces.filter((piece) => piece.isSentence);
   if (!sentences.length) {
     element("status").textContent = "Enter a text to translate.";

@@ -33,7 +33,7 @@ export class Translator {
 
   /**
    * What was loaded: `languages` (two codes or null), `n_best` (the most hypotheses), `max_source_length` (subwords),
-   * `onnxruntime` (its version), `threads`, and `files` with the `bytes` of each.
+   * `onnxruntime` (its version), `threads`, `protection` (what is not translated), and `files` with the `bytes` of each.
    */
   info;
 
@@ -52,7 +52,8 @@ export class Translator {
   }
 
   /**
-   * Translates lines, each a sentence, one after the other.
+   * Translates lines, each a sentence, one after the other. What is no language stays: lines without letters, URLs,
+   * placeholders, tags, list markers, and characters that the model has never seen.
    *
    * @param {string[]} lines
    * @param {object} options

@@ -45,11 +45,14 @@ class Model {
       processors[name] = new SentencePieceProcessor();
       await processors[name].load(models[index]);
     }
+    const { Protection } = await files.import("protection.js");
     const session = await ort.InferenceSession.create(graph, { executionProviders: ["wasm"] });
-    return new Model(described, threads, ort, session, described.tokenizers.map((name) => processors[name]));
+    return new Model(described, threads, ort, session, described.tokenizers.map((name) => processors[name]), Protection);
   }
 
-  constructor(described, threads, ort, session, processors) {
+  constructor(described, threads, ort, session, processors, Protection) {
+    this.unknown = new Set(described.protection.unknown_ids);
+    this.protection = new Protection(described.protection, (text) => this.#spelled(text));
     this.info = { ...described, threads };
     this.ort = ort;
     this.session = session;
@@ -70,7 +73,30 @@ class Model {
     return this.target.decodeIds(end < 0 ? ids : ids.slice(0, end));
   }
 
+  /** The text of the subwords of a text; null if some are bytes or the unknown subword. */
+  #spelled(text) {
+    const ids = [...this.source.encodeIds(text)];
+    return ids.some((id) => this.unknown.has(id)) ? null : this.source.decodeIds(ids);
+  }
+
+  /** Translates a line. What is no language stays. */
   async translate(line, nBest) {
+    const pieces = this.protection.split(line);
+    if (!pieces) return this.#translateSentence(line, nBest);
+    const found = new Map();
+    for (const piece of pieces) if (piece.text) found.set(piece, await this.#translateSentence(piece.text, nBest));
+    const results = [...found.values()];
+    const [best, ...alternatives] = Array.from({ length: nBest }, (_, rank) => {
+      const hypothesis = (piece) => [found.get(piece), ...(found.get(piece)?.alternatives ?? [])][rank];
+      const joined = (piece) => (piece.joined ? piece.joined(hypothesis(piece)?.text ?? "") : piece);
+      const score = pieces.reduce((sum, piece) => sum + (hypothesis(piece)?.score ?? 0), 0);
+      const tokens = results.length === 1 ? [results[0], ...results[0].alternatives][rank].tokens : [];
+      return { text: pieces.map(joined).join(""), score, tokens };
+    });
+    return { ...best, alternatives, truncated: results.some(({ truncated }) => truncated) };
+  }
+
+  async #translateSentence(line, nBest) {
     const ids = this.encode(line);
     if (ids.length === 1) {
       const nothing = { text: "", score: 0, tokens: [] };

@@ -13,9 +13,11 @@ from onnx import helper
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.web import export
 from keras_transformer.export.web.export import write_web
+from keras_transformer.export.web.patterns import protection_of
 from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.text.source_text import SourceText
 
-SCRIPTS = ("page.js", "translator.js", "worker.js")
+SCRIPTS = ("page.js", "protection.js", "translator.js", "worker.js")
 
 
 @pytest.fixture
@@ -47,7 +49,8 @@ def write(monkeypatch, tmp_path, graph):
         monkeypatch.setattr(
             export, "read_files", lambda package, names: {name: contents.get(name, name.encode() * 9) for name in names}
         )
-        write_web(model, directory, ("source", "target"), BeamSearch(beam_size=3, n_best=2), tmp_path / name)
+        tokenizer = types.SimpleNamespace(unknown_ids=[1])
+        write_web(model, directory, (tokenizer, tokenizer), BeamSearch(beam_size=3, n_best=2), tmp_path / name)
         return tmp_path / name
 
     return write
@@ -57,6 +60,7 @@ def test_the_files(write, graph, capsys):
     folder = write("web")
     described = json.loads((folder / "translator.json").read_text())
     files = described.pop("files")
+    assert described.pop("protection") == protection_of(SourceText("en"), types.SimpleNamespace(unknown_ids=[1]))
     assert described == {
         "languages": ["en", "de"],
         "max_source_length": 30,

@@ -1,9 +1,14 @@
 import json
 import pathlib
+import string
 
 import pytest
 
+from keras_transformer.text.alignment import diagonal
+from keras_transformer.text.protection import Protection
+from keras_transformer.text.source_text import SourceText
 from keras_transformer.text.translatable import is_translatable, kept_parts, split_markers
+from keras_transformer.text.translation import Translation
 
 #: What is no language, for Python and JavaScript.
 VECTORS = json.loads(pathlib.Path(__file__).with_name("translatable.json").read_text(encoding="utf-8"))
@@ -23,3 +28,18 @@ def test_markers(language, line, sentences):
     pieces = [*split_markers(line, language)]
     assert [piece.text for piece in pieces if piece.is_sentence] == sentences
     assert "".join(piece.text for piece in pieces) == line
+
+
+def known(text):
+    """The text, if it is of ASCII letters, digits and some signs."""
+    return text if set(text) <= {*string.ascii_letters, *string.digits, *".,!?:;'\"()-"} else None
+
+
+@pytest.mark.parametrize(("line", "texts"), (VECTORS["sentences"] | VECTORS["in_words"]).items())
+def test_sentences(line, texts):
+    """A translation that changes nothing gives the text again."""
+    protected = Protection("auto", SourceText("en"), known).split(line)
+    assert ([sentence.text for sentence in protected.sentences] if protected else [line]) == texts
+    if protected and line in VECTORS["sentences"]:
+        translations = [Translation(text, 0.0) for text in texts]
+        assert protected.joined(translations, [diagonal(text, text) for text in texts]).text == line
