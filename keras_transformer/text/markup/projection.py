@@ -89,9 +89,9 @@ class Projection:
             if left > begin:
                 result.append((self._escape(self._translation[begin:left]), None))
             begin = right
-            if not element.has_text:
+            if placed.last < placed.first and element.kept is not None:
                 before, after = self._spaces(element, left, result)
-                result += [(before, None), (element.kept or "", element), (after, None)]
+                result += [(before, None), (element.kept, element), (after, None)]
                 begin = self._after_joint(element, right, end)
             elif element.kept is not None:
                 result.append((element.kept, None))
@@ -108,9 +108,9 @@ class Projection:
         return self._target[placed.first][0] if self._target else 0
 
     def _neighbours(self, element) -> tuple[str, str]:
-        """The characters before and after an element without words. Empty at the ends of the sentence."""
-        i = element.begin - self._begin
-        return element.neighbours or (self._sentence[:i][-1:], self._sentence[i:][:1])
+        """The characters before and after an element. Empty at the ends of the sentence."""
+        begin, end = self._span(element)
+        return element.neighbours or (self._sentence[:begin][-1:], self._sentence[end:][:1])
 
     def _spaces(self, element, place, written) -> tuple[str, str]:
         """The white space that an element without words needs at a place of the translation."""
@@ -136,25 +136,29 @@ class Projection:
         rated = [(element, self._ratings(element)) for element in elements if element.has_text]
         # Elements of several sentences first, since they need an end of this one. Then the clearest.
         rated.sort(key=lambda pair: (pair[0].order == 1, -max(pair[1][first : last + 1], default=0.0)))
+        unplaced = [element for element in elements if not element.has_text]
         for element, ratings in rated:
             free = _free(first, last, placed)
-            found = [_best(ratings, *interval, element) for interval in free]
-            copies = [self._units_within(*copy) for copy in self._copies(element)] if element.kept else []
-            copies = [(i, j) for i, j in copies if any(left <= i and j <= right for left, right in free)]
-            if copies:
-                i, j = max(copies, key=lambda units: ratings[units[0] : units[1] + 1].sum())
-                placed.append(_Placed(i, j, element))
+            if copy := self._copy(element, ratings, free):
+                placed.append(_Placed(*copy, element))
                 continue
-            if found:
-                _, i, j = max(found)
-            else:
+            rating, i, j = max((_best(ratings, *interval, element) for interval in free), default=(0.0, None, None))
+            if element.kept and rating <= 0:  # It would take the place of words that are not its own.
+                unplaced.append(element)
+                continue
+            if i is None or j is None:
                 i, j = (first, first - 1) if element.ends_here else (last + 1, last)
             placed.append(self._without_signs(_Placed(i, j, element)))
-        for element in elements:
-            if not element.has_text:
-                placed.append(_Placed(*self._between(element, first, last, placed), element))
+        for element in unplaced:
+            placed.append(_Placed(*self._between(element, first, last, placed), element))
         # Elements without words keep their order, and precede an element that begins at the same unit.
         return sorted(placed, key=lambda p: (p.element.order, p.first, p.last >= p.first))
+
+    def _copy(self, element, ratings, free) -> Span | None:
+        """The units of the text of an element that is not translated, if the translation contains it."""
+        copies = [self._units_within(*copy) for copy in self._copies(element)] if element.kept else []
+        copies = [(i, j) for i, j in copies if any(left <= i and j <= right for left, right in free)]
+        return max(copies, key=lambda units: ratings[units[0] : units[1] + 1].sum(), default=None)
 
     def _ratings(self, element) -> np.ndarray:
         """For each target unit how clearly it belongs to an element, in [-1, 1]."""
@@ -162,11 +166,25 @@ class Projection:
         is_inside = np.array([left < end and right > begin for left, right in self._source], dtype=bool)
         inside = self._weights[:, is_inside].max(axis=1, initial=0.0)
         ratings = inside - self._weights[:, ~is_inside].max(axis=1, initial=0.0) - _MIN_MARGIN
-        if self._sentence[begin:end].replace(" ", "").isalnum():
-            # A sign belongs to it only between words that do.
-            has_words = (ratings[~self._is_sign] > 0).any()
-            return np.where(self._is_sign, np.minimum(ratings, -0.01 if has_words else -1.0), ratings)
-        return ratings
+        # A sign that the element has at neither end belongs to it only between words that do.
+        is_other = self._is_sign & ~self._has_sign_of(element)
+        has_words = (ratings[~self._is_sign] > 0).any()
+        return np.where(is_other, np.minimum(ratings, -0.01 if has_words else -1.0), ratings)
+
+    def _has_sign_of(self, element) -> np.ndarray:
+        """For each target unit whether an element may begin or end with it. An element with signs may with any sign.
+
+        If an element is not translated, the signs are its own.
+        """
+        text = self._sentence[slice(*self._span(element))]
+        if element.kept is None:
+            return np.full(len(self._target), not text.replace(" ", "").isalnum())
+        signs = [
+            (self._translation[left] == text[0] and not self._translation[:left][-1:].isalnum())
+            or (self._translation[left] == text[-1] and not self._translation[right:][:1].isalnum())
+            for left, right in self._target
+        ]
+        return np.array(signs, dtype=bool)
 
     def _copies(self, element) -> list[Span]:
         """Where the translation contains the text of an element that is not translated."""
@@ -186,21 +204,24 @@ class Projection:
         """The units without signs at the ends, such as the full stop, if the element has none there."""
         first, last, element = placed
         begin, end = self._span(element)
-        while first < last and element.starts_here and self._is_sign[first] and self._sentence[begin].isalnum():
+        is_own = self._has_sign_of(element) if element.kept else np.zeros(len(self._target), dtype=bool)
+        is_other = self._is_sign & ~is_own
+        has_first, has_last = (element.kept or self._sentence[i].isalnum() for i in (begin, end - 1))
+        while first < last and element.starts_here and is_other[first] and has_first:
             first += 1
-        while first < last and element.ends_here and self._is_sign[last] and self._sentence[end - 1].isalnum():
+        while first < last and element.ends_here and is_other[last] and has_last:
             last -= 1
         return _Placed(first, last, element)
 
     def _between(self, element, first, last, placed):
-        """The place of an element without words: the unit before which it is put, not inside another element."""
-        i = element.begin - self._begin
-        follows = sum(right <= i for _, right in self._source)  # Number of the source unit after the element.
-        touches_left = not self._neighbours(element)[0].isspace() and follows > 0
+        """The place of an element without words of its own: the unit before which it is put, not inside another one."""
+        begin, end = self._span(element)
+        before, after = sum(right <= begin for _, right in self._source), sum(left < end for left, _ in self._source)
+        touches_left = not self._neighbours(element)[0].isspace() and before > 0
         if last < first or not self._source:
             return first, first - 1
-        beside = follows - 1 if touches_left or follows == len(self._source) else follows
-        unit = first + int(self._weights[first : last + 1, beside].argmax()) + (beside < follows)
+        is_after = touches_left or after == len(self._source)
+        unit = first + int(self._weights[first : last + 1, before - 1 if is_after else after].argmax()) + is_after
         for other in placed:
             if other.first + other.element.starts_here <= unit <= other.last + (not other.element.ends_here):
                 goes_after = touches_left or not other.element.starts_here

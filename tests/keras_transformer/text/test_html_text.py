@@ -112,6 +112,24 @@ def test_a_full_stop_is_not_drawn_into_an_element():
     assert page.join(["ein Hund."], [Alignment(source, target, weights)]) == "ein <b>Hund</b>."
 
 
+@pytest.mark.parametrize("text", ["f()", "x.y", "a=b;", "{user}", "--f"])
+@pytest.mark.parametrize("others", [0.0, 0.05])
+def test_an_element_that_is_not_translated_takes_no_sign_and_no_other_word(text, others):
+    """The full stop attends to it, and so does a word at most as much as to its own."""
+    page = HtmlText(f"dog with <code>{text}</code>.", SPLITTER)
+    begin = len("dog with ")
+    source = [(0, 3), (4, 8), *((i, i + 1) for i in range(begin, begin + len(text) + 1))]
+    words = ["Hund", "mit-mit"] if others else ["Hund"]
+    translation = " ".join(words) + "."
+    target = [match.span() for match in re.finditer(r"[\w-]+|\.", translation)]
+    weights = np.full((len(target), len(source)), 0.01, "float32")
+    weights[0, 0], weights[-1, 2:] = 1.0, 0.9
+    if others:
+        weights[1, 1], weights[1, 2:] = 0.5, others
+    found = page.join([translation], [Alignment(source, target, weights)])
+    assert found == translation[:-1] + f" <code>{text}</code>."
+
+
 def test_an_element_without_a_counterpart_gets_one_word():
     page = HtmlText("a <b>dog</b> runs.", SPLITTER)
     source, target = [(0, 1), (2, 5), (6, 10), (10, 11)], [(0, 3), (4, 9), (9, 10)]
