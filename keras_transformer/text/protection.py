@@ -12,6 +12,8 @@ from keras_transformer.text.translation import Translation
 
 #: Characters that belong to the emoji before them: variation selectors, the keycap, skin tones and tags.
 _MODIFIERS = re.compile("[\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+#: A symbol of imported models with several target languages. Its signs may be unknown elsewhere.
+_LANGUAGE_CODE = re.compile(r">>[^\s<>]+<<")
 _ZERO_WIDTH_JOINER = "\u200d"
 #: Letters of scripts without spaces between words. A word cannot be found there.
 _UNSPACED = re.compile(
@@ -83,7 +85,10 @@ class Protection:
         if self._pattern:
             yield from (match.span() for match in self._pattern.finditer(sentence) if match[0].strip())
         if not self._known.issuperset(sentence) and (unknown := set(filter(self._is_unknown, set(sentence)))):
+            codes = [code.span() for code in _LANGUAGE_CODE.finditer(sentence)]
             for span in _clusters(sentence):
+                if any(begin <= span[0] < end for begin, end in codes):
+                    continue
                 cluster = sentence[slice(*span)]
                 # A character may be known together with the next ones only, which are normalized together.
                 if not unknown.isdisjoint(cluster) and self._is_unknown(cluster):

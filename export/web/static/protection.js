@@ -11,6 +11,8 @@ const CLOSING = ".,;:!?)]}»”’…。，；：！？、";
 const OPENING = "([{«„‚¿¡-–—" + String.fromCharCode(47);
 /** Signs without a space after them in a translation. */
 const BEFORE_WORDS = "([{«„‚“‘¿¡";
+/** A symbol of imported models with several target languages. Its signs may be unknown elsewhere. */
+const LANGUAGE_CODE = />>[^\s<>]+<</gu;
 const INLINE_TAG = /^<\/?(?!(?:br|hr|p|div|li|t[dhr]|h[0-9])(?![\p{L}\p{N}_]))[A-Za-z][^<>]*(?<!\/)>$/u;
 const END_OF_PREFIX = /[.,;:!?…]*(?:\s+|$)/uy;
 const ENDING = /['’]?[a-z]{1,3}(?![\p{L}\p{N}_])/uy;
@@ -86,7 +88,9 @@ export class Protection {
   #partsOf(sentence) {
     const parts = this.keptParts(sentence);
     if (![...new Set(sentence)].some((character) => this.#isUnknown(character))) return parts;
+    const codes = Array.from(sentence.matchAll(LANGUAGE_CODE), ({ 0: code, index }) => [index, index + code.length]);
     for (const [begin, end] of clusters(sentence)) {
+      if (codes.some(([left, right]) => left <= begin && begin < right)) continue;
       const cluster = sentence.slice(begin, end);
       if ([...cluster].some((character) => this.#isUnknown(character)) && this.#isUnknown(cluster)) {
         parts.push([begin, end]);
