@@ -86,13 +86,17 @@ class Model {
     const found = new Map();
     for (const piece of pieces) if (piece.text) found.set(piece, await this.#translateSentence(piece.text, nBest));
     const results = [...found.values()];
-    const [best, ...alternatives] = Array.from({ length: nBest }, (_, rank) => {
-      const hypothesis = (piece) => [found.get(piece), ...(found.get(piece)?.alternatives ?? [])][rank];
-      const joined = (piece) => (piece.joined ? piece.joined(hypothesis(piece)?.text ?? "") : piece);
-      const score = pieces.reduce((sum, piece) => sum + (hypothesis(piece)?.score ?? 0), 0);
-      const tokens = results.length === 1 ? [results[0], ...results[0].alternatives][rank].tokens : [];
+    const ranks = Math.max(1, ...results.map(({ alternatives }) => 1 + alternatives.length));
+    // A sentence with fewer hypotheses than the others repeats its last one.
+    const all = (piece) => (found.has(piece) ? [found.get(piece), ...found.get(piece).alternatives] : [{}]);
+    const hypothesis = (piece, rank) => all(piece).slice(0, rank + 1).at(-1);
+    const hypotheses = Array.from({ length: ranks }, (_, rank) => {
+      const joined = (piece) => (piece.joined ? piece.joined(hypothesis(piece, rank).text ?? "") : piece);
+      const score = pieces.reduce((sum, piece) => sum + (hypothesis(piece, rank).score ?? 0), 0);
+      const tokens = results.length === 1 ? hypothesis([...found.keys()][0], rank).tokens : [];
       return { text: pieces.map(joined).join(""), score, tokens };
     });
+    const [best, ...alternatives] = distinct(hypotheses);
     return { ...best, alternatives, truncated: results.some(({ truncated }) => truncated) };
   }
 
