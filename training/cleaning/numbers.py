@@ -36,9 +36,9 @@ _ASCII = _Ascii()
 DIGIT = re.compile(r"\d")
 _DIGITS = re.compile(r"\d+")
 #: Decimal zeros and full hours, as in 7:00.
-_ZEROS = re.compile(r"(?<=\d)[.,:hH]00?(?!\d|[.,:]\d)")
+_ZEROS = re.compile(r"(?<=\d)[.,:h]00?(?!\d|[.,:]\d)")
 #: Numbers, dates and times. A last dot or slash is that of a date, or the end of a sentence.
-_NUMBER = re.compile(r"\d+(?:(?:[.,:'hH]|[/-] ?)\d+)*[./]?")
+_NUMBER = re.compile(r"\d+(?:(?:[.,:'h]|[/-] ?)\d+)*[./]?")
 #: Dates, of which the other side may write the month as a word: 10.5.2020, 2020-05-10, 5/2020, 10/5, 10.5., 5月.
 _DATE = re.compile(
     r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}[./]?|\d{1,2}[./-]\d{4}\.?|\d{4}[/-]\d{1,2}[./]?"
@@ -68,12 +68,12 @@ _FRACTION = re.compile(r"(?:(\d)\s)?(?<![\d/.,])(1/2|1/4|3/4)(?![\d/]|[.,]\d)")
 _NUMERALS = str.maketrans(
     {numeral: f" {value} " for value, numeral in enumerate("一二三四五六七八九十", 1)} | {"两": " 2 "}
 )
-#: Words for halves of the day. With them, 7 and 19 may be the same hour.
-_HALF_DAY = re.compile(
-    r"\d\s?[ap]\.?\s?m\b|morning|afternoon|evening|night|morgens|mittags|abends|nachts|matin|midi|soir|mañana|tarde|noche"
-    r"|утра|дня|вечера|ночи|[上下]午|早上|晚上|午[前後]|夜|오[전후]|सुबह|शाम|रात|صباح|مساء",
-    re.IGNORECASE,
-)
+_AM_PM = re.compile(r"\d\s?[ap]\.?\s?m\b")
+#: Words for parts of the day. With them, 7 and 19 may be the same hour.
+_PARTS_OF_DAY = (
+    "morning afternoon evening night morgens mittags abends nachts matin midi soir mañana tarde noche утра дня вечера "
+    "ночи 上午 下午 早上 晚上 午前 午後 夜 오전 오후 सुबह शाम रात صباح مساء"
+).split()
 
 
 def has_equal_numbers(source: str, target: str) -> bool:
@@ -95,13 +95,18 @@ def has_equal_numbers(source: str, target: str) -> bool:
     texts = [text if text.isascii() else text.translate(_ASCII) for text in (source, target)]
     if sorted(_DIGITS.findall(texts[0])) == sorted(_DIGITS.findall(texts[1])):
         return True
-    is_half_day = any(map(_HALF_DAY.search, texts))
-    texts = [_ZEROS.sub("", text) for text in texts]
+    texts, previous = [_ZEROS.sub("", text.lower()) for text in texts], None
+    is_half_day = any(_has_part_of_day(text) for text in texts)
     for read in _READINGS:
         texts = [read(text) for text in texts]
-        if _agree(*(_NUMBER.findall(text) for text in texts), is_half_day):
+        if texts != previous and _agree(*(_NUMBER.findall(text) for text in texts), is_half_day):
             return True
+        previous = texts
     return False
+
+
+def _has_part_of_day(text: str) -> bool:
+    return bool(_AM_PM.search(text)) or any(word in text for word in _PARTS_OF_DAY)
 
 
 def _in_full(text: str) -> str:
@@ -113,7 +118,7 @@ def _in_full(text: str) -> str:
     def digits(amount):
         return str(sum(itertools.starmap(value, _POWER.findall(amount[0]))) + int(amount[4] or 0))
 
-    return _AMOUNT.sub(digits, _SPACE_IN_AMOUNT.sub("", text.lower()))
+    return _AMOUNT.sub(digits, _SPACE_IN_AMOUNT.sub("", text))
 
 
 def _as_decimals(text: str) -> str:

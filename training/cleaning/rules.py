@@ -27,7 +27,7 @@ _MARKS = ".,;:…\"'“”„‟‘’‚‛«»‹›()¿¡、。，．；：�
 _PUNCTUATION = re.compile(rf"[!?¡¿！？]+|(?<![{_MARKS}])[{_MARKS}]{{1,3}}(?![{_MARKS}])")
 _NUMBER = re.compile(r"\d+(?:[.,:/'’-]\d+)*")
 #: What separates the digits of two numbers, and the sign of a number.
-_BETWEEN_DIGITS = re.compile(r"[\W_](?<=\d.)[\W_]*(?=\d)|[-−](?<!\w.)(?=\d)")
+_BETWEEN_DIGITS = re.compile(r"(\d)[\W_]+(?=\d)|[-−](?<!\w.)(?=\d)")
 #: Pairs are kept if the actual and the expected length differ by at most this many characters of the longer side.
 _SLACK = 20
 #: Minimum fraction of the letters that must be of the expected script.
@@ -118,10 +118,9 @@ def near(text: str) -> str:
     ('thefirst1st', True)
     """
     text = unicodedata.normalize("NFKC", text).casefold()
-    if not DIGIT.search(text):
-        return text.translate(_LETTERS_AND_DIGITS)
-    parts = _BETWEEN_DIGITS.split(GROUPS.sub("", text))
-    return " ".join(part.translate(_LETTERS_AND_DIGITS) for part in parts)
+    if DIGIT.search(text):
+        text = _BETWEEN_DIGITS.sub(r"\1¤", GROUPS.sub("", text))  # A currency sign, which the table keeps.
+    return text.translate(_LETTERS_AND_DIGITS)
 
 
 class _LettersAndDigits(dict):
