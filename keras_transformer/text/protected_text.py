@@ -89,7 +89,7 @@ class ProtectedText:
             for i, translation in enumerate(translations)
         ]
 
-    def _aligned(self, i, translation, sentence, alignment) -> Alignment:
+    def _aligned(self, i: int, translation, sentence, alignment) -> Alignment:
         """The alignment of a line. `alignment` is that of its only sentence."""
         line = self._lines[i]
         if alignment is None:
