@@ -58,8 +58,8 @@ ORDINALS = frozenset(
 #: The markers at the start of a line, for languages with such ordinal numbers and for the others.
 MARKERS_WITHOUT_NUMBERS = _START.format("|".join(_MARKERS))
 MARKERS = _START.format("|".join((*_MARKERS, *_NUMBERS)))
-#: The bars between the cells of a table.
-BARS = r"\s*(?:(?<!\S)\|+(?!\S)\s*)+"
+#: The bars between the cells of a table, and tags that end a sentence.
+BARS = r"\s*(?:(?:(?<!\S)\|+(?!\S)|</?(?:br|hr|p|div|li|t[dhr]|h\d)(?:\s[^<>]*)?/?>)\s*)+"
 
 _find_parts = re.compile(PARTS)
 _has_sign = re.compile(SIGNS).search
@@ -122,7 +122,7 @@ def writes_ordinals(language: str) -> bool:
 
 
 def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
-    """Splits a line at list markers and the bars of a table, which are kept.
+    """Splits a line at list markers, the bars of a table and tags such as `<br />`, which are kept.
 
     A number with a dot is a marker unless the language writes ordinal numbers that way, as in `2. Weltkrieg`, or is
     unknown.
@@ -141,7 +141,7 @@ def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
     """
     is_ordinal = language is None or writes_ordinals(language)
     begin = 0
-    for bars in _bars.finditer(line) if "|" in line else ():
+    for bars in _bars.finditer(line) if "|" in line or "<" in line else ():
         yield from _split_marker(line[begin : bars.start()], is_ordinal)
         yield Piece(bars[0], False)
         begin = bars.end()
