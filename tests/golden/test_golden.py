@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 import keras_transformer as kt
+from keras_transformer.cli import main
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.options import make_config
-from keras_transformer.decoding import Shortlist
+from keras_transformer.decoding import BeamSearch, GreedySearch, Shortlist
 from keras_transformer.distillation.config import DistillConfig
 from keras_transformer.export import load_translator
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
@@ -111,6 +112,21 @@ def test_translations_of_int8(written, expected):
     assert sum(clear) > 8 and all(a == b for (a, b), is_clear in zip(texts, clear, strict=True) if is_clear)
 
 
+@pytest.mark.slow
+def test_the_model(written, expected):
+    model, data = kt.load_model(written / "model/model.keras"), expected["model"]
+    log_probs = model.token_log_probs(data["source"], data["target"])
+    np.testing.assert_allclose(log_probs, data["token_log_probs"], atol=TOLERANCE)
+    found = model.generate(data["source"], BeamSearch())
+    np.testing.assert_array_equal(found.tokens, data["tokens"])
+    np.testing.assert_allclose(found.scores, data["scores"], atol=TOLERANCE)
+    if (written / "model/export/onnx/alignment.onnx").exists():
+        pair = [np.array(data[side][3:4], "int32") for side in ("source", "target")]
+        attention = np.mean([weights.mean(axis=1) for weights in model.attention_scores(*pair)], axis=0)
+        translator = load_translator(written / "model", "onnx")
+        np.testing.assert_allclose(translator.mean_attention(*pair), attention, atol=1e-4)
+
+
 def test_classifier(written, expected):
     model, data = kt.load_model(written / "classifier.keras"), expected["classifier"]
     assert isinstance(model, kt.SentenceClassifier) and isinstance(model.optimizer, kt.optimizers.Adam)
@@ -121,6 +137,16 @@ def test_language_model(written, expected):
     model, data = kt.load_model(written / "language_model.keras"), expected["language_model"]
     assert isinstance(model, kt.LanguageModel) and isinstance(model.loss, kt.losses.LabelSmoothedCrossEntropy)
     np.testing.assert_allclose(model(np.array(data["inputs"])), data["logits"], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_texts_of_the_language_model(written, expected):
+    model, data = kt.load_model(written / "language_model.keras"), expected["language_model"]
+    searches = {"greedy": GreedySearch(extra_length=10), "beam": BeamSearch(beam_size=3, n_best=2, extra_length=10)}
+    for name, strategy in searches.items():
+        found = model.generate(data["prompt"], strategy)
+        np.testing.assert_array_equal(found.tokens, data[name]["tokens"])
+        np.testing.assert_allclose(found.scores, data[name]["scores"], atol=TOLERANCE)
 
 
 def test_shortlist(written, expected):
@@ -168,6 +194,13 @@ def leaves(options, prefix=""):
     return result
 
 
+@pytest.mark.slow
+def test_the_prepared_corpus_is_trained_on(copy):
+    sizes = ["--model.num_layers=1", "--model.d_model=16", "--model.num_heads=2", "--model.d_ff=32"]
+    recipe = ["--recipe.max_steps=2", "--recipe.xla=false", "--tokens_per_batch=600"]
+    assert main(["train", "--output=new", "--prepared=corpus", *sizes, *recipe]) == 0
+
+
 @pytest.fixture
 def resumption(copy, expected):
     """The arguments that resume the unfinished run: its own, and the options that a refusal asks for."""
@@ -188,3 +221,9 @@ def train_config(arguments):
 
 def test_the_unfinished_run_can_be_resumed(resumption):
     check_run(train_config(resumption))
+
+
+@pytest.mark.slow
+def test_the_unfinished_run_is_resumed(resumption, capsys):
+    assert main(["train", *resumption]) == 0 and ModelDirectory("unfinished").require_finished()
+    assert "step 12:" in capsys.readouterr().err
