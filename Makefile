@@ -32,7 +32,7 @@ $(VENV)/.installed-extended: $(VENV)/.installed-test
 	touch $@
 
 $(VENV)/.installed-nightly: $(VENV)/.installed-extended
-	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray,openvino]"
+	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray,openvino,litert]"
 	touch $@
 
 quickstart: $(VENV)/.installed
@@ -48,6 +48,7 @@ test-extended: $(VENV)/.installed-extended
 
 test-nightly: $(VENV)/.installed-nightly
 	$(PYTEST) -m nightly
+	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m nightly
 	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "slow and not torch_parity"
 	KERAS_BACKEND=jax $(PYTEST) $(JAX_NIGHTLY) -m "$(QUICK)"
 	rm -rf build/nightly

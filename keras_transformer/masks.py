@@ -54,7 +54,7 @@ def causal_mask(query_length, key_length, offset=0):
         Vaswani et al. 2017, §3.2.3.
     """
     query_position = ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32")
-    return ops.arange(key_length, dtype="int32")[None, :] <= query_position[:, None]
+    return ops.arange(key_length, dtype="int32") <= ops.expand_dims(query_position, 1)
 
 
 def segment_mask(query_segments, key_segments):
@@ -83,7 +83,7 @@ def segment_mask(query_segments, key_segments):
     Reference:
         Raffel et al. 2020, §3.1.2 (packing).
     """
-    return ops.equal(query_segments[:, :, None], key_segments[:, None, :])
+    return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
 
 
 def attention_mask(key_mask=None, mask=None, causal=None):
@@ -104,11 +104,11 @@ def attention_mask(key_mask=None, mask=None, causal=None):
     """
     parts = []
     if key_mask is not None:
-        parts.append(as_boolean("A padding mask", key_mask)[:, None, None, :])
+        parts.append(ops.expand_dims(as_boolean("A padding mask", key_mask), (1, 2)))
     if mask is not None:
         parts.append(_with_head_axis(as_boolean("`attention_mask`", mask)))
     if causal is not None:
-        parts.append(causal[None, None])
+        parts.append(ops.expand_dims(causal, (0, 1)))
     combined = None
     for part in parts:
         combined = part if combined is None else ops.logical_and(combined, part)
@@ -178,10 +178,7 @@ def resolve(mask, inputs):
 
 
 def _with_head_axis(mask):
-    if len(mask.shape) <= 2:
-        return ops.reshape(mask, (1,) * (4 - len(mask.shape)) + tuple(ops.shape(mask)))
-    if len(mask.shape) == 3:
-        return mask[:, None]
-    if len(mask.shape) == 4:
-        return mask
-    raise ValueError(f"`attention_mask` must have at most rank 4. Received: shape={tuple(mask.shape)}")
+    rank = len(mask.shape)
+    if rank > 4:
+        raise ValueError(f"`attention_mask` must have at most rank 4. Received: shape={tuple(mask.shape)}")
+    return ops.expand_dims(mask, 1 if rank == 3 else tuple(range(4 - rank)))

@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 
 import keras
-import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
@@ -258,21 +257,8 @@ def _select(context, node, name, arguments):
     node.type = "Where"
 
 
-def _erfc(context, node, name, arguments):
-    """Writes 1 - erf(x), since ONNX has no Erfc. GELU uses it."""
-    import tf2onnx
-
-    inputs, outputs = list(node.input), list(node.output)
-    kind = {"dtypes": [context.get_dtype(outputs[0])], "shapes": [context.get_shape(outputs[0])]}
-    context.remove_node(node.name)
-    number = tf2onnx.utils.map_onnx_to_numpy_type(kind["dtypes"][0])
-    one = context.make_const(tf2onnx.utils.make_name("one"), np.array(1, number))
-    erf = context.make_node("Erf", inputs, **kind)
-    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, name=node.name, **kind)
-
-
-#: Handlers of operators that tf2onnx does not support or converts badly.
-_HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
+#: Handlers of operators that tf2onnx converts badly.
+_HANDLERS = {"SelectV2": (_select, [])}
 
 
 def _describe(values, shapes):

@@ -3,6 +3,7 @@
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import cache as kv_cache
@@ -11,6 +12,9 @@ from keras_transformer.cache import KeyValue
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rank, check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
+
+#: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
+_LAST = np.int64(-1)
 
 
 def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
@@ -41,8 +45,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))
-    # `ops.softmax` warns about an axis of length 1. A single key is common in decoding.
-    weights = ops.exp(ops.log_softmax(scores, axis=-1)) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+    weights = ops.softmax(scores, axis=_LAST)
     if mask is not None:
         weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
     dropped = weights if dropout is None else dropout(weights)
@@ -171,7 +174,7 @@ class MultiHeadAttention(Composite):
         mask = masks.attention_mask(key_mask, attention_mask, causal)
         dropout = self.weights_dropout if self.dropout else None
         attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout)
-        output = self.output_projection(self._merge_heads(attended, query))
+        output = self.output_projection(self._merge_heads(attended, query, value))
         results = (output, *([scores] if return_attention_scores else ()), *([] if cache is None else [projected]))
         return results if len(results) > 1 else output
 
@@ -247,10 +250,10 @@ class MultiHeadAttention(Composite):
         heads = ops.reshape(projection, (batch, count, self.num_heads, self.d_k))
         return ops.transpose(heads, (0, 2, 1, 3))
 
-    def _merge_heads(self, heads, query):
-        if heads.shape[2] != 1:
+    def _merge_heads(self, heads, query, value):
+        if not _is_one_position(query) or isinstance(value, KeyValue):
             heads = ops.transpose(heads, (0, 2, 1, 3))
-        lengths = (-1,) if len(query.shape) == 2 else ops.shape(query)[:2]
+        lengths = (-1,) if _is_one_position(query) else ops.shape(query)[:2]
         return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
     def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
@@ -283,4 +286,5 @@ def _check_no_masks(cache, **given):
 
 
 def _is_one_position(x):
-    return len(x.shape) == 2 or x.shape[1] == 1
+    # The rank decides, not a length of 1: exporters trace dynamic lengths with that length.
+    return len(x.shape) == 2

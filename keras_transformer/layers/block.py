@@ -12,6 +12,7 @@ from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_rates, check_width
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.residual import ResidualConnection
 
 #: Names of the constructor arguments that layers and stacks share.
@@ -208,9 +209,7 @@ class TransformerStack(TransformerBlock):
         ]
         self.norm = None
         if self.final_norm:
-            self.norm = keras.layers.LayerNormalization(
-                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
-            )
+            self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
 
     def get_config(self):
         return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.final_norm}

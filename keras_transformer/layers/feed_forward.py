@@ -1,6 +1,9 @@
 """The position-wise feed-forward layer."""
 
+import math
+
 import keras
+from keras import ops
 
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rates, check_sizes
@@ -47,7 +50,7 @@ class FeedForward(Composite):
         self.dropout = dropout
         self.use_bias = use_bias
         self.inner = keras.layers.Dense(
-            d_ff, activation=self.activation, use_bias=use_bias, dtype=self.dtype_policy, name="inner"
+            d_ff, activation=_exportable(self.activation), use_bias=use_bias, dtype=self.dtype_policy, name="inner"
         )
         self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.outer = keras.layers.Dense(d_model, use_bias=use_bias, dtype=self.dtype_policy, name="outer")
@@ -71,3 +74,17 @@ class FeedForward(Composite):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
         }
+
+
+def _exportable(activation):
+    """Replaces Keras's GELU on TensorFlow, which computes it with erfc: ONNX has erf only."""
+    is_with_erfc = activation is keras.activations.gelu and keras.backend.backend() == "tensorflow"
+    return _gelu if is_with_erfc else activation
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer", name="gelu")
+def _gelu(x):
+    """Computes x Φ(x), where Φ is the distribution function of the normal distribution."""
+    # In half precision, the sum would round Φ of a negative number to 0.
+    doubled = 1 + ops.erf(ops.cast(x, "float32") / math.sqrt(2))
+    return 0.5 * x * ops.cast(doubled, x.dtype)

@@ -78,7 +78,7 @@ class PositionalEncoding(keras.layers.Layer):
         positions = _consecutive(inputs, offset) if positions is None else positions
         d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
-        angles = ops.cast(positions, "float32")[..., None] * frequencies
+        angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
         # Stacking on the last axis interleaves sines and cosines. Stacking on the axis before keeps them in halves.
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.layout == "interleaved" else -2)
         encoding = ops.reshape(pairs, (*ops.shape(positions), d_model))

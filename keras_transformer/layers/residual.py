@@ -7,6 +7,7 @@ import keras
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rates
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -51,7 +52,7 @@ class ResidualConnection(Composite):
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape, **sublayer_shapes):

@@ -55,7 +55,7 @@ def attention_scores(transformer, source, target):
         One float32 tensor `(batch, num_heads, target_length, source_length)` per layer.
     """
     _, scores = _teacher_forced(transformer, source, target)
-    is_real = masks.padding_mask(target, transformer.config.pad_id)[:, None, :, None]
+    is_real = ops.expand_dims(masks.padding_mask(target, transformer.config.pad_id), (1, 3))
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
 
 

@@ -42,12 +42,16 @@ class Case(NamedTuple):
             for length, width in shapes
         ]
 
-    def functional(self, layer):
-        """The layer alone as a functional model."""
-        inputs = [
+    def symbolic(self):
+        """The same of symbolic tensors of any length."""
+        return [
             keras.Input((None,), dtype="int32") if width is None else keras.Input((None, width))
             for _, width in self.inputs
         ]
+
+    def functional(self, layer):
+        """The layer alone as a functional model."""
+        inputs = self.symbolic()
         return keras.Model(inputs, layer(*inputs))
 
 

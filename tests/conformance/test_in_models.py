@@ -59,26 +59,6 @@ def test_in_a_sequential_model(case, tmp_path, randomize):
     np.testing.assert_allclose(loaded.predict(array, verbose=0), to_numpy(model(array)), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
-def test_exported_by_keras(case, format, tmp_path, randomize, tensorflow):
-    model = randomize(case.functional(case.make("float32")))
-    model(case.arrays())  # Keras exports what has been called.
-    model.export(tmp_path / "model", format=format, verbose=False)
-    for arrays in (case.arrays(), case.arrays(lengths=[9, 4])):
-        if format == "onnx":
-            import onnxruntime
-
-            session = onnxruntime.InferenceSession(tmp_path / "model")
-            names = [value.name for value in session.get_inputs()]
-            (found,) = session.run(None, dict(zip(names, arrays, strict=True)))
-        else:
-            served = tensorflow.saved_model.load(str(tmp_path / "model"))
-            found = served.serve(arrays)
-        np.testing.assert_allclose(found, to_numpy(model(arrays)), rtol=1e-4, atol=1e-4)
-
-
 def masked(case, source):
     """The case's inputs as a layer leaves them that masks their last two positions; and without these."""
     arrays = case.arrays()

@@ -156,22 +156,3 @@ def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps, tmp_pat
     assert [weight.path for weight in type(model).from_config(model.get_config()).trainable_weights] == trainable
     model.trainable = False
     assert type(model).from_config(model.get_config()).trainable_weights == []
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("format", ["tf_saved_model", "onnx"])
-def test_exported_by_keras(model, model_case, format, tmp_path, tensorflow):
-    model(model_case.inputs())
-    model.export(tmp_path / "model", format=format, verbose=False)
-    for inputs in (model_case.inputs(), model_case.inputs(9)):
-        if format == "onnx":
-            import onnxruntime
-
-            session = onnxruntime.InferenceSession(tmp_path / "model")
-            names = [value.name for value in session.get_inputs()]
-            (found,) = session.run(None, dict(zip(names, keras.tree.flatten(inputs), strict=True)))
-        else:
-            served = tensorflow.saved_model.load(str(tmp_path / "model"))
-            found = served.serve(inputs)
-        close(found, model(inputs))

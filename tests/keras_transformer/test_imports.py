@@ -13,8 +13,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 FORBIDDEN = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "onnx", "onnxruntime", "tf2onnx", "torch", "jax"}
 #: The functions of this folder may import `training` and `export` when they are called.
 COMMAND_LINE = PACKAGE / "cli"
-#: A function of this file may import TensorFlow. It is called if TensorFlow is the backend.
-COMPILED = PACKAGE / "models" / "compiled.py"
+#: Functions of these files may import a backend. They are called if Keras uses it.
+OF_BACKENDS = {PACKAGE / "models" / "compiled.py": "tensorflow", PACKAGE / "layers" / "normalization.py": "torch"}
 
 ALONE = """
 import sys
@@ -91,9 +91,9 @@ def at_import_time(tree):
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(PACKAGE)))
 def test_the_library_imports_no_backend(source):
     tree = ast.parse(source.read_text())
-    looked_at = at_import_time(tree) if source == COMPILED or COMMAND_LINE in source.parents else tree
+    looked_at = at_import_time(tree) if source in OF_BACKENDS or COMMAND_LINE in source.parents else tree
     assert not FORBIDDEN & set(imported_packages(looked_at))
-    assert source != COMPILED or FORBIDDEN & set(imported_packages(tree)) == {"tensorflow"}
+    assert source not in OF_BACKENDS or FORBIDDEN & set(imported_packages(tree)) == {OF_BACKENDS[source]}
 
 
 LIBRARY = [source for source in SOURCES if not {PACKAGE / "serve", PACKAGE / "distillation"} & {*source.parents}]

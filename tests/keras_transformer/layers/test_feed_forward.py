@@ -1,3 +1,5 @@
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -36,6 +38,16 @@ def test_activation_by_name_and_as_callable():
     np.testing.assert_allclose(to_numpy(named(X)), expected, atol=1e-5)
     copy = FeedForward.from_config(named.get_config())
     assert copy.activation is keras.activations.tanh
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 8e-7), ("float16", 2e-4), ("bfloat16", 1e-3)])
+def test_gelu_is_exact(dtype, atol):
+    layer = FeedForward(11, 13, activation="gelu", dtype=dtype)
+    x = keras.ops.cast(np.linspace(-7, 7, 281), dtype)
+    found = to_numpy(keras.ops.cast(layer.inner.activation(x), "float32"))
+    expected = [0.5 * value * math.erfc(-value / math.sqrt(2)) for value in to_numpy(keras.ops.cast(x, "float32"))]
+    np.testing.assert_allclose(found, expected, rtol=0.01 if dtype != "float32" else 1e-6, atol=atol)
+    assert FeedForward.from_config(layer.get_config()).activation is keras.activations.gelu
 
 
 def test_without_biases():
