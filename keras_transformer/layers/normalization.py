@@ -33,6 +33,6 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 def _torch_layer_norm(x, width, gamma, beta, epsilon):
-    from torch.nn.functional import layer_norm
+    from torch.nn.functional import layer_norm  # pyright: ignore[reportMissingImports]
 
     return layer_norm(x, (width,), gamma, beta, epsilon)
