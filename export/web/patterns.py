@@ -10,6 +10,7 @@ from keras_transformer.text.translatable import (
     MARKERS,
     MARKERS_WITHOUT_NUMBERS,
     PARTS,
+    SENTENCE_END,
     writes_ordinals,
 )
 
@@ -52,6 +53,7 @@ def protection_of(source_text: SourceText, tokenizer: Tokenizer) -> dict[str, An
         "parts": to_javascript(PARTS),
         "markers": to_javascript(MARKERS_WITHOUT_NUMBERS if is_ordinal else MARKERS),
         "bars": to_javascript(BARS),
+        "sentence_end": to_javascript(SENTENCE_END),
         "signs": source_text.signs,
         "unknown_ids": tokenizer.unknown_ids,
         "translates_all_lines": source_text.has_untranslatable_lines,

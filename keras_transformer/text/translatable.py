@@ -58,13 +58,18 @@ ORDINALS = frozenset(
 #: The markers at the start of a line, for languages with such ordinal numbers and for the others.
 MARKERS_WITHOUT_NUMBERS = _START.format("|".join(_MARKERS))
 MARKERS = _START.format("|".join((*_MARKERS, *_NUMBERS)))
-#: The bars between the cells of a table, and tags that end a sentence.
+#: The bars between the cells of a table, and tags that may end a sentence.
 BARS = r"\s*(?:(?:(?<!\S)\|+(?!\S)|</?(?:br|hr|p|div|li|t[dhr]|h\d)(?:\s[^<>]*)?/?>)\s*)+"
+#: The end of a text after which such a tag ends a sentence.
+SENTENCE_END = r"(?:^|[.!?…:;。！？][\x22'”’»)\]]*)\s*(?:<[^<>]*>\s*)*$"
 
 _find_parts = re.compile(PARTS)
 _has_sign = re.compile(SIGNS).search
 _markers = {True: re.compile(MARKERS_WITHOUT_NUMBERS), False: re.compile(MARKERS)}
 _bars = re.compile(BARS)
+#: Characters before a tag in which the end of a sentence is searched for.
+_LOOK_BACK = 200
+_ends_sentence = re.compile(SENTENCE_END).search
 
 
 class Piece(NamedTuple):
@@ -122,7 +127,7 @@ def writes_ordinals(language: str) -> bool:
 
 
 def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
-    """Splits a line at list markers, the bars of a table and tags such as `<br />`, which are kept.
+    """Splits a line at list markers, the bars of a table and tags such as `<br />` after a sentence, which are kept.
 
     A number with a dot is a marker unless the language writes ordinal numbers that way, as in `2. Weltkrieg`, or is
     unknown.
@@ -142,6 +147,8 @@ def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
     is_ordinal = language is None or writes_ordinals(language)
     begin = 0
     for bars in _bars.finditer(line) if "|" in line or "<" in line else ():
+        if "|" not in bars[0] and not _ends_sentence(line[max(begin, bars.start() - _LOOK_BACK) : bars.start()]):
+            continue  # A tag inside a sentence.
         yield from _split_marker(line[begin : bars.start()], is_ordinal)
         yield Piece(bars[0], False)
         begin = bars.end()

@@ -35,6 +35,7 @@ export class Protection {
     this.parts = new RegExp(described.parts, "gu");
     this.markers = new RegExp(`^${described.markers}`, "u");
     this.bars = new RegExp(described.bars, "gu");
+    this.sentenceEnd = new RegExp(described.sentence_end, "u");
     this.signs = described.signs === null ? null : new Set(described.signs);
     this.translatesAllLines = described.translates_all_lines;
     this.spelled = spelled;
@@ -61,6 +62,9 @@ export class Protection {
     };
     let begin = 0;
     for (const match of line.matchAll(this.bars)) {
+      const before = line.slice(Math.max(begin, match.index - 200), match.index);
+      const isInside = !match[0].includes("|") && !this.sentenceEnd.test(before);
+      if (isInside) continue; // A tag inside a sentence.
       add(line.slice(begin, match.index));
       pieces.push({ text: match[0], isSentence: false });
       begin = match.index + match[0].length;
