@@ -192,8 +192,8 @@ class MultiHeadAttention(Composite):
         """
         key = value if key is None else key
         return KeyValue(
-            self._split_heads(self.key_projection(key), self.d_k),
-            self._split_heads(self.value_projection(value), self.d_v),
+            self._split_heads(self.key_projection(key), key, self.d_k),
+            self._split_heads(self.value_projection(value), value, self.d_v),
         )
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
@@ -232,17 +232,19 @@ class MultiHeadAttention(Composite):
     def _dense(self, units, name):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
 
-    def _split_heads(self, x, width):
+    def _split_heads(self, x, inputs, width):
+        """Splits a projection of `inputs` into heads."""
         if _is_one_position(x):  # No transpose needed.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
-        # Not -1 for the length: it cannot be inferred from a batch without rows.
-        heads = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, width))
+        # Not -1 for the length: it cannot be inferred from a batch without rows. Not the shape of `x`: tf2onnx removes
+        # the reshape at the end of a projection without bias, and would then read the shape of another tensor.
+        heads = ops.reshape(x, (*ops.shape(inputs)[:2], self.num_heads, width))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _query_heads(self, query, value):
         projection = self.query_projection(query)
         if not isinstance(value, KeyValue):
-            return self._split_heads(projection, self.d_k)
+            return self._split_heads(projection, query, self.d_k)
         # Rows that share keys become query positions of one row.
         batch, *rows = sizes = ops.shape(value.key)[0], *ops.shape(query)[:-1]
         # -1 cannot be inferred from a batch without rows. In a graph, a search has rows in each step.
