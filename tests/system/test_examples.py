@@ -1,19 +1,28 @@
 """The examples run and give the expected results."""
 
+import collections
+import html
+import io
 import itertools
 import json
 import os
 import pathlib
+import random
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import types
 
+import num2words
 import pytest
+import rich.console
 import yaml
 
 from keras_transformer.cli import main
 from keras_transformer.config import TransformerConfig
+from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.training.config import ModelConfig, RecipeConfig
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -42,6 +51,40 @@ def test_a_model_learns_and_is_exported(name, epochs, figures, run_python, tmp_p
     assert len(re.findall(r"export/(saved_model|onnx): 22[34] of 224 sentences equal", printed)) == 2
     assert {path.name for path in (tmp_path / "export").iterdir()} == {"saved_model", "onnx", "verification.json"}
     assert (tmp_path / "model.keras").is_file()
+
+
+def lines_of(picture):
+    """The words of each line of text in a picture by rich."""
+    lines = collections.defaultdict(list)
+    for number, text in re.findall(r'line-(\d+)\)">([^<]*)</text>', picture):
+        lines[int(number)] += html.unescape(text).split()
+    return [lines[number] for number in sorted(lines) if lines[number]]
+
+
+def test_the_picture_shows_what_the_quickstart_prints():
+    """Ten held-out numbers, each with the right translation, given by all runtimes. Times may differ."""
+    given = lines_of((EXAMPLES.parent / "docs" / "images" / "quickstart.svg").read_text(encoding="utf-8"))
+    numbers = random.Random(0).sample(range(1_000_000), 42_000)[-1000:]
+    spelled = {num2words.num2words(number): num2words.num2words(number, lang="de") for number in numbers}
+    rows = [" ".join(line).removesuffix(" all 5").rsplit(" ", 1) for line in given if line[-2:] == ["all", "5"]]
+    assert len(rows) == 10 and all(spelled[english] == german for english, german in rows)
+
+    quickstart = runpy.run_path(str(EXAMPLES / "quickstart.py"))
+    console = rich.console.Console(width=150, record=True, file=io.StringIO())
+    (runtimes,) = ([name.strip(",") for name in line[1:]] for line in given if line[0] == "runtimes:")
+    assert set(runtimes) == {"keras", "saved_model", "onnx", "onnx_int8", "ctranslate2"}
+    (score,) = (float(line[6]) / 100 for line in given if line[0] == "exact")
+    (seconds,) = ((float(line[2]), float(line[6])) for line in given if line[0] == "training")
+    lines, translated = zip(*rows, strict=True)
+    quickstart["report"](
+        console,
+        ModelDirectory("runs/quickstart"),
+        lines,
+        dict.fromkeys(runtimes, translated),
+        types.SimpleNamespace(sentences=500, exact_match=score),
+        seconds,
+    )
+    assert given == lines_of(console.export_svg(title="make quickstart"))
 
 
 def test_the_configurations_are_found():
