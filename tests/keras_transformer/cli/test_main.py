@@ -139,13 +139,15 @@ WRONG_KINDS = {
 
 
 @pytest.mark.parametrize("text", WRONG_KINDS)
-def test_a_value_of_the_wrong_kind_in_a_config_file(text, files, capsys):
+def test_a_value_of_the_wrong_kind_in_a_config_file(text, files, capsys, monkeypatch):
+    monkeypatch.setattr("keras_transformer.training.start.train", lambda config: None)
     (files / "run.yaml").write_text(text)
     assert WRONG_KINDS[text] in refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
 
 
 @pytest.mark.parametrize(("command", "text"), [("prepare", "cleaning: 3"), ("distill", "cleaning: 3")])
-def test_a_group_of_the_wrong_kind_in_another_command(command, text, files, capsys):
+def test_a_group_of_the_wrong_kind_in_another_command(command, text, files, capsys, monkeypatch):
+    monkeypatch.setattr("keras_transformer.training.data.prepare.prepare", lambda config: None)
     (files / "run.yaml").write_text(text)
     options = ["--teacher=t", "--source=s"] if command == "distill" else []
     message = refused(capsys, command, "--output=run", *options, "--config", files / "run.yaml")
