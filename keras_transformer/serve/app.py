@@ -26,6 +26,7 @@ from keras_transformer.serve.openapi import DETECT, ERRORS, HEALTH, LANGUAGES, S
 from keras_transformer.serve.pairs import LanguagePair
 from keras_transformer.serve.parameters import check_key, integer_parameter, read_parameters, text_parameter
 from keras_transformer.serve.routes import Route, Router, translate
+from keras_transformer.text.lines import valid_text
 from keras_transformer.text.markup.html_text import plain_text
 from keras_transformer.version import __version__
 
@@ -222,7 +223,7 @@ class _Service:
             raise HTTPException(
                 400, f"Invalid request: request ({size}) exceeds text limit ({self._config.max_characters})"
             )
-        return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # Without lone surrogates.
+        return [valid_text(text) for text in texts]
 
 
 async def _while_connected(request, work: Coroutine[Any, Any, T]) -> T:

@@ -126,7 +126,7 @@ def test_models_are_checked_before_the_cleaning(corpora, model_directory, tmp_pa
 
 
 def test_all_corpora_without_usable_pairs_are_named(corpora, tmp_path, capsys):
-    options = ["--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300", "--max_length=2"]
+    options = ["--corpora", json.dumps(corpora), "--tokenizer.vocab_size=284", "--max_length=2"]
     assert main(["prepare", "--output", str(tmp_path / "tokens"), *options]) == 2
     error = capsys.readouterr().err
     assert "train.clean: 0 of" in error and "train.back-translated: 0 of" in error

@@ -62,7 +62,7 @@ def test_a_seed_per_sentence_makes_samples_independent_of_the_batch(models):
         length = min(alone.shape[1], both.shape[2])
         np.testing.assert_array_equal(both[i, :, :length], alone[:, :length])
         assert not both[i, :, length:].any() and not alone[:, length:].any()
-    with pytest.raises(ValueError, match="1 seeds for 2 sentences"):
+    with pytest.raises(ValueError, match="1 seed for 2 sentences"):
         models[0].generate(SOURCE, Sampling(seed=[7]))
     with pytest.raises(ValueError, match="seed=-1"):
         Sampling(seed=[3, -1])
