@@ -74,7 +74,9 @@ def _export(directory, config):
 def _verify_text(translator, client, batches):
     """Verifies the tokenizer and detokenizer inside a program, on the text of the same batches."""
     expected, found = [], []
-    for lines in [["", "  "], *(translator.source_tokenizer.decode(batch) for batch in batches)]:
+    texts = [translator.source_tokenizer.decode(batch) for batch in batches]
+    # Random bytes are no text. The sign in their place has more bytes than they have.
+    for lines in [["", "  "], *([line.replace("\ufffd", " ") for line in text] for text in texts)]:
         expected += translator.translate(lines, batch_size=len(lines))
         found += client.translate(lines, batch_size=len(lines))
     return compare_texts(expected, found)
