@@ -47,7 +47,8 @@ class SequencePooling(keras.layers.Layer):
 
     def __init__(self, pooling="mean", **kwargs):
         super().__init__(**kwargs)
-        check_pooling(pooling)
+        if pooling not in ("mean", "first", "max"):
+            raise ValueError(f"`pooling` must be 'mean', 'first' or 'max'. Received: pooling={pooling!r}")
         self.supports_masking = True
         self.pooling = pooling
 
@@ -75,19 +76,6 @@ class SequencePooling(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling}
-
-
-def check_pooling(pooling):
-    """Checks the name of a pooling.
-
-    Args:
-        pooling: the name.
-
-    Raises:
-        ValueError: if it is not `"mean"`, `"first"` or `"max"`.
-    """
-    if pooling not in ("mean", "first", "max"):
-        raise ValueError(f"`pooling` must be 'mean', 'first' or 'max'. Received: pooling={pooling!r}")
 
 
 def _only_first(is_real):

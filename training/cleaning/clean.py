@@ -103,7 +103,7 @@ def _has_text(source, target):
 def _repaired(pair):
     import ftfy
 
-    # The text keeps its quotation marks, ligatures and full-width letters; the tokenizer normalizes them.
+    # The text keeps its quotation marks, ligatures and full-width letters: the tokenizer's normalization decides.
     options = {"uncurl_quotes": False, "fix_latin_ligatures": False, "fix_character_width": False}
     return tuple(one_line(ftfy.fix_text(line, **options, normalization=None)) for line in pair)
 
