@@ -1,6 +1,7 @@
 """The tables of every exported layer and of every model, on which the contracts of this folder are tried."""
 
 import functools
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -163,8 +164,14 @@ def copy_weights():
     return copy_weights
 
 
+#: Compiled models and stacks. On PyTorch each takes up to minutes of compilation.
+COMPILED = re.compile(r"test_compiled\[.*-True\]|test_jit_compiled\[(CausalDecoder|Decoder|Encoder)\]")
+
+
 def pytest_itemcollected(item):
-    """Notes the row that a contract is tried on, for the summary in `tests/conftest.py`."""
+    """Notes the row that a contract is tried on, for the summary in `tests/conftest.py`, and what runs at night."""
+    if keras.backend.backend() == "torch" and COMPILED.fullmatch(item.name):
+        item.add_marker("nightly")
     ids = item.callspec.id.split("-") if hasattr(item, "callspec") else ()
     tables = {"layers": LAYERS, "models": MODELS}
     item.user_properties += [(kind, row) for kind, table in tables.items() for row in table if row in ids]

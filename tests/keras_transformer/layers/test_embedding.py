@@ -77,20 +77,28 @@ def test_tied_logits_add_no_weights(embedding):
     assert model.count_params() == VOCAB * D_MODEL
 
 
-def models_with_tied_logits():
-    """Models of users, of each kind, and ours."""
-    embedding, start = TokenEmbedding(VOCAB, D_MODEL), keras.Input((None,), dtype="int32")
-    functional = keras.Model(start, TiedLogits(embedding, use_bias=True)(keras.layers.Dense(D_MODEL)(embedding(start))))
-    backbone = keras.Model(start, embedding(start))
-    config = {"vocab_size": VOCAB, "num_layers": 1, "d_model": 4, "num_heads": 2, "d_ff": 3}
-    return {
-        "functional": functional,
-        "nested": keras.Model(start, TiedLogits(embedding)(backbone(start))),
-        "sequential": keras.Sequential([start, embedding, TiedLogits(embedding)]),
-        "Transformer": Transformer(TransformerConfig(**config)),
-        "LanguageModel": LanguageModel(TransformerConfig(**config)),
-        "separate": LanguageModel(TransformerConfig(**config, share_embeddings=False)),
-    }
+def functional(embedding, start):
+    return keras.Model(start, TiedLogits(embedding, use_bias=True)(keras.layers.Dense(D_MODEL)(embedding(start))))
+
+
+def nested(embedding, start):
+    return keras.Model(start, TiedLogits(embedding)(keras.Model(start, embedding(start))(start)))
+
+
+def sequential(embedding, start):
+    return keras.Sequential([start, embedding, TiedLogits(embedding)])
+
+
+CONFIG = {"vocab_size": VOCAB, "num_layers": 1, "d_model": 4, "num_heads": 2, "d_ff": 3}
+#: Makers of models with tied logits, users' and ours.
+TIED = {
+    "functional": functional,
+    "nested": nested,
+    "sequential": sequential,
+    "Transformer": lambda *_: Transformer(TransformerConfig(**CONFIG)),
+    "LanguageModel": lambda *_: LanguageModel(TransformerConfig(**CONFIG)),
+    "separate": lambda *_: LanguageModel(TransformerConfig(**CONFIG, share_embeddings=False)),
+}
 
 
 COPIES = {
@@ -101,9 +109,10 @@ COPIES = {
 
 
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("kind", models_with_tied_logits())
+@pytest.mark.parametrize("kind", TIED)
 def test_a_copy_of_a_model_is_tied_like_the_model(kind, copy, randomize, tmp_path):
-    model = randomize(models_with_tied_logits()[kind], scale=0.3)
+    made = TIED[kind](TokenEmbedding(VOCAB, D_MODEL), keras.Input((None,), dtype="int32"))
+    model = randomize(made, scale=0.3)
     copied = copy(model)
     assert [weight.shape for weight in copied.trainable_weights] == [weight.shape for weight in model.trainable_weights]
     copied.set_weights(model.get_weights())
