@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.scores import NEG_INF
 from keras_transformer.export.origin import export_command, export_folder
 from keras_transformer.export.threads import threads_of_a_batch
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
@@ -43,8 +44,10 @@ class CTranslate2Translator(TokenTranslator):
     - The length limit applies per batch (the longest source + `extra_length`), not per sentence. At the limit the end
       token is not forced.
     - Padding and the start token are allowed. A trained model does not choose them.
-    - Probabilities, and therefore scores, are normalized over the tokens that `min_length` and `no_repeat_ngram_size`
-      allow.
+    - Where a hypothesis contains the unknown token or bytes that never occur in text, these are forbidden in a second
+      search. Other bytes need not form valid UTF-8.
+    - Probabilities, and therefore scores, are normalized over the tokens that the second search, `min_length` and
+      `no_repeat_ngram_size` allow.
 
     Args:
         directory: a model directory with a CTranslate2 export, or the folder of the export.
@@ -94,7 +97,9 @@ class CTranslate2Translator(TokenTranslator):
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
         super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
         self.strategy = strategy or BeamSearch(**self.exported_search)
-        self._ids = {piece: i for i, piece in enumerate(self.target_tokenizer.pieces)}
+        pieces = self.target_tokenizer.pieces
+        self._ids = {piece: i for i, piece in enumerate(pieces)}
+        self._forbidden = {pieces[i] for i in self.target_tokenizer.text_constraints.forbidden}
 
     @property
     def max_n_best(self) -> int:
@@ -105,8 +110,30 @@ class CTranslate2Translator(TokenTranslator):
         """See `TokenTranslator.search`."""
         s = with_n_best(self.strategy, n_best)
         limit = min(source.shape[1] + s.extra_length, self._longest)
-        results = self._runtime.translate_batch(
-            _pieces(source, self.source_tokenizer),
+        scores = np.full((len(source), s.n_best), NEG_INF, "float32")
+        rows = []
+        for row, result in zip(scores, self._results(source, s, limit), strict=True):
+            row[: len(result.scores)] = result.scores
+            found = [[self._ids[piece] for piece in pieces] for pieces in result.hypotheses]
+            rows += found + [[]] * (s.n_best - len(found))
+        tokens = pad(rows)
+        return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores
+
+    def _results(self, source, s, limit):
+        """CTranslate2's results, those of a second search where a hypothesis contains forbidden tokens."""
+        sentences = _pieces(source, self.source_tokenizer)
+        results = self._run(sentences, s, limit)
+        wrong = [i for i, found in enumerate(results) if not self._forbidden.isdisjoint(sum(found.hypotheses, []))]
+        if wrong:
+            constraints = {"disable_unk": True, "suppress_sequences": [[piece] for piece in self._forbidden]}
+            again = self._run([sentences[i] for i in wrong], s, limit, **constraints)
+            for i, result in zip(wrong, again, strict=True):
+                results[i] = result
+        return results
+
+    def _run(self, sentences, s, limit, **options):
+        return self._runtime.translate_batch(
+            sentences,
             beam_size=s.beam_size,
             num_hypotheses=s.n_best,
             length_penalty=s.length_penalty,
@@ -117,10 +144,8 @@ class CTranslate2Translator(TokenTranslator):
             return_scores=True,
             return_end_token=True,
             use_vmap=self._use_vmap,
+            **options,
         )
-        tokens = pad([[self._ids[piece] for piece in found] for result in results for found in result.hypotheses])
-        scores = np.array([result.scores for result in results], "float32")
-        return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
@@ -134,8 +159,8 @@ class CTranslate2Translator(TokenTranslator):
         )
         weights = np.zeros((*target.shape, source.shape[1]), "float32")
         for rows, result in zip(weights, results, strict=True):
-            found = np.array(result.attention[0], "float32")[: len(rows)]
-            rows[: len(found), : found.shape[1]] = found
+            for row, found in zip(rows, result.attention[0], strict=False):  # None for the end token.
+                row[: len(found)] = found
         return weights
 
 

@@ -19,9 +19,10 @@ class Soundness:
         equal: sentences with the same tokens as this package's search.
         at_limit: sentences with different tokens, where one of the searches reaches its length limit. The limit of
             CTranslate2 applies per batch and does not force the end token.
-        sound: sentences whose tokens the search options allow, and whose score is within `TIE` of the Keras model's,
-            normalized over the allowed tokens. In greedy search each token must also have the highest log probability
-            of the allowed tokens, to within `TIE`.
+        sound: sentences whose tokens the search options and the constraints of text allow, and whose score is within
+            `TIE` of the Keras model's, normalized over the tokens that the options, or both, allow. In greedy search
+            each token must also have the highest log probability of the allowed tokens, to within `TIE`. In beam
+            search a hypothesis must not be empty where this package's is not.
         passed: whether the export is accepted.
     """
 
@@ -50,12 +51,12 @@ class Soundness:
 
 
 def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
-    """Checks the hypotheses of a runtime with its own search.
+    """Checks the hypotheses of a runtime with its own search, as `translate` chooses them: empty ones are replaced.
 
     Args:
         model: the Keras `Transformer`.
         strategy: the search, without a length penalty.
-        program: client of the runtime, with `search` as in `TokenTranslator`.
+        program: client of the runtime, with `search` and `target_tokenizer` as in `TokenTranslator`.
         batches: int32 matrices of source ids.
 
     Returns:
@@ -64,14 +65,18 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     equal = sound = at_limit = 0
     for source in batches:
         expected = model.generate(source, strategy).tokens[:, 0]
-        tokens, scores = program.search(source)
-        tokens, scores = tokens[:, 0], scores[:, 0]
+        tokens, scores = _chosen(program, source, strategy)
         log_probs = _log_probs(model, source, tokens, strategy)
+        log_probs[:, :, list(program.target_tokenizer.text_constraints.forbidden)] = -np.inf
+        rest = np.log(np.exp(log_probs).sum(axis=-1))
         chosen = np.take_along_axis(log_probs, tokens[..., None], axis=-1)[..., 0]
         is_real = tokens != PAD_ID
-        is_sound = np.abs(chosen.sum(axis=1, where=is_real) - scores) < TIE
+        totals = chosen.sum(axis=1, where=is_real), (chosen - rest).sum(axis=1, where=is_real)
+        is_sound = np.minimum(*(np.abs(total - scores) for total in totals)) < TIE
         if strategy.beam_size == 1:
             is_sound &= ((log_probs.max(axis=-1) - chosen < TIE) | ~is_real).all(axis=1)
+        else:
+            is_sound &= (tokens[:, 0] != EOS_ID) | (expected[:, 0] == EOS_ID)
         sound += int(is_sound.sum())
         for ours, theirs, limit in zip(expected, tokens, _limits(model, source, strategy), strict=True):
             ours, theirs = (np.trim_zeros(row, "b") for row in (ours, theirs))
@@ -80,6 +85,15 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
             elif len(ours) >= limit or EOS_ID not in theirs:
                 at_limit += 1
     return Soundness(sum(map(len, batches)), equal, sound, at_limit)
+
+
+def _chosen(program, source, strategy):
+    """The tokens and the score of each sentence. If the best hypothesis is empty: those of the best other one."""
+    tokens, scores = program.search(source)
+    if strategy.beam_size > 1 and (tokens[:, 0, 0] == EOS_ID).any():
+        tokens, scores = program.search(source, strategy.beam_size)
+    best = (tokens[:, :, 0] != EOS_ID).argmax(axis=1)
+    return tuple(np.stack([row[i] for row, i in zip(x, best, strict=True)]) for x in (tokens, scores))
 
 
 def _limits(model, source, strategy):

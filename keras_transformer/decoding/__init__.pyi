@@ -7,3 +7,4 @@ from .search import (
 )
 from .shortlist import Shortlist as Shortlist
 from .strategies import BeamSearch as BeamSearch, GreedySearch as GreedySearch, Sampling as Sampling
+from .text_constraints import TextConstraints as TextConstraints

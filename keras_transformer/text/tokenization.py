@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from keras_transformer.decoding.text_constraints import TextConstraints
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.normalization import normalization_rule, used_shapes
 
@@ -210,6 +211,14 @@ class Tokenizer:
     @functools.cached_property
     def _unknown_ids(self):
         return frozenset(self.unknown_ids)
+
+    @functools.cached_property
+    def text_constraints(self) -> TextConstraints:
+        """Which subwords a model may generate after which, so that they form valid text."""
+        pieces = [*enumerate(_parsed(self.model).pieces)]
+        symbols = [i for i, piece in pieces if piece.type in (piece.UNKNOWN, piece.CONTROL)]
+        of_bytes = {i: int(piece.piece[3:5], 16) for i, piece in pieces if piece.type == piece.BYTE}  # <0x09>
+        return TextConstraints.of(self.vocab_size, set(symbols) - {PAD_ID, BOS_ID, EOS_ID}, of_bytes)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.

@@ -1,7 +1,9 @@
 import dataclasses
+import itertools
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -66,9 +68,11 @@ def export(tmp_path, tokenizers, randomize):
         sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
         model = randomize(Transformer(TransformerConfig(**{**sizes, **options})), scale=0.3)
         unlikely = keras.ops.convert_to_numpy(model.logits.embedding.embeddings).copy()
-        unlikely[[0, 2]] = 0  # This package's searches exclude padding and the start token; CTranslate2 does not.
-        model.logits.embedding.embeddings.assign(unlikely)
+        # This package's searches exclude padding and the start token; CTranslate2 does not. Tokens that do not occur in
+        # text would need a second search.
         target = tokenizers["target"]
+        unlikely[[0, 2, *target.text_constraints.forbidden]] = 0
+        model.logits.embedding.embeddings.assign(unlikely)
         pair = (tokenizers["source"] if "source_vocab_size" in options else target, target)
         directory = ModelDirectory(tmp_path / "model")
         directory.path.mkdir()
@@ -188,6 +192,30 @@ def likelier_end(export):
     shutil.rmtree(path)
     write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
     return model, path
+
+
+@pytest.mark.slow
+def test_empty_hypotheses_are_replaced(export, likelier_end):
+    """CTranslate2's beam search returns empty hypotheses where this package's search finds likelier ones."""
+    model, path = likelier_end
+    model.decoder.norm.beta.assign_sub(model.logits.embedding.embeddings[EOS_ID])
+    shutil.rmtree(path)
+    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    search, source = BeamSearch(length_penalty=0.0, extra_length=12), sources(270, rows=200)
+    translator = CTranslate2Translator(path, search)
+    is_empty = translator.search(source)[0][:, 0, 0] == EOS_ID
+    is_wrong = is_empty & (model.generate(source, search).tokens[:, 0, 0] != EOS_ID)
+    assert is_wrong.any() and not is_empty.all()
+    assert check_search(model, search, translator, [source]).passed
+    always_empty = SimpleNamespace(
+        search=lambda source, n_best=None: translator.search(source), target_tokenizer=translator.target_tokenizer
+    )
+    assert check_search(model, search, always_empty, [source]).sound == 200 - is_wrong.sum()
+    lines = [" ".join(word) for word in itertools.product(["abc", "abd", "xyz", "xy"], repeat=3)]
+    translations = translator.translate(lines)
+    greedy = CTranslate2Translator(path, dataclasses.replace(search, beam_size=1)).translate(lines)
+    assert all(one.text for one in translations) and not all(one.text for one in greedy)
+    assert [one.weights.shape[0] > 0 for one in translator.align(lines, greedy)] == [bool(one.text) for one in greedy]
 
 
 @pytest.mark.slow
