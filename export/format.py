@@ -17,14 +17,15 @@ class Program(NamedTuple):
         strategy: the search that the program performs.
         verify: compares the program with the Keras model. Called as `verify(model, strategy, client, batches)`.
         takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
-        has_shortlist: whether the program searches among the tokens of the model's shortlist, if it has one.
+        has_search: whether the program contains the exported search, with the model's shortlist, if it has one, and
+            the constraints of its text.
     """
 
     client: Any
     strategy: BeamSearch
     verify: Callable
     takes_text: bool = False
-    has_shortlist: bool = True
+    has_search: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,14 +92,15 @@ def _export_one(name, directory, model, shortlist, tokenizers, strategy, batches
     _say(f"{name}: converting to {place}")
     with atomic_write(place) as temporary:
         started = time.monotonic()
-        model.shortlist = shortlist
+        model.shortlist, model.text_constraints = shortlist, tokenizers[1].text_constraints
         FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
         write_origin(temporary, fingerprint, source_text_of(directory.path))
         _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
         entries = {}
         for title, program in FORMATS[name].programs(temporary, strategy).items():
-            model.shortlist = shortlist if program.has_shortlist else None
             translator = ModelTranslator(model, tokenizers, program.strategy, protect="off")
+            model.shortlist = shortlist if program.has_search else None
+            model.text_constraints = tokenizers[1].text_constraints if program.has_search else None
             verifications = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
             if program.takes_text:
                 verifications[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)

@@ -1,6 +1,6 @@
 """Conversion between the configuration of Hugging Face's `MarianMTModel` and `TransformerConfig`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from keras_transformer.config import TransformerConfig
 
@@ -117,11 +117,12 @@ def inexpressible(config: TransformerConfig) -> list[str]:
     return problems
 
 
-def write_config(config: TransformerConfig) -> dict:
+def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:
     """The contents of config.json.
 
     Args:
         config: configuration of a model that `MarianMTModel` supports; see `inexpressible`.
+        forbidden: see `special_ids`.
     """
     sizes = {f"{stack}_{theirs}": getattr(config, ours) for ours, theirs in _SIZES.items() for stack in _STACKS}
     return {
@@ -137,18 +138,19 @@ def write_config(config: TransformerConfig) -> dict:
         "torch_dtype": "float32",
         "vocab_size": config.vocab_size,
         "decoder_vocab_size": config.vocab_size,
-        **special_ids(config),
+        **special_ids(config, forbidden),
     }
 
 
-def special_ids(config: TransformerConfig) -> dict:
+def special_ids(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:
     """The special ids, for config.json and generation_config.json.
 
     Args:
         config: configuration of the model.
+        forbidden: ids of other tokens that are never generated.
     """
     return {
-        "bad_words_ids": [[config.pad_id], [config.bos_id]],
+        "bad_words_ids": [[i] for i in (config.pad_id, config.bos_id, *forbidden)],
         "bos_token_id": config.bos_id,
         "decoder_start_token_id": config.bos_id,
         "eos_token_id": config.eos_id,

@@ -39,9 +39,10 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
     library.save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
         (path / name).write_bytes(tokenizer.model)
+    forbidden = tokenizers[1].text_constraints.forbidden
     contents = {
-        "config.json": write_config(model.config),
-        "generation_config.json": {**special_ids(model.config), **_search(strategy)},
+        "config.json": write_config(model.config, forbidden),
+        "generation_config.json": {**special_ids(model.config, forbidden), **_search(strategy)},
         "vocab.json": foreign_vocabulary(tokenizers[0].pieces),
         "tokenizer_config.json": {
             "tokenizer_class": "MarianTokenizer",

@@ -93,7 +93,7 @@ def of_dtype(model, dtype: str):
     copy = type(model).from_config({**config, "dtype": dtype})
     copy.set_weights(model.get_weights())
     if isinstance(model, Transformer):
-        copy.shortlist = model.shortlist
+        copy.shortlist, copy.text_constraints = model.shortlist, model.text_constraints
     return copy
 
 

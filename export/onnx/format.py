@@ -27,7 +27,7 @@ def _programs(path, strategy, name, is_approximate):
         name: Program(translator, strategy, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),
         f"{name} encoder and decoder": Program(
-            OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_shortlist=False
+            OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_search=False
         ),
     }
 

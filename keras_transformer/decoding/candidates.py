@@ -1,5 +1,7 @@
 """Candidate tokens for the next step of a search."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -17,16 +19,19 @@ class Candidates:
         strategy: a `GreedySearch`, `BeamSearch` or `Sampling`.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
+        barred: ids of more tokens that are not allowed.
+        allowed: the `AllowedTokens`, or `None`.
     """
 
     num_first = 1
 
-    def __init__(self, strategy, sentences, ids):
+    def __init__(self, strategy, sentences, ids, barred=(), allowed=None):
         self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
         self.min_length, self.ngram_size = strategy.min_length, strategy.no_repeat_ngram_size
         self.token_scores = strategy.token_scores
         self.limits, self.prefix = keras.tree.map_structure(self._of_rows, (sentences.limits, sentences.prefix))
         self.ids = ids
+        self.barred, self.allowed = (ids.pad, ids.bos, *barred), allowed
 
     def candidates(self, s, logits, width):
         """Returns the candidate tokens of each row and their log probabilities.
@@ -60,17 +65,31 @@ class Candidates:
 
     def _allowed(self, s, log_probs, width):
         """The best candidates, with `NEG_INF` for those that are not allowed."""
-        if self.ngram_size:
-            log_probs = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
-        # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
-        wanted = width + (3 if self.min_length else 2)
+        # Extra candidates, because barred tokens and, with `min_length`, EOS may be among them but are not allowed.
+        wanted = width + len(self.barred) + bool(self.min_length)
         # A shortlist has a dynamic number of candidates, which is larger.
-        values, tokens = top_k(log_probs, min(wanted, log_probs.shape[-1] or wanted))
-        is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
+        values, tokens = self._likeliest(s, log_probs, min(wanted, log_probs.shape[-1] or wanted))
+        is_barred = functools.reduce(ops.logical_or, [tokens == token for token in self.barred])
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)
             is_barred = ops.logical_or(is_barred, is_early_end)
         return ops.where(is_barred, NEG_INF, values), tokens
+
+    def _likeliest(self, s, log_probs, count):
+        """The log probabilities and ids of the `count` likeliest tokens, without those that `allowed` forbids."""
+        kept = log_probs
+        if self.ngram_size:
+            kept = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
+        if self.allowed is None:
+            return top_k(kept, count)
+
+        def allowed():
+            return top_k(self.allowed.masked(log_probs, kept, s, self.limits), count)
+
+        if count == log_probs.shape[-1]:
+            return allowed()
+        found = top_k(kept, count)
+        return ops.cond(self.allowed.may_forbid(s.newest, found[1]), allowed, lambda: found)
 
     def _of_rows(self, x):
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x

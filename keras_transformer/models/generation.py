@@ -1,5 +1,6 @@
 """Generation of targets by one model, or by several models together."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -14,8 +15,10 @@ from keras_transformer.decoding import (
     SearchInputs,
     Shortlist,
     SpecialIds,
+    TextConstraints,
     run_search,
 )
+from keras_transformer.decoding.allowed_tokens import AllowedTokens
 from keras_transformer.decoding.candidate_tokens import CandidateTokens, candidates_of
 from keras_transformer.models.base import CompiledSearch, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
@@ -29,6 +32,18 @@ class Seq2SeqGeneration(CompiledSearch):
     """
 
     shortlist: Shortlist | None = None
+    _text_constraints: TextConstraints | None = None
+
+    @property
+    def text_constraints(self) -> TextConstraints | None:
+        """The `TextConstraints` that both methods keep, or `None`. Translators set those of the target tokenizer."""
+        return self._text_constraints
+
+    @text_constraints.setter
+    def text_constraints(self, constraints: TextConstraints | None):
+        if constraints != self._text_constraints:
+            self._text_constraints = constraints
+            self._compiled_functions.cache_clear()
 
     def _members(self) -> list:
         """The models that predict together. Each token has the mean of their probabilities."""
@@ -83,9 +98,18 @@ class Seq2SeqGeneration(CompiledSearch):
             return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        cache = sum(caches, ())
-        found = run_search(strategy.searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
+        cache, searching = sum(caches, ()), functools.partial(strategy.searching, **self._constraints(ids, candidates))
+        found = run_search(searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
         return found._replace(tokens=subset.outer(found.tokens)) if subset else found
+
+    def _constraints(self, ids, candidates) -> dict:
+        """The constraints of the text as arguments of a search."""
+        constraints = self.text_constraints
+        if constraints is None:
+            return {}
+        if not constraints.bytes and candidates is None:
+            return {"barred": constraints.forbidden}
+        return {"allowed": AllowedTokens(constraints, candidates, (ids.eos, ids.pad))}
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
         """Generates targets by a compiled search or by sampling.

@@ -33,6 +33,7 @@ def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokeniz
             f"The tokenizers in {directory.path} do not belong to its model. They have {found} subwords "
             f"(source, target), the model has {wanted}"
         )
+    model.text_constraints = tokenizers[1].text_constraints
     return model, tokenizers
 
 

@@ -19,7 +19,7 @@ class ModelTranslator(TokenTranslator):
     """Translates with a `Transformer` in memory.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`. Its `text_constraints` become those of the target tokenizer.
         tokenizers: source tokenizer and target tokenizer.
         strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`. The number of hypotheses per line
             is an argument of `translate`. With a seed, the samples of a line depend on the seed and the line only.
@@ -50,6 +50,7 @@ class ModelTranslator(TokenTranslator):
         _check_backend(parallel_batches)
         super().__init__(*tokenizers, model.config.max_length, parallel_batches, protect, source_text)
         self.model = model
+        model.text_constraints = self.target_tokenizer.text_constraints
         self.strategy = strategy or BeamSearch()
 
     @property
