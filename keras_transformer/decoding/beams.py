@@ -16,11 +16,11 @@ class Beams(Candidates):
         strategy: a `BeamSearch`.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
-        **constraints: see `Candidates`.
+        allowed: see `Candidates`.
     """
 
-    def __init__(self, strategy, sentences, ids, **constraints):
-        super().__init__(strategy, sentences, ids, **constraints)
+    def __init__(self, strategy, sentences, ids, allowed=None):
+        super().__init__(strategy, sentences, ids, allowed)
         self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
         batch = ops.arange(ops.shape(sentences.limits)[0], dtype="int32")
         self.first_rows = ops.expand_dims(batch * self.beam_size, 1)

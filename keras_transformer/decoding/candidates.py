@@ -1,7 +1,5 @@
 """Candidate tokens for the next step of a search."""
 
-import functools
-
 import keras
 from keras import ops
 
@@ -19,19 +17,17 @@ class Candidates:
         strategy: a `GreedySearch`, `BeamSearch` or `Sampling`.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
-        barred: ids of more tokens that are not allowed.
-        allowed: the `AllowedTokens`, or `None`.
+        allowed: the `AllowedTokens`. Default: every token except padding and BOS is allowed.
     """
 
     num_first = 1
 
-    def __init__(self, strategy, sentences, ids, barred=(), allowed=None):
+    def __init__(self, strategy, sentences, ids, allowed=None):
         self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
         self.min_length, self.ngram_size = strategy.min_length, strategy.no_repeat_ngram_size
         self.token_scores = strategy.token_scores
         self.limits, self.prefix = keras.tree.map_structure(self._of_rows, (sentences.limits, sentences.prefix))
-        self.ids = ids
-        self.barred, self.allowed = (ids.pad, ids.bos, *barred), allowed
+        self.ids, self.allowed = ids, allowed
 
     def candidates(self, s, logits, width):
         """Returns the candidate tokens of each row and their log probabilities.
@@ -65,11 +61,11 @@ class Candidates:
 
     def _allowed(self, s, log_probs, width):
         """The best candidates, with `NEG_INF` for those that are not allowed."""
-        # Extra candidates, because barred tokens and, with `min_length`, EOS may be among them but are not allowed.
-        wanted = width + len(self.barred) + bool(self.min_length)
+        # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
+        wanted = width + (3 if self.min_length else 2)
         # A shortlist has a dynamic number of candidates, which is larger.
         values, tokens = self._likeliest(s, log_probs, min(wanted, log_probs.shape[-1] or wanted))
-        is_barred = functools.reduce(ops.logical_or, [tokens == token for token in self.barred])
+        is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)
             is_barred = ops.logical_or(is_barred, is_early_end)

@@ -14,11 +14,11 @@ class Greedy(Candidates):
         strategy: a `GreedySearch`, or a `BeamSearch` with `beam_size=1`. Its length penalty changes only the scores.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
-        **constraints: see `Candidates`.
+        allowed: see `Candidates`.
     """
 
-    def __init__(self, strategy, sentences, ids, **constraints):
-        super().__init__(strategy, sentences, ids, **constraints)
+    def __init__(self, strategy, sentences, ids, allowed=None):
+        super().__init__(strategy, sentences, ids, allowed)
         self.alpha, self.kind = strategy.length_penalty, strategy.length_penalty_kind
 
     def advance(self, s, logits, cache):
@@ -60,11 +60,11 @@ class Sampler(Greedy):
         strategy: a `Sampling`.
         sentences: the `SearchInputs`, with `noise`.
         ids: the `SpecialIds`.
-        **constraints: see `Candidates`.
+        allowed: see `Candidates`.
     """
 
-    def __init__(self, strategy, sentences, ids, **constraints):
-        super().__init__(strategy, sentences, ids, **constraints)
+    def __init__(self, strategy, sentences, ids, allowed=None):
+        super().__init__(strategy, sentences, ids, allowed)
         self.num_first = self.beam_size
         self.top_k, self.top_p, self.temperature = strategy.top_k, strategy.top_p, strategy.temperature
         self.noise = ops.reshape(sentences.noise, (-1, ops.shape(sentences.noise)[2]))

@@ -52,11 +52,11 @@ class GreedySearch(_Strategy):
     length_penalty = 0.0
     length_penalty_kind = "gnmt"
 
-    def searching(self, sentences, ids, **constraints):
+    def searching(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Greedy
 
-        return Greedy(self, sentences, ids, **constraints)
+        return Greedy(self, sentences, ids, allowed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,12 +112,12 @@ class BeamSearch(_Strategy):
                 f"Received: length_penalty_kind={self.length_penalty_kind!r}"
             )
 
-    def searching(self, sentences, ids, **constraints):
+    def searching(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.beams`."""
         from keras_transformer.decoding.beams import Beams
         from keras_transformer.decoding.greedy import Greedy
 
-        return (Greedy if self.beam_size == 1 else Beams)(self, sentences, ids, **constraints)
+        return (Greedy if self.beam_size == 1 else Beams)(self, sentences, ids, allowed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,11 +187,11 @@ class Sampling(_Strategy):
         """Number of hypotheses per sentence."""
         return self.n_samples
 
-    def searching(self, sentences, ids, **constraints):
+    def searching(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Sampler
 
-        return Sampler(self, sentences, ids, **constraints)
+        return Sampler(self, sentences, ids, allowed)
 
     def noise(self, batch_size: int, max_length: int):
         """Draws the uniform random numbers of a search.

@@ -98,18 +98,11 @@ class Seq2SeqGeneration(CompiledSearch):
             return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        cache, searching = sum(caches, ()), functools.partial(strategy.searching, **self._constraints(ids, candidates))
+        constraints = self.text_constraints
+        allowed = constraints and AllowedTokens(constraints, candidates, finished=(ids.eos, ids.pad))
+        cache, searching = sum(caches, ()), functools.partial(strategy.searching, allowed=allowed)
         found = run_search(searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
         return found._replace(tokens=subset.outer(found.tokens)) if subset else found
-
-    def _constraints(self, ids, candidates) -> dict:
-        """The constraints of the text as arguments of a search."""
-        constraints = self.text_constraints
-        if constraints is None:
-            return {}
-        if not constraints.bytes and candidates is None:
-            return {"barred": constraints.forbidden}
-        return {"allowed": AllowedTokens(constraints, candidates, (ids.eos, ids.pad))}
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
         """Generates targets by a compiled search or by sampling.
