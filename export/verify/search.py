@@ -8,6 +8,7 @@ import numpy as np
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import TIE, candidates_of_batch
 from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.text.translator import with_n_best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +63,14 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     Returns:
         `Soundness`.
     """
+
+    def own_search(source, n_best):
+        return model.generate(source, with_n_best(strategy, n_best))[:2]
+
     equal = sound = at_limit = 0
     for source in batches:
-        expected = model.generate(source, strategy).tokens[:, 0]
-        tokens, scores = _chosen(program, source, strategy)
+        expected, _ = _chosen(own_search, source, strategy)
+        tokens, scores = _chosen(program.search, source, strategy)
         log_probs = _log_probs(model, source, tokens, strategy)
         log_probs[:, :, list(program.target_tokenizer.text_constraints.forbidden)] = -np.inf
         rest = np.log(np.exp(log_probs).sum(axis=-1))
@@ -87,13 +92,13 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
     return Soundness(sum(map(len, batches)), equal, sound, at_limit)
 
 
-def _chosen(program, source, strategy):
+def _chosen(search, source, strategy):
     """The tokens and the score of each sentence. If the best hypothesis is empty: those of the best other one."""
-    tokens, scores = program.search(source)
+    tokens, scores = map(np.array, search(source, 1))
     if strategy.beam_size > 1 and (tokens[:, 0, 0] == EOS_ID).any():
-        tokens, scores = program.search(source, strategy.beam_size)
-    best = (tokens[:, :, 0] != EOS_ID).argmax(axis=1)
-    return tuple(np.stack([row[i] for row, i in zip(x, best, strict=True)]) for x in (tokens, scores))
+        tokens, scores = map(np.array, search(source, strategy.beam_size))
+    best = np.arange(len(tokens)), (tokens[:, :, 0] != EOS_ID).argmax(axis=1)
+    return tokens[best], scores[best]
 
 
 def _limits(model, source, strategy):

@@ -24,7 +24,7 @@ class Model:
         return np.broadcast_to(np.log(PROBABILITIES), (*inputs["target"].shape, 6))
 
     def generate(self, source, strategy):
-        return SimpleNamespace(tokens=np.array([[WORD]] * len(source)))
+        return np.array([[WORD]] * len(source)), np.zeros((len(source), 1))
 
 
 def program(*hypotheses, allowed=1.0):
