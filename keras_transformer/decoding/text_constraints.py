@@ -6,12 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-#: Number of tokens that a forbidden token lacks: more than any hypothesis may have.
-FORBIDDEN = 1 << 30
-#: States: between two characters, and after the first bytes of a character, by the continuation bytes that may follow:
-#: the number of those that the character lacks, and the range of the next one.
-_STATES = {
-    "": (0, 0, 0),
+#: States of the text of a hypothesis: between two characters, or after the first bytes of a character, by the
+#: continuation bytes that may follow: their number, and the range of the next one.
+_INSIDE = {
     "C2": (1, 0xA0, 0xBF),  # C2 80 to C2 9F are control characters.
     "1": (1, 0x80, 0xBF),
     "2": (2, 0x80, 0xBF),
@@ -21,9 +18,14 @@ _STATES = {
     "F0": (3, 0x90, 0xBF),
     "F4": (3, 0x80, 0x8F),  # Larger ones are beyond U+10FFFF.
 }
-_NAMES = [*_STATES]
-#: The class of tokens that are not bytes, except forbidden ones. A byte has the class 2 + byte.
-_OTHER, _FORBIDDEN = 0, 1
+#: Between two characters, the state is 0, or 1 to `LAST_STEPS` if so many of the last steps of a hypothesis have begun.
+#: Then no character begins that has more bytes than tokens are left.
+LAST_STEPS = 4
+_NAMES = [*[""] * (LAST_STEPS + 1), *_INSIDE]
+#: Classes of tokens: whole characters, among them the bytes of ASCII; tokens that are never generated; and from there on
+#: one class for each byte from 0x80.
+_WHOLE, _FORBIDDEN, _BYTES = 0, 1, 2
+_NUM_CLASSES = _BYTES + 0x80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,43 +68,34 @@ class TextConstraints:
 
     @functools.cached_property
     def classes(self) -> np.ndarray:
-        """The class of each token, int32 `(vocab_size,)`: an index of `lacking` and `following`."""
-        classes = np.full(self.vocab_size, _OTHER, "int32")
+        """The class of each token, int32 `(vocab_size,)`: an index of `following`."""
+        classes = np.full(self.vocab_size, _WHOLE, "int32")
         for i, byte in self.bytes:
-            classes[i] = 2 + byte
+            classes[i] = _class_of(byte)
         classes[[*self.forbidden]] = _FORBIDDEN
         return classes
 
     @functools.cached_property
-    def lacking(self) -> np.ndarray:
-        """Number of tokens that a new character lacks after a token, int32 `(states, classes)`; see `FORBIDDEN`."""
-        lacking = np.full((len(_NAMES), 2 + 256), FORBIDDEN, "int32")
-        for state, byte, after in _transitions():
-            lacking[state, 2 + byte] = 0 if state else _STATES[_NAMES[after]][0]
-        lacking[0, _OTHER] = 0
-        return lacking
-
-    @functools.cached_property
     def following(self) -> np.ndarray:
         """The state after a token, int32 `(states, classes)`. After a token that is not allowed: as in state 0."""
-        following = np.zeros((len(_NAMES), 2 + 256), "int32")
+        following = np.zeros((len(_NAMES), _NUM_CLASSES), "int32")
         for state, byte, after in _transitions():  # Those of state 0 come first.
-            following[state if state else slice(None), 2 + byte] = after
+            following[state or slice(None), _class_of(byte)] = after
         return following
 
     @functools.cached_property
-    def is_special(self) -> np.ndarray:
-        """Whether the constraints may forbid a token between two characters, int32 `(vocab_size,)`."""
-        return np.isin(np.arange(self.vocab_size), [*self.forbidden, *self._beyond_ascii]).astype("int32")
+    def allowed(self) -> np.ndarray:
+        """Whether a token may come next, bool `(states, vocab_size)`."""
+        allowed = np.zeros((len(_NAMES), _NUM_CLASSES), bool)
+        allowed[: LAST_STEPS + 1, _WHOLE] = True
+        for state, byte, after in _transitions():
+            rows = state or [late for late in range(LAST_STEPS + 1) if _INSIDE[_NAMES[after]][0] + late < LAST_STEPS]
+            allowed[rows, _class_of(byte)] = True
+        return allowed[:, self.classes]
 
-    @functools.cached_property
-    def is_in_character(self) -> np.ndarray:
-        """Whether a character may be incomplete after a token, int32 `(vocab_size,)`."""
-        return np.isin(np.arange(self.vocab_size), self._beyond_ascii).astype("int32")
 
-    @property
-    def _beyond_ascii(self):
-        return [i for i, byte in self.bytes if byte >= 0x80]
+def _class_of(byte):
+    return _WHOLE if byte < 0x80 else _BYTES + byte - 0x80
 
 
 def _is_control(byte):
@@ -111,11 +104,12 @@ def _is_control(byte):
 
 @functools.cache
 def _transitions():
-    """All `(state, byte, next state)` of valid text."""
-    found = [(0, byte, 0) for byte in range(0x80) if not _is_control(byte)]
+    """All `(state, byte, next state)` of bytes beyond ASCII in valid text, those of state 0 first."""
+    found = []
     for byte in range(0xC2, 0xF5):
         own = f"{byte:X}"
-        found.append((0, byte, _NAMES.index(own if own in _STATES else "123"[(byte >= 0xE0) + (byte >= 0xF0)])))
-    for state, (count, first, last) in enumerate(_STATES.values()):
-        found += [(state, byte, (0, 2, 3)[count - 1]) for byte in range(first, last + 1) if count]
+        found.append((0, byte, _NAMES.index(own if own in _INSIDE else "123"[(byte >= 0xE0) + (byte >= 0xF0)])))
+    for name, (count, first, last) in _INSIDE.items():
+        after = _NAMES.index(str(count - 1)) if count > 1 else 0
+        found += [(_NAMES.index(name), byte, after) for byte in range(first, last + 1)]
     return found

@@ -99,7 +99,7 @@ class Seq2SeqGeneration(CompiledSearch):
 
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
         constraints = self.text_constraints
-        allowed = constraints and AllowedTokens(constraints, candidates, finished=(ids.eos, ids.pad))
+        allowed = constraints and AllowedTokens(constraints, candidates)
         cache, searching = sum(caches, ()), functools.partial(strategy.searching, allowed=allowed)
         found = run_search(searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
         return found._replace(tokens=subset.outer(found.tokens)) if subset else found

@@ -59,7 +59,7 @@ class Script:
         cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
         searching = strategy.searching
         if self.constraints:
-            allowed = AllowedTokens(self.constraints, None, (ids.eos, ids.pad))
+            allowed = AllowedTokens(self.constraints)
             searching = functools.partial(searching, allowed=allowed)
         return run_search(searching, self.next_logits, cache, memory, sentences, max_length, ids)
 

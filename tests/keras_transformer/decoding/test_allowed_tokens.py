@@ -10,7 +10,6 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Shortlist, SpecialIds, TextConstraints
-from keras_transformer.decoding.allowed_tokens import AllowedTokens
 
 LIMIT, SENTENCES = 5, 10
 IDS = SpecialIds(pad=0, bos=2, eos=3)
@@ -101,15 +100,6 @@ def test_a_prefix_may_end_within_a_character(script):
     assert all(text[:2] == (7, 6) and is_text(text) for text in texts[:4])
     assert all(text[:1] == (7,) and is_text(text) for text in texts[4:7])
     assert all(text[:2] == (1, 8) and is_text(text[2:]) for text in texts[7:])
-
-
-def test_the_mask_is_for_special_candidates_only():
-    allowed = AllowedTokens(CONSTRAINTS, None, (IDS.eos, IDS.pad))
-    assert not allowed.may_forbid(np.array([WORD, IDS.bos]), np.array([[WORD, IDS.eos], [IDS.bos, IDS.pad]]))
-    assert allowed.may_forbid(np.array([WORD]), np.array([[WORD, 1]]))
-    assert allowed.may_forbid(np.array([WORD]), np.array([[WORD, 8]]))
-    assert allowed.may_forbid(np.array([6]), np.array([[WORD, IDS.eos]]))
-    assert not allowed.may_forbid(np.array([IDS.eos]), np.array([[1, 8]]))
 
 
 @pytest.mark.parametrize("vocabulary", ["everything", "shortlist", "without bytes"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import TextConstraints
-from keras_transformer.decoding.text_constraints import FORBIDDEN
+from keras_transformer.decoding.text_constraints import LAST_STEPS
 from keras_transformer.text.tokenization import UNK_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 
 CONSTRAINTS = TextConstraints.of(260, [1], {4 + byte: byte for byte in range(256)})
@@ -27,17 +27,17 @@ def is_text(encoded):
 def test_texts_are_those_of_pythons_decoder(lead):
     for rest in itertools.chain(*(itertools.product(KINDS, repeat=length) for length in range(3 + (lead == 0xF4)))):
         text, state, is_valid = (lead, *rest), 0, True
-        for kind in CONSTRAINTS.classes[[4 + byte for byte in text]]:
-            is_valid &= bool(CONSTRAINTS.lacking[state, kind] < FORBIDDEN)
-            state = CONSTRAINTS.following[state, kind]
+        for token in (4 + byte for byte in text):
+            is_valid &= CONSTRAINTS.allowed[state, token]
+            state = CONSTRAINTS.following[state, CONSTRAINTS.classes[token]]
         assert (is_valid and state == 0) == is_text(text), text
 
 
-def test_a_character_of_four_bytes():
-    kinds = CONSTRAINTS.classes[[4 + byte for byte in "\N{GRINNING FACE}".encode()]]
-    states = [0, *itertools.accumulate(kinds, lambda state, kind: CONSTRAINTS.following[state, kind], initial=0)][1:]
-    assert [CONSTRAINTS.lacking[state, kind] for state, kind in zip(states, kinds, strict=False)] == [3, 0, 0, 0]
-    assert states[-1] == 0 and 0 not in states[1:-1]
+@pytest.mark.parametrize("lead", ["\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{EURO SIGN}", "\N{GRINNING FACE}"])
+def test_a_character_begins_if_its_bytes_fit(lead):
+    encoded = lead.encode()
+    for late in range(LAST_STEPS + 1):
+        assert CONSTRAINTS.allowed[late, 4 + encoded[0]] == (len(encoded) <= LAST_STEPS - late)
 
 
 def test_constraints_are_values():
@@ -51,4 +51,4 @@ def test_the_constraints_of_a_tokenizer():
     pieces = [tokenizer.pieces[i] for i in found.forbidden]
     assert found.forbidden[0] == UNK_ID and {"<0x00>", "<0x09>", "<0x7F>", "<0xC0>", "<0xFF>"} < {*pieces}
     assert {"<0x20>", "<0x80>", "<0xC3>", "</s>", "a"}.isdisjoint(pieces) and len(found.bytes) == 256
-    assert np.flatnonzero(found.is_in_character).tolist() == list(range(4 + 0x80, 260))
+    assert np.flatnonzero(found.classes > 1).tolist() == [*range(4 + 0x80, 4 + 0xC0), *range(4 + 0xC2, 4 + 0xF5)]
