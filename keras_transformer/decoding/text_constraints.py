@@ -22,7 +22,7 @@ _INSIDE = {
 #: Then no character begins that has more bytes than tokens are left.
 LAST_STEPS = 4
 _NAMES = [*[""] * (LAST_STEPS + 1), *_INSIDE]
-#: Classes of tokens: whole characters, among them the bytes of ASCII; tokens that are never generated; and from there on
+#: Classes of tokens: whole characters, among them the bytes of ASCII; tokens that are never generated; and after these
 #: one class for each byte from 0x80.
 _WHOLE, _FORBIDDEN, _BYTES = 0, 1, 2
 _NUM_CLASSES = _BYTES + 0x80
