@@ -125,8 +125,9 @@ class CTranslate2Translator(TokenTranslator):
         results = self._run(sentences, s, limit)
         wrong = [i for i, found in enumerate(results) if not self._forbidden.isdisjoint(sum(found.hypotheses, []))]
         if wrong:
-            constraints = {"disable_unk": True, "suppress_sequences": [[piece] for piece in self._forbidden]}
-            again = self._run([sentences[i] for i in wrong], s, limit, **constraints)
+            # With a shortlist, CTranslate2 would suppress others. It contains no forbidden token but the unknown one.
+            suppressed = [] if self._use_vmap else [[piece] for piece in self._forbidden]
+            again = self._run([sentences[i] for i in wrong], s, limit, disable_unk=True, suppress_sequences=suppressed)
             for i, result in zip(wrong, again, strict=True):
                 results[i] = result
         return results

@@ -85,7 +85,7 @@ def make_shortlist(
 
     Args:
         lexicon: the translation probabilities.
-        frequencies: int `(vocab_size,)`: how often each target token occurs.
+        frequencies: int `(vocab_size,)`: how often each target token occurs; -1 if it is never generated.
         source_vocab_size: size of the source vocabulary.
         width: maximum number of translations per source token.
         num_frequent: number of the most frequent target tokens, which are always considered.
@@ -97,7 +97,7 @@ def make_shortlist(
         The `Shortlist`.
     """
     vocab_size = len(frequencies)
-    by_frequency = np.argsort(-frequencies, kind="stable")
+    by_frequency = np.argsort(-frequencies, kind="stable")[: np.count_nonzero(frequencies >= 0)]
     always = np.union1d(by_frequency[: max(num_frequent, SMALLEST)], np.arange(last_special + 1))
     is_kept = ~np.isin(lexicon.target, always)
     source, target, probability = (values[is_kept] for values in lexicon)

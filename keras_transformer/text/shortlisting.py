@@ -74,8 +74,11 @@ def learn_shortlist(
         del side[held_out]
     vocab_sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
     frequencies = np.bincount(np.concatenate(targets), minlength=vocab_sizes[1])
+    forbidden = [*tokenizers[1].text_constraints.forbidden]
+    frequencies[forbidden] = -1
     lexicon = learn_lexicon(sources, targets, vocab_sizes[1])
     copies = _copies(*tokenizers)
+    copies[np.isin(copies, forbidden)] = -1
     shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID, copies)
     with places.locked(), atomic_write(places.shortlist_file) as temporary:
         shortlist.save(temporary)

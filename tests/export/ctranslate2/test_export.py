@@ -213,6 +213,23 @@ def test_empty_hypotheses_are_replaced(export, likelier_end):
     assert check_search(model, search, never_replaced, [source]).sound == (~is_empty).sum()
 
 
+@pytest.mark.parametrize(
+    "shortlist", [None, Shortlist(np.zeros((270, 1), int), np.r_[:4, 64:131, 132:194], vocab_size=270)]
+)
+def test_forbidden_tokens_are_not_generated(export, shortlist):
+    model, path = export(logits_bias=True)
+    forbidden, bias = export.tokenizers[1].text_constraints.forbidden, np.zeros(270, "float32")
+    bias[[*forbidden]] = 4.0
+    model.logits.bias.assign(bias)
+    model.shortlist = shortlist
+    shutil.rmtree(path)
+    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    for beam_size in (1, 3):
+        search = BeamSearch(beam_size=beam_size, n_best=beam_size, extra_length=2)
+        tokens, _ = CTranslate2Translator(path, search).search(sources(270))
+        assert tokens.any() and not np.isin(tokens, forbidden).any()
+
+
 def test_empty_translations_are_aligned(export):
     _, path = export()
     alignments = CTranslate2Translator(path).align(["abc"] * 2, [Translation("", 0.0, (EOS_ID,)), Translation("", 0.0)])

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from keras_transformer.cli import main
@@ -25,9 +26,12 @@ def command(copy, toy_files):
 def test_the_shortlist_of_a_model(command, copy, capsys):
     assert main(command) == 0
     shortlist = Shortlist.load(copy / "shortlist.npz")
-    assert len(shortlist.always) == 128 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
+    assert len(shortlist.always) == 129 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
+    tokenizer = Tokenizer(copy / "tokenizer.model")
+    is_listed = np.isin(tokenizer.text_constraints.forbidden, [*shortlist.always, *shortlist.table.flat])
+    assert is_listed.tolist() == [True] + [False] * (len(is_listed) - 1)  # The unknown token is a special one.
     # Bytes of characters that the text does not contain can be copied.
-    rare = Tokenizer(copy / "tokenizer.model").encode(["☃"])
+    rare = tokenizer.encode(["☃"])
     assert set(rare[0]) <= set(shortlist.candidates(rare).tolist()) and max(rare[0]) > 128
     assert "32 sentences at a time" in capsys.readouterr().err
     assert main(command) == 2
