@@ -1,5 +1,6 @@
 """One export: verified programs of a model directory, in its folder `export/`."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -92,23 +93,35 @@ def _export_one(name, directory, model, shortlist, tokenizers, strategy, batches
     _say(f"{name}: converting to {place}")
     with atomic_write(place) as temporary:
         started = time.monotonic()
-        model.shortlist, model.text_constraints = shortlist, tokenizers[1].text_constraints
-        FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
+        tokens = shortlist, tokenizers[1].text_constraints
+        with _searching_among(model, *tokens):
+            FORMATS[name].write(model, directory, tokenizers, strategy, temporary)
         write_origin(temporary, fingerprint, source_text_of(directory.path))
         _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
         entries = {}
         for title, program in FORMATS[name].programs(temporary, strategy).items():
             translator = ModelTranslator(model, tokenizers, program.strategy, protect="off")
-            model.shortlist = shortlist if program.has_search else None
-            model.text_constraints = tokenizers[1].text_constraints if program.has_search else None
             verifications = {title: functools.partial(program.verify, model, program.strategy, program.client, batches)}
             if program.takes_text:
                 verifications[f"{title} text"] = functools.partial(_verify_text, translator, program.client, batches)
             if texts and title == name:
                 verifications[f"{title} BLEU"] = functools.partial(_bleu, translator, program.client, *texts)
-            search = FORMATS[name].recorded_search(program.strategy) | ({"shortlist": True} if model.shortlist else {})
-            entries |= {title: {"search": search, **_passed(title, run)} for title, run in verifications.items()}
+            has_shortlist = {"shortlist": True} if shortlist and program.has_search else {}
+            search = FORMATS[name].recorded_search(program.strategy) | has_shortlist
+            with _searching_among(model, *(tokens if program.has_search else (None, None))):
+                entries |= {title: {"search": search, **_passed(title, run)} for title, run in verifications.items()}
     _record(directory, name, entries)
+
+
+@contextlib.contextmanager
+def _searching_among(model, shortlist, text_constraints):
+    """Gives the searches of a model a shortlist and constraints for a while."""
+    before = model.shortlist, model.text_constraints
+    model.shortlist, model.text_constraints = shortlist, text_constraints
+    try:
+        yield
+    finally:
+        model.shortlist, model.text_constraints = before
 
 
 def _passed(title, verify):

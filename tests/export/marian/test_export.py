@@ -33,6 +33,7 @@ def tokenizer():
 )
 def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, options):
     model = randomize(Transformer(TransformerConfig(**SIZES, **options)), scale=0.3)
+    model.text_constraints = tokenizer.text_constraints
     write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
     reader = read_huggingface(tmp_path / "out", SEARCH)
     assert reader.model.config.position_layout == "halves"

@@ -151,7 +151,7 @@ def test_translations_equal_those_of_python(call, folder, exported, lines):
             assert [hypothesis["text"] for hypothesis in hypotheses] == [other.text for other in one.hypotheses]
             assert [tuple(hypothesis["tokens"]) for hypothesis in hypotheses] == [h.tokens for h in one.hypotheses]
             scores = [other.score for other in one.hypotheses]
-            assert [hypothesis["score"] for hypothesis in hypotheses] == pytest.approx(scores, abs=1e-3)
+            assert [hypothesis["score"] for hypothesis in hypotheses] == pytest.approx(scores, rel=1e-4)
     assert [line["truncated"] for line in found] == [False] * (len(lines) - 1) + [True]
 
 
