@@ -3,7 +3,7 @@
 import itertools
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from keras_transformer.export.onnx.graphs import captured, remove_unused, subgraphs
 
@@ -12,7 +12,8 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
     """Moves loop invariants out of Loop bodies: unchanged state, and nodes that compute the same in every iteration.
 
     tf2onnx passes every tensor that a loop uses as loop state, including the weights. Runtimes neither pre-pack nor
-    quantize loop state. After this pass the bodies capture these tensors from the outer graph.
+    quantize loop state. After this pass the bodies capture these tensors from the outer graph. A loop of at most one
+    iteration is a condition: the nodes of its body stay where they are.
 
     Args:
         graph: changed in place, with its subgraphs. Tensor names must be unique over all subgraphs, as tf2onnx makes
@@ -24,8 +25,9 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
         if node.op_type == "Loop":
             body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
             _hoist_state(graph, node, body)
-            for invariant in reversed(_take_invariant_nodes(body)):
-                graph.node.insert(i, invariant)
+            if not _is_condition(graph, node):
+                for invariant in reversed(_take_invariant_nodes(body)):
+                    graph.node.insert(i, invariant)
             outputs = {value.name for value in body.output}
             moved = [tensor for tensor in body.initializer if tensor.name not in outputs]
             graph.initializer.extend(moved)
@@ -70,6 +72,11 @@ def _sink(graph, constants, transposes, numbers):
     }
     for subgraph in subgraphs(graph):
         _sink(subgraph, constants, transposes, numbers)
+
+
+def _is_condition(graph, node):
+    """Whether a Loop has at most one iteration."""
+    return any(tensor.name == node.input[0] and numpy_helper.to_array(tensor) == 1 for tensor in graph.initializer)
 
 
 def _take_invariant_nodes(body):

@@ -29,11 +29,9 @@ class Beams(Candidates):
         """Returns the state after one more token per row. Each new row continues one of the best old rows."""
         tokens, log_probs = self.candidates(s, logits, self.beam_size)
         rows, made, values = self._select(s, tokens, log_probs)
-        history, suffixes, characters = keras.tree.map_structure(
-            lambda x: ops.take(x, rows, axis=0), (s.history, s.suffixes, s.characters)
-        )
-        parents = s._replace(history=history, suffixes=suffixes, characters=characters)
-        return parents.append(made, self.characters(parents, made[0]), values, kv_cache.reorder(cache, rows))
+        history, suffixes = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), (s.history, s.suffixes))
+        parents = s._replace(history=history, suffixes=suffixes)
+        return parents.append(made, values, kv_cache.reorder(cache, rows))
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether an unfinished hypothesis can still reach the `n_best` of its sentence."""

@@ -64,27 +64,35 @@ class Candidates:
         # Extra candidates, because padding, BOS and, with `min_length`, EOS may be among them but are not allowed.
         wanted = width + (3 if self.min_length else 2)
         # A shortlist has a dynamic number of candidates, which is larger.
-        values, tokens = top_k(self._masked(s, log_probs), min(wanted, log_probs.shape[-1] or wanted))
+        values, tokens = self._likeliest(s, log_probs, min(wanted, log_probs.shape[-1] or wanted))
         is_barred = ops.logical_or(tokens == self.ids.pad, tokens == self.ids.bos)
         if self.min_length:
             is_early_end = ops.logical_and(tokens == self.ids.eos, s.step < self.min_length)
             is_barred = ops.logical_or(is_barred, is_early_end)
         return ops.where(is_barred, NEG_INF, values), tokens
 
-    def characters(self, s, token):
-        """The `characters` of the next `State`, after one more token of each row."""
-        return self.allowed.after(s.characters, token) if self.allowed else ()
-
-    def _masked(self, s, log_probs):
-        """The log probabilities, without tokens that repeat n-grams or that `allowed` forbids."""
+    def _likeliest(self, s, log_probs, count):
+        """The log probabilities and ids of the `count` likeliest tokens, without those that `allowed` forbids."""
         kept = log_probs
         if self.ngram_size:
             kept = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
         if self.allowed is None:
-            return kept
-        if self.ngram_size:  # A character is one unit: its further bytes may repeat n-grams.
-            kept = ops.where(ops.expand_dims(s.characters > 0, 1), log_probs, kept)
-        return self.allowed.masked(kept, s.characters, self.limits - s.step)
+            return top_k(kept, count)
+
+        def allowed():
+            return top_k(self.allowed.masked(log_probs, kept, s, self.limits), count)
+
+        if count == log_probs.shape[-1]:
+            return allowed()
+        found = top_k(kept, count)
+        # A loop of at most one pass. `ops.cond` would lose shapes in ONNX.
+        values, tokens, _ = ops.while_loop(
+            lambda values, tokens, may_forbid: may_forbid,
+            lambda values, tokens, may_forbid: (*allowed(), ops.logical_not(may_forbid)),
+            (*found, self.allowed.may_forbid(s.newest, found[1])),
+            maximum_iterations=1,
+        )
+        return values, tokens
 
     def _of_rows(self, x):
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x

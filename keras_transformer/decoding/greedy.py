@@ -28,7 +28,7 @@ class Greedy(Candidates):
         token = ops.where(is_finished, self.ids.pad, token)
         log_prob = ops.where(is_finished, 0.0, log_prob)
         made = (token, log_prob) if self.token_scores else (token,)
-        return s.append(made, self.characters(s, token), s.values + log_prob, cache)
+        return s.append(made, s.values + log_prob, cache)
 
     def choose(self, s, logits):
         """Returns the next token of each row and its log probability, both `(rows,)`."""

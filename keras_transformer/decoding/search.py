@@ -67,7 +67,6 @@ class State(NamedTuple):
     newest: Any  # int32 (rows,): token to feed next; EOS or padding in finished rows
     history: Any  # tuple of (rows, max_length): int32 tokens and, if requested, their float32 log p
     suffixes: Any  # int32 (rows, max_length): result of `common_suffixes`; () if not needed
-    characters: Any  # int32 (rows,): result of `AllowedTokens.after`; () if not needed
     values: Any  # float32 (rows,): log p of unfinished hypotheses, score of finished ones
     cache: Any  # cache of `next_logits`
 
@@ -75,7 +74,7 @@ class State(NamedTuple):
         """Boolean `(rows,)`: whether a row ends with EOS or padding."""
         return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
 
-    def append(self, made, characters, values, cache):
+    def append(self, made, values, cache):
         """Returns the next state. `made` holds tensors `(rows,)`: the new token and, if requested, its log p."""
         is_here = ops.arange(ops.shape(self.history[0])[1], dtype="int32") == self.step
         pairs = zip(made, self.history, strict=True)
@@ -83,7 +82,7 @@ class State(NamedTuple):
         suffixes = self.suffixes
         if not isinstance(suffixes, tuple):
             suffixes = common_suffixes(suffixes, history[0], made[0])
-        return State(self.step + 1, made[0], history, suffixes, characters, values, cache)
+        return State(self.step + 1, made[0], history, suffixes, values, cache)
 
 
 class ActiveBatch(NamedTuple):
@@ -200,7 +199,6 @@ def _start(searching, cache, batch_size, max_length):
         newest=ops.full((rows,), searching.ids.bos, "int32"),
         history=_empty(searching, (rows, max_length)),
         suffixes=ops.zeros((rows, max_length), "int32") if searching.ngram_size else (),
-        characters=ops.zeros((rows,), "int32") if searching.allowed else (),
         values=values,
         cache=cache,
     )

@@ -68,7 +68,7 @@ class TextConstraints:
 
     @functools.cached_property
     def classes(self) -> np.ndarray:
-        """The class of each token, int32 `(vocab_size,)`: an index of `following`."""
+        """The class of each token, int32 `(vocab_size,)`: an index of `following` and `allowed`."""
         classes = np.full(self.vocab_size, _WHOLE, "int32")
         for i, byte in self.bytes:
             classes[i] = _class_of(byte)
@@ -85,13 +85,13 @@ class TextConstraints:
 
     @functools.cached_property
     def allowed(self) -> np.ndarray:
-        """Whether a token may come next, bool `(states, vocab_size)`."""
+        """Whether a token may come next, bool `(states, classes)`."""
         allowed = np.zeros((len(_NAMES), _NUM_CLASSES), bool)
         allowed[: LAST_STEPS + 1, _WHOLE] = True
         for state, byte, after in _transitions():
             rows = state or [late for late in range(LAST_STEPS + 1) if _INSIDE[_NAMES[after]][0] + late < LAST_STEPS]
             allowed[rows, _class_of(byte)] = True
-        return allowed[:, self.classes]
+        return allowed
 
 
 def _class_of(byte):

@@ -27,9 +27,9 @@ def is_text(encoded):
 def test_texts_are_those_of_pythons_decoder(lead):
     for rest in itertools.chain(*(itertools.product(KINDS, repeat=length) for length in range(3 + (lead == 0xF4)))):
         text, state, is_valid = (lead, *rest), 0, True
-        for token in (4 + byte for byte in text):
-            is_valid &= CONSTRAINTS.allowed[state, token]
-            state = CONSTRAINTS.following[state, CONSTRAINTS.classes[token]]
+        for kind in CONSTRAINTS.classes[[4 + byte for byte in text]]:
+            is_valid &= CONSTRAINTS.allowed[state, kind]
+            state = CONSTRAINTS.following[state, kind]
         assert (is_valid and state == 0) == is_text(text), text
 
 
@@ -37,7 +37,7 @@ def test_texts_are_those_of_pythons_decoder(lead):
 def test_a_character_begins_if_its_bytes_fit(lead):
     encoded = lead.encode()
     for late in range(LAST_STEPS + 1):
-        assert CONSTRAINTS.allowed[late, 4 + encoded[0]] == (len(encoded) <= LAST_STEPS - late)
+        assert CONSTRAINTS.allowed[late, CONSTRAINTS.classes[4 + encoded[0]]] == (len(encoded) <= LAST_STEPS - late)
 
 
 def test_constraints_are_values():
