@@ -1,7 +1,7 @@
 import numpy as np
 import onnx
-import pytest
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_transformer.export.onnx.graphs import remove_unused, scopes
