@@ -76,11 +76,11 @@ class Candidates:
         kept = log_probs
         if self.ngram_size:
             kept = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
-        if self.allowed is None:
+        if (constraints := self.allowed) is None:
             return top_k(kept, count)
 
         def allowed():
-            return top_k(self.allowed.masked(log_probs, kept, s, self.limits), count)
+            return top_k(constraints.masked(log_probs, kept, s, self.limits), count)
 
         if count == log_probs.shape[-1]:
             return allowed()
@@ -89,7 +89,7 @@ class Candidates:
         values, tokens, _ = ops.while_loop(
             lambda values, tokens, may_forbid: may_forbid,
             lambda values, tokens, may_forbid: (*allowed(), ops.logical_not(may_forbid)),
-            (*found, self.allowed.may_forbid(s.newest, found[1])),
+            (*found, constraints.may_forbid(s.newest, found[1])),
             maximum_iterations=1,
         )
         return values, tokens
