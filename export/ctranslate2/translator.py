@@ -45,7 +45,7 @@ class CTranslate2Translator(TokenTranslator):
       token is not forced.
     - Padding and the start token are allowed. A trained model does not choose them.
     - Where a hypothesis contains the unknown token or bytes that never occur in text, these are forbidden in a second
-      search. Other bytes need not form valid UTF-8.
+      search. With a shortlist, only the unknown token is. Other bytes need not form valid UTF-8.
     - Probabilities, and therefore scores, are normalized over the tokens that the second search, `min_length` and
       `no_repeat_ngram_size` allow.
 

@@ -36,7 +36,7 @@ class Seq2SeqGeneration(CompiledSearch):
 
     @property
     def text_constraints(self) -> TextConstraints | None:
-        """The `TextConstraints` that both methods keep, or `None`. Translators set those of the target tokenizer."""
+        """The `TextConstraints` of both methods, or `None`. Translators set those of the target tokenizer."""
         return self._text_constraints
 
     @text_constraints.setter

@@ -10,6 +10,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Shortlist, SpecialIds, TextConstraints
+from keras_transformer.decoding.allowed_tokens import AllowedTokens
 
 LIMIT, SENTENCES = 5, 10
 IDS = SpecialIds(pad=0, bos=2, eos=3)
@@ -100,6 +101,16 @@ def test_a_prefix_may_end_within_a_character(script):
     assert all(text[:2] == (7, 6) and is_text(text) for text in texts[:4])
     assert all(text[:1] == (7,) and is_text(text) for text in texts[4:7])
     assert all(text[:2] == (1, 8) and is_text(text[2:]) for text in texts[7:])
+
+
+def test_what_may_be_forbidden_is_seen():
+    """A search masks nothing where this is missed."""
+    allowed = AllowedTokens(CONSTRAINTS)
+    ordinary = np.array([[WORD, IDS.eos], [IDS.bos, IDS.pad]])
+    assert not allowed.may_forbid(np.array([WORD, IDS.bos]), ordinary)
+    assert allowed.may_forbid(np.array([WORD, 6]), ordinary)  # After a byte, an ordinary token may be wrong.
+    for special in (1, 5, 8):
+        assert allowed.may_forbid(np.array([WORD, IDS.bos]), np.array([[WORD, IDS.eos], [WORD, special]]))
 
 
 @pytest.mark.parametrize("vocabulary", ["everything", "shortlist", "without bytes"])
