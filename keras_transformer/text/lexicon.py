@@ -78,7 +78,7 @@ def make_shortlist(
     source_vocab_size: int,
     width: int,
     num_frequent: int,
-    last_special: int,
+    required: Sequence[int],
     copies: np.ndarray | None = None,
 ) -> Shortlist:
     """Makes a shortlist of the likeliest translations of each source token.
@@ -89,7 +89,7 @@ def make_shortlist(
         source_vocab_size: size of the source vocabulary.
         width: maximum number of translations per source token.
         num_frequent: number of the most frequent target tokens, which are always considered.
-        last_special: the largest id of a special token. It and all smaller ids are always considered.
+        required: ids of further tokens that are always considered, such as special tokens.
         copies: int `(source_vocab_size,)`: the target token with the text of each source token, which is considered
             in addition to the translations; -1 if there is none. Default: no copies.
 
@@ -98,7 +98,7 @@ def make_shortlist(
     """
     vocab_size = len(frequencies)
     by_frequency = np.argsort(-frequencies, kind="stable")[: np.count_nonzero(frequencies >= 0)]
-    always = np.union1d(by_frequency[: max(num_frequent, SMALLEST)], np.arange(last_special + 1))
+    always = np.union1d(by_frequency[: max(num_frequent, SMALLEST)], required)
     is_kept = ~np.isin(lexicon.target, always)
     source, target, probability = (values[is_kept] for values in lexicon)
     order = np.lexsort((-probability, source))

@@ -74,18 +74,26 @@ def learn_shortlist(
         del side[held_out]
     vocab_sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
     frequencies = np.bincount(np.concatenate(targets), minlength=vocab_sizes[1])
-    forbidden = [*tokenizers[1].text_constraints.forbidden]
+    constraints = tokenizers[1].text_constraints
+    forbidden = [*constraints.forbidden]
+    required = [*range(EOS_ID + 1), *_bytes_within(constraints, frequencies)]
     frequencies[forbidden] = -1
     lexicon = learn_lexicon(sources, targets, vocab_sizes[1])
     copies = _copies(*tokenizers)
     copies[np.isin(copies, forbidden)] = -1
-    shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, EOS_ID, copies)
+    shortlist = make_shortlist(lexicon, frequencies, vocab_sizes[0], width, num_frequent, required, copies)
     with places.locked(), atomic_write(places.shortlist_file) as temporary:
         shortlist.save(temporary)
     few = "; these are few, so the list lacks most translations" if len(texts[0]) < _FEW else ""
     print(f"learned from {counted(len(texts[0]), 'pair')}{few}", file=sys.stderr)
     _describe(shortlist, *tested)
     return shortlist
+
+
+def _bytes_within(constraints, frequencies) -> list[int]:
+    """The ids of all bytes that continue a character, if the text has any, so that each character can be completed."""
+    ids = [i for i, byte in constraints.bytes if 0x80 <= byte < 0xC0]
+    return ids if frequencies[ids].any() else []
 
 
 def _copies(source, target) -> np.ndarray:

@@ -54,6 +54,15 @@ def test_one_pair(command, copy, tmp_path, capsys):
     assert "held-out" not in capsys.readouterr().err and (copy / "shortlist.npz").exists()
 
 
+def test_a_character_that_begins_can_be_completed(command, copy, tmp_path):
+    """Bytes that continue characters are always considered, even those that do not occur in the text."""
+    pair = tmp_path / "pair"
+    pair.write_text("☃\n", encoding="utf-8")
+    assert main([*command, f"--target={pair}", f"--source={pair}"]) == 0
+    within = [i for i, byte in Tokenizer(copy / "tokenizer.model").text_constraints.bytes if 0x80 <= byte < 0xC0]
+    assert len(within) == 64 and set(within) <= set(Shortlist.load(copy / "shortlist.npz").always.tolist())
+
+
 @pytest.mark.parametrize(
     ("damage", "message"), [(None, "Make one: keras-transformer shortlist"), (b"text", "Not a shortlist")]
 )
