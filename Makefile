@@ -9,7 +9,7 @@ INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 # tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 # The tests of what depends on the backend.
-OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli serve text)
+OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli evaluation storage text translate)
 # Models and options that are made of what the other tests run on JAX. They run on JAX at night.
 JAX_NIGHTLY := $(patsubst %,tests/keras_transformer/models/test_%.py,adaptation ensemble language_model packed \
 	sentence_classifier)
@@ -77,13 +77,13 @@ $(VENV)/.installed-lint: $(VENV)/.installed-test
 	$(INSTALL) ".[dev,demo,serve,clean,lint]"
 	touch $@
 
-# Pyright reads the package as it installs: with `training/` and `export/` inside.
+# Pyright reads the package as it installs: with `training/`, `export/` and `apps/` inside.
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
 	rm -rf build/typing && mkdir -p build/typing
-	cp -r keras_transformer build/typing && cp -r training export build/typing/keras_transformer
+	cp -r keras_transformer build/typing && cp -r training export apps build/typing/keras_transformer
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/.installed

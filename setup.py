@@ -1,8 +1,12 @@
-"""Maps the folders `training/` and `export/` into the package. All other settings are in pyproject.toml."""
+"""Maps the folders `training/`, `export/` and `apps/` into the package. All other settings are in pyproject.toml."""
 
 from setuptools import find_packages, setup
 
-FOLDERS = {"keras_transformer.training": "training", "keras_transformer.export": "export"}
+FOLDERS = {
+    "keras_transformer.training": "training",
+    "keras_transformer.export": "export",
+    "keras_transformer.apps": "apps",
+}
 
 
 def subpackages(name, folder):

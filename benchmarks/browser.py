@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 #: The package of transformers.js. It says which version of onnxruntime-web it needs.
@@ -135,7 +135,7 @@ def parsed():
 def write(options, folder, lines):
     """Writes the exports. Returns them, and the source ids of the lines."""
     from keras_transformer.export.registry import FORMATS
-    from keras_transformer.text.finished_model import load_finished
+    from keras_transformer.translate.finished_model import load_finished
 
     directory = ModelDirectory(options.directory)
     model, tokenizers = load_finished(directory)

@@ -138,7 +138,7 @@ def write_opusfilter_config(path: Path, languages: bool) -> None:
 
 
 def prepared_pairs(tokens: Path) -> int:
-    from keras_transformer.training.data.token_directory import TokenDirectory
+    from keras_transformer.storage.token_directory import TokenDirectory
 
     return TokenDirectory(tokens).statistics("train").kept
 

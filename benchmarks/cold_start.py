@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 
-from keras_transformer.export.load import available_runtimes
+from keras_transformer.translate.load import available_runtimes
 
 PROGRAM = """
 import sys
-from keras_transformer.export import load_translator
+from keras_transformer.translate import load_translator
 load_translator(sys.argv[1], sys.argv[2]).translate([sys.argv[3]])
 print(flush=True)
 sys.stdin.read()

@@ -25,7 +25,7 @@ def main():
     options = parser.parse_args()
 
     from benchmarks.decode import texts
-    from keras_transformer.export import load_translator
+    from keras_transformer.translate import load_translator
 
     lines = texts(options.source, None)[0]
     batches = [lines[start : start + options.batch_size] for start in range(0, len(lines), options.batch_size)]

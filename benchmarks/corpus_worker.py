@@ -34,8 +34,8 @@ def prepare(folder, steps):
 
 def time_batches(folder, steps, num_buckets):
     """Times batches, half from a first epoch and half from a second."""
+    from keras_transformer.storage.token_directory import TokenDirectory
     from keras_transformer.training.data.batches import make_batches
-    from keras_transformer.training.data.token_directory import TokenDirectory
     from keras_transformer.training.data_config import BatchConfig
 
     started = time.perf_counter()

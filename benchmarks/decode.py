@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 
 #: Runtime and translator options for each row of the table.
 RUNTIMES = {
@@ -119,7 +119,7 @@ def texts(source, reference):
 
 def equally_long(directory, lines, count=32):
     """Lines with the same number of tokens, and that number: the most frequent below 16, including the end token."""
-    from keras_transformer.text.tokenization import load_tokenizers
+    from keras_transformer.storage.tokenizers import load_tokenizers
 
     lengths = [len(ids) for ids in load_tokenizers(ModelDirectory(directory))[0].encode(lines)]
     length, _ = Counter(length for length in lengths if 1 < length < 16).most_common(1)[0]
@@ -139,7 +139,7 @@ def workers(options, search):
 def exported(directory, copy, search, runtimes, shortlist=None):
     """A copy of the model directory with the exports of one search. Runtimes that are not exports are skipped."""
     from keras_transformer.export.registry import FORMATS
-    from keras_transformer.text.finished_model import load_finished
+    from keras_transformer.translate.finished_model import load_finished
 
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     source = ModelDirectory(copy)
@@ -199,7 +199,7 @@ def processor():
 
 def quality(texts, reference, bleu_tokenize="13a"):
     """chrF, exact match, and BLEU if the lines have 4-grams."""
-    from keras_transformer.text.evaluation import score
+    from keras_transformer.evaluation.scores import score
 
     if not reference:
         return "", "", ""

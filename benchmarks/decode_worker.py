@@ -29,7 +29,7 @@ def main():
 
 def load(directory, runtime, options):
     from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export import load_translator
+    from keras_transformer.translate import load_translator
 
     if "search" in options:
         options["strategy"] = BeamSearch(**options.pop("search"))
@@ -40,14 +40,14 @@ def batches_of(translator, lines, batch_size, requests):
     """Indices of the lines of each call of `translate`: with `requests` those of one batch, otherwise all."""
     if not requests:
         return [range(len(lines))]
-    from keras_transformer.text.batching import BatchLimits
+    from keras_transformer.translate.batching import BatchLimits
 
     return list(BatchLimits(batch_size).batches([1 + count for count in translator.count_tokens(lines)]))
 
 
 def target_tokenizer(directory):
-    from keras_transformer.model_directory import ModelDirectory
-    from keras_transformer.text.tokenization import load_tokenizers
+    from keras_transformer.storage.model_directory import ModelDirectory
+    from keras_transformer.storage.tokenizers import load_tokenizers
 
     return load_tokenizers(ModelDirectory(directory))[1]
 

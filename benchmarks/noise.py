@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.decode import texts
-from keras_transformer.text.evaluation import BLEU_TOKENIZERS
+from keras_transformer.evaluation.scores import BLEU_TOKENIZERS
 
 
 def main():
@@ -49,7 +49,7 @@ def noisy(pairs: Sequence[tuple[str, str]], typos: float, seed: int = 1) -> Iter
 
 def loaded(directories, runtime) -> dict:
     """The translators of the models, by the names of their directories. Ends the program with status 2 if one fails."""
-    from keras_transformer.export.load import load_translator
+    from keras_transformer.translate.load import load_translator
 
     try:
         return {
@@ -63,7 +63,7 @@ def loaded(directories, runtime) -> dict:
 
 def measure(translator, variants, bleu_tokenize) -> list[float]:
     """The BLEU of a model for each kind of noise."""
-    from keras_transformer.text.evaluation import score
+    from keras_transformer.evaluation.scores import score
 
     figures = []
     for _, pairs, ignores_case in variants:

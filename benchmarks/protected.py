@@ -14,9 +14,9 @@ from pathlib import Path
 
 import sacrebleu
 
-from keras_transformer.export import load_translator
 from keras_transformer.text.files import read_lines
-from keras_transformer.text.protected_text import ProtectedText
+from keras_transformer.translate import load_translator
+from keras_transformer.translate.protected_text import ProtectedText
 
 PARTS = (
     *(

@@ -41,8 +41,8 @@ def main():
     options = parser.parse_args()
 
     from benchmarks.decode import texts
-    from keras_transformer.export import load_translator
-    from keras_transformer.text.splitting_translator import SplittingTranslator
+    from keras_transformer.translate import load_translator
+    from keras_transformer.translate.splitting_translator import SplittingTranslator
 
     if has_shortlist(options.directory, options.runtime):
         parser.error(
@@ -67,7 +67,7 @@ def main():
 
 def has_shortlist(directory, runtime):
     """Whether an export searches with a shortlist, as far as it is recorded."""
-    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.storage.model_directory import ModelDirectory
 
     file = ModelDirectory(directory).verification_file
     record = json.loads(file.read_text()) if file.exists() else {}

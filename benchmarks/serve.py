@@ -55,8 +55,8 @@ def main():
 
 def measure(options, runtime, lines):
     """The rows of the table for one runtime."""
-    from keras_transformer.export import load_translator
-    from keras_transformer.text.splitting_translator import SplittingTranslator
+    from keras_transformer.translate import load_translator
+    from keras_transformer.translate.splitting_translator import SplittingTranslator
 
     name = runtime.removesuffix("_queue")
     translator = SplittingTranslator(load_translator(options.directory, name, parallel_batches=None), "en")
@@ -158,12 +158,12 @@ def serve_peer(directory):
     """Serves CTranslate2 without the queue of this package."""
     import uvicorn
 
+    from keras_transformer.apps.serve.app import make_app
+    from keras_transformer.apps.serve.config import ServeConfig
+    from keras_transformer.apps.serve.metrics import Metrics
+    from keras_transformer.apps.serve.pairs import LanguagePair
     from keras_transformer.cores import num_cores
-    from keras_transformer.export import load_translator
-    from keras_transformer.serve.app import make_app
-    from keras_transformer.serve.config import ServeConfig
-    from keras_transformer.serve.metrics import Metrics
-    from keras_transformer.serve.pairs import LanguagePair
+    from keras_transformer.translate import load_translator
 
     translator = load_translator(directory, "ctranslate2", parallel_batches=num_cores())
     translator.parallel_batches = 1  # Each thread of the server translates a batch.

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.decode import Worker, equally_long, exported, measure, processor, quality, texts
 from keras_transformer.decoding import BeamSearch, Shortlist
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.evaluation import BLEU_TOKENIZERS
+from keras_transformer.evaluation.scores import BLEU_TOKENIZERS
+from keras_transformer.storage.model_directory import ModelDirectory
 
 RUNTIMES = {"ONNX int8": ("onnx_int8", {}), "CTranslate2 int8": ("ctranslate2", {"compute_type": "int8"})}
 COLUMNS = ("model", "runtime", "beam", "sentences/s", "words/s/core", "speed", "BLEU", "chrF", "MiB of file", "load s")

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from keras_transformer.cli import main as keras_transformer
-from keras_transformer.export import load_translator
-from keras_transformer.export.load import available_runtimes
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.evaluation import evaluate
+from keras_transformer.evaluation.scores import evaluate
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus
+from keras_transformer.translate import load_translator
+from keras_transformer.translate.load import available_runtimes
 
 #: File in the model directory with a picture of the output.
 PICTURE = "quickstart.svg"

@@ -2,7 +2,6 @@ from .config import ExportConfig as ExportConfig
 from .ctranslate2.translator import CTranslate2Translator as CTranslate2Translator
 from .id_models import export_model as export_model
 from .interop.torch import import_torch_transformer as import_torch_transformer
-from .load import load_translator as load_translator
 from .marian.importer import import_marian as import_marian
 from .onnx.translator import OnnxTranslator as OnnxTranslator
 from .pipeline import export as export

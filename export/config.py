@@ -5,7 +5,7 @@ from typing import Literal
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.registry import FORMATS
-from keras_transformer.model_directory import export_name
+from keras_transformer.storage.model_directory import export_name
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
 

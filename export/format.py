@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.model_directory import export_name
+from keras_transformer.storage.model_directory import export_name
 
 
 class Program(NamedTuple):

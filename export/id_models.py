@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
-from keras_transformer.atomic_files import atomic_write
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.onnx.export import convert, of_dtype, search_program
@@ -22,6 +21,7 @@ from keras_transformer.export.verify.equality import (
     random_source_batches,
 )
 from keras_transformer.models import LanguageModel, SentenceClassifier
+from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.text.lines import max_tokens
 from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 

@@ -7,21 +7,21 @@ import json
 import sys
 import time
 
-from keras_transformer.atomic_files import atomic_write
 from keras_transformer.counting import counted
 from keras_transformer.decoding import Shortlist
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.config import ExportConfig
-from keras_transformer.export.origin import fingerprint_of, write_origin
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.export.verify.equality import VerificationError, compare_texts, random_source_batches
 from keras_transformer.export.verify.quality import compare_bleu
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.origin import fingerprint_of, write_origin
+from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.text.files import read_lines
-from keras_transformer.text.finished_model import load_finished
-from keras_transformer.text.keras_translator import ModelTranslator
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.text.source_text import source_text_of
+from keras_transformer.translate.finished_model import load_finished
+from keras_transformer.translate.keras_translator import ModelTranslator
 
 
 def export(path: str, config: ExportConfig) -> None:

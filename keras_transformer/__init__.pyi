@@ -1,6 +1,7 @@
 from . import (
+    apps as apps,
     decoding as decoding,
-    distillation as distillation,
+    evaluation as evaluation,
     export as export,
     layers as layers,
     losses as losses,
@@ -11,6 +12,7 @@ from . import (
     schedules as schedules,
     text as text,
     training as training,
+    translate as translate,
 )
 from .config import PRESETS as PRESETS, TransformerConfig as TransformerConfig
 from .models import (

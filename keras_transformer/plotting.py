@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.atomic_files import atomic_write
+from keras_transformer.storage.atomic_files import atomic_write
 
 __all__ = ["plot_attention"]
 

@@ -11,7 +11,7 @@ import keras_transformer.metrics
 import keras_transformer.models
 import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 
 
 def load_model(path, compile=True):

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
 from keras_transformer.optimizers import adam_of
 from keras_transformer.saving import load_model
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.checkpoints import CheckpointFiles
 
 

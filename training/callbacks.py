@@ -7,8 +7,8 @@ import time
 import keras
 import numpy as np
 
-from keras_transformer.atomic_files import atomic_write
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.plan import TrainingPlan

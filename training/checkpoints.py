@@ -14,8 +14,8 @@ from typing import Any
 
 import keras
 
-from keras_transformer.atomic_files import atomic_write
-from keras_transformer.exhaustion import is_out_of_memory
+from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.exhaustion import is_out_of_memory
 
 #: File inside a checkpoint that holds the training state.
 _STATE = "training_state.json"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.config import PRESETS, TransformerConfig
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import (
     LANGUAGES,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_transformer.atomic_files import atomic_write
+from keras_transformer.storage.atomic_files import atomic_write
 
 
 def write_curve(validations: Sequence[dict[str, float]], path: Path) -> None:

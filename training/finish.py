@@ -5,7 +5,7 @@ import importlib.util
 import itertools
 import sys
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.averaging import write_model
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.curve import write_curve

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
 from keras_transformer.optimizers import Adam, adam_of
 from keras_transformer.saving import load_model
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence

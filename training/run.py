@@ -12,12 +12,13 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.atomic_files import delete
 from keras_transformer.config import TransformerConfig
 from keras_transformer.counting import counted
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.run_records import differences
-from keras_transformer.text.source_text import ENTRY, SourceText
+from keras_transformer.storage.atomic_files import delete
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.run_records import differences
+from keras_transformer.storage.source_text import ENTRY, SourceText
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.checkpoints import CheckpointFiles
@@ -30,7 +31,6 @@ from keras_transformer.training.data.prepare import (
     write_tokens,
 )
 from keras_transformer.training.data.stream import make_stream
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.datasets import load_corpus
 from keras_transformer.training.fit import fit
 from keras_transformer.training.flops import step_cost

@@ -10,8 +10,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from keras_transformer.atomic_files import naming
 from keras_transformer.optimizers import adam_of
+from keras_transformer.storage.atomic_files import naming
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.flops import StepCost
 

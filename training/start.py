@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.files import readable
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.config import TrainConfig
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.datasets import check_text
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import keras
 
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.text.evaluation import evaluate
-from keras_transformer.text.keras_translator import ModelTranslator
+from keras_transformer.evaluation.scores import evaluate
 from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translate.keras_translator import ModelTranslator
 
 
 class ValidationBleu(keras.callbacks.Callback):

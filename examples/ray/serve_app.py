@@ -22,10 +22,10 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from keras_transformer.serve.batcher import QueueFull
-from keras_transformer.serve.config import ServeConfig
-from keras_transformer.serve.parameters import max_body_bytes
-from keras_transformer.serve.server import API_KEY, load_app
+from keras_transformer.apps.serve.batcher import QueueFull
+from keras_transformer.apps.serve.config import ServeConfig
+from keras_transformer.apps.serve.parameters import max_body_bytes
+from keras_transformer.apps.serve.server import API_KEY, load_app
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 

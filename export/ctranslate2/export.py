@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_transformer.export.ctranslate2.translator import VMAP, library
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 
 #: CTranslate2's names of Keras activations.

@@ -8,13 +8,14 @@ import numpy as np
 from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.scores import NEG_INF
-from keras_transformer.export.origin import export_command, export_folder
-from keras_transformer.export.threads import threads_of_a_batch
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.text.batching import pad
-from keras_transformer.text.source_text import source_text_of
-from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
-from keras_transformer.text.translator import TokenTranslator, with_n_best
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.origin import export_command, export_folder
+from keras_transformer.storage.source_text import source_text_of
+from keras_transformer.storage.tokenizers import load_tokenizers
+from keras_transformer.text.tokenization import PAD_ID
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.threads import threads_of_a_batch
+from keras_transformer.translate.translator import TokenTranslator, with_n_best
 
 #: Name of CTranslate2's file for a shortlist.
 VMAP = "vmap.txt"

@@ -10,9 +10,9 @@ from keras_transformer.export.interop.weight_map import safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
 from keras_transformer.export.marian.importer import LOGITS_BIAS, read_marian, weights_of
 from keras_transformer.export.marian.vocabulary import foreign_vocabulary
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.keras_translator import ModelTranslator
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translate.keras_translator import ModelTranslator
 
 
 def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:

@@ -20,9 +20,10 @@ from keras_transformer.export.interop.weight_map import (
 )
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.languages import checked_language, is_language, normal_code
-from keras_transformer.text.tokenization import PAD_ID, load_tokenizers
+from keras_transformer.text.tokenization import PAD_ID
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
 EMBEDDING, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"

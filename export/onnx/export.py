@@ -21,9 +21,9 @@ from keras_transformer.export.onnx.graphs import captured
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.masks import padding_mask
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.models import Transformer
 from keras_transformer.models.teacher_forcing import mean_attention
+from keras_transformer.storage.model_directory import ModelDirectory
 
 _OPSET = 18
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.exhaustion import is_out_of_memory
-from keras_transformer.export.origin import export_command, export_folder
-from keras_transformer.export.threads import threads_of_a_batch
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.text.source_text import source_text_of
-from keras_transformer.text.tokenization import load_tokenizers
-from keras_transformer.text.translator import TokenTranslator
+from keras_transformer.storage.exhaustion import is_out_of_memory
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.origin import export_command, export_folder
+from keras_transformer.storage.source_text import source_text_of
+from keras_transformer.storage.tokenizers import load_tokenizers
+from keras_transformer.translate.threads import threads_of_a_batch
+from keras_transformer.translate.translator import TokenTranslator
 
 #: Bytes of address space that onnxruntime reserves first. Memory is used only where tensors are written. By default it
 #: starts with 1 MB and adds regions of twice the size of the last one, where large tensors leave gaps: a server that

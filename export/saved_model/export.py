@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer.export.saved_model.warmup import write_warmup
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.export.origin import export_command, export_folder
-from keras_transformer.export.threads import set_tensorflow_threads, threads_of_a_batch
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.origin import export_command, export_folder
+from keras_transformer.storage.source_text import source_text_of
+from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.lines import warn_of_long
-from keras_transformer.text.protection import Protection
-from keras_transformer.text.source_text import source_text_of
-from keras_transformer.text.tokenization import load_tokenizers
-from keras_transformer.text.translation import Translation, best_first
-from keras_transformer.text.translator import Translator
+from keras_transformer.translate.protection import Protection
+from keras_transformer.translate.threads import set_tensorflow_threads, threads_of_a_batch
+from keras_transformer.translate.translation import Translation, best_first
+from keras_transformer.translate.translator import Translator
 
 
 class SavedModelTranslator(Translator):
@@ -21,7 +21,7 @@ class SavedModelTranslator(Translator):
 
     Args:
         directory: a model directory with a SavedModel export, or the folder of the export.
-        num_threads: TensorFlow's threads; see `keras_transformer.export.threads.set_tensorflow_threads`.
+        num_threads: TensorFlow's threads; see `keras_transformer.translate.threads.set_tensorflow_threads`.
         parallel_batches: batches translated at a time; see `OnnxTranslator`.
         protect: what is not translated; see `OnnxTranslator`. The tokenizers inside the SavedModel do not tell which
             characters they lack. The tokenizer of the model directory does, if `directory` is one.

@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, length_penalty
-from keras_transformer.text.batching import pad
 from keras_transformer.text.tokenization import EOS_ID, PAD_ID
-from keras_transformer.text.translator import Translation
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.translator import Translation
 
 #: Scores with a smaller difference are a tie, in which rounding decides.
 TIE = 1e-3

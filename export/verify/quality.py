@@ -8,8 +8,8 @@ import numpy as np
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import candidates_of_batch, teacher_forced_scores
-from keras_transformer.text.batching import pad
-from keras_transformer.text.translator import Translation
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.translator import Translation
 
 #: Maximum average loss of log probability, in nats per token.
 MOST_LOSS = 0.1

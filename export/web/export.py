@@ -12,9 +12,9 @@ import onnx
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.web.packages import ONNXRUNTIME, PACKAGES, SENTENCEPIECE, read_files
 from keras_transformer.export.web.patterns import protection_of
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.text.source_text import source_text_of
 
 MODEL = "model.onnx"
 #: The file that describes the export to its JavaScript.

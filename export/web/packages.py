@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.atomic_files import atomic_write
+from keras_transformer.storage.atomic_files import atomic_write
 
 #: Environment variable with the folder of the downloaded packages. Default: a folder in the user's cache.
 FOLDER = "KERAS_TRANSFORMER_NPM_PACKAGES"

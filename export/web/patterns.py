@@ -3,7 +3,7 @@ r"""The rules of `keras_transformer.text.translatable` for JavaScript."""
 import re
 from typing import Any
 
-from keras_transformer.text.source_text import SourceText
+from keras_transformer.storage.source_text import SourceText
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.text.translatable import (
     BARS,

@@ -9,8 +9,8 @@ from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
-from keras_transformer.exhaustion import describe_out_of_memory, is_out_of_memory
 from keras_transformer.stopped import Stopped
+from keras_transformer.storage.exhaustion import describe_out_of_memory, is_out_of_memory
 
 
 def main(arguments: list[str] | None = None) -> int:

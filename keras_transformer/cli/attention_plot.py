@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.plotting import check_picture, plot_attention
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 
 
@@ -37,7 +37,7 @@ def draw_attention(
     places = ModelDirectory(directory)
     places.require_finished()  # Fails before the import of Keras, which takes many seconds.
 
-    from keras_transformer.text.finished_model import load_finished
+    from keras_transformer.translate.finished_model import load_finished
 
     model, (source_tokenizer, target_tokenizer) = load_finished(places)
     _, num_layers = model.config.depths

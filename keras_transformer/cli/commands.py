@@ -135,7 +135,7 @@ def export(arguments: list[str]) -> int:
     """Export a model to SavedModel, ONNX or another format, and compare it with the Keras model."""
     from keras_transformer.export.config import ExportConfig
     from keras_transformer.export.registry import describe_formats
-    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.storage.model_directory import ModelDirectory
     from keras_transformer.text.files import readable
 
     parser = make_parser(export)
@@ -163,7 +163,7 @@ def export(arguments: list[str]) -> int:
 
 def serve(arguments: list[str]) -> int:
     """Serve translations over HTTP, with the API of LibreTranslate and a web page."""
-    from keras_transformer.serve.config import ServeConfig
+    from keras_transformer.apps.serve.config import ServeConfig
 
     parser = make_parser(serve)
     parser.add_argument("directories", nargs="+", help="model directories, one per pair of languages")
@@ -172,7 +172,7 @@ def serve(arguments: list[str]) -> int:
     directories = options.pop("directories")
     config = ServeConfig(**vars(options))
 
-    from keras_transformer.serve.server import serve as run
+    from keras_transformer.apps.serve.server import serve as run
 
     run(directories, config)
     return 0

@@ -115,7 +115,7 @@ def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
         items: name of the items that `--batch_size` counts, for the help.
         tokens: name of the tokens that `--batch_tokens` counts, for the help.
     """
-    from keras_transformer.text.batching import BATCH_SIZE, BATCH_TOKENS
+    from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
 
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"maximum {items} per batch")
     tokens = f"maximum {tokens} per batch, including padding"
@@ -158,10 +158,10 @@ def make_translator(options: Namespace):
             `load_translator`.
     """
     from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.load import load_translator
     from keras_transformer.export.registry import FORMATS
-    from keras_transformer.text.batching import BatchLimits
-    from keras_transformer.text.protection import Protection
+    from keras_transformer.translate.batching import BatchLimits
+    from keras_transformer.translate.load import load_translator
+    from keras_transformer.translate.protection import Protection
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     parallel = {"num_threads": options.num_threads, "parallel_batches": options.parallel_batches}
@@ -197,8 +197,8 @@ def _sampling(options):
 
 def _require_exported(exported, options, search):
     """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
-    from keras_transformer.export.origin import export_command
     from keras_transformer.export.registry import FORMATS
+    from keras_transformer.storage.origin import export_command
 
     given = {name: value for name, value in search.items() if name != "n_best"}
     if any(exported.get(name) != value for name, value in given.items()):

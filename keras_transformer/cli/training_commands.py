@@ -43,12 +43,12 @@ def prepare(arguments: list[str]) -> int:
 
 def distill(arguments: list[str]) -> int:
     """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
-    from keras_transformer.distillation.config import DistillConfig
+    from keras_transformer.apps.distillation.config import DistillConfig
 
     overwrite = "replace the result in `--output`; translations of the same text by the same teacher are kept"
     config = make_config(distill, DistillConfig, arguments, overwrite)
 
-    from keras_transformer.distillation.pipeline import distill as run
+    from keras_transformer.apps.distillation.pipeline import distill as run
 
     print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
     return 0
@@ -61,7 +61,7 @@ def average(arguments: list[str]) -> int:
     parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.model_directory import ModelDirectory
+    from keras_transformer.storage.model_directory import ModelDirectory
 
     directory = ModelDirectory(options.directory)
     directory.require_finished()
@@ -92,7 +92,7 @@ def shortlist(arguments: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
     options = parser.parse_args(arguments)
 
-    from keras_transformer.text.shortlisting import learn_shortlist
+    from keras_transformer.apps.shortlisting import learn_shortlist
     from keras_transformer.training.datasets import read_pairs
 
     pairs = read_pairs(options.source, options.target, options.encoding)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from keras_transformer.atomic_files import atomic_write
 from keras_transformer.cli.runtime_options import directories, make_translator, sampling_options, search_options
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
-from keras_transformer.resumable_file import ResumableFile
+from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.languages import checked_language
 from keras_transformer.text.line_breaks import json_line, one_column
-from keras_transformer.text.translator import Translation, Translator
+from keras_transformer.translate.translator import Translation, Translator
 
 
 def translate(options) -> None:
@@ -65,8 +65,8 @@ def evaluate(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
     """
-    from keras_transformer.text.evaluation import check_test_set
-    from keras_transformer.text.evaluation import evaluate as run
+    from keras_transformer.evaluation.scores import check_test_set
+    from keras_transformer.evaluation.scores import evaluate as run
 
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
     check_test_set(source, reference, options.bleu_tokenize)
@@ -86,8 +86,8 @@ def compare(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
     """
-    from keras_transformer.text.comparison import compare as run
-    from keras_transformer.text.evaluation import check_test_set
+    from keras_transformer.evaluation.comparison import compare as run
+    from keras_transformer.evaluation.scores import check_test_set
 
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
     check_test_set(source, reference, options.bleu_tokenize)
@@ -130,9 +130,9 @@ def score(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the model cannot be loaded.
     """
-    from keras_transformer.text.batching import BatchLimits
-    from keras_transformer.text.scorer import Scorer
+    from keras_transformer.evaluation.scorer import Scorer
     from keras_transformer.training.datasets import read_pairs
+    from keras_transformer.translate.batching import BatchLimits
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
@@ -142,7 +142,7 @@ def score(options) -> None:
 
 
 def _splitting(translator, options) -> Translator:
-    from keras_transformer.text.splitting_translator import SplittingTranslator
+    from keras_transformer.translate.splitting_translator import SplittingTranslator
 
     language = options.source_language or ModelDirectory(directories(options)[0]).languages[0]
     return SplittingTranslator(translator, language)
@@ -215,7 +215,7 @@ def _file(path, options):
 
 def _record(options) -> dict:
     """Returns the data that determine the output: hashes of source and model, runtime, search and format."""
-    from keras_transformer.export.origin import hash_of_program
+    from keras_transformer.storage.origin import hash_of_program
 
     with TextLines(options.file, options.encoding) as lines:
         digest = hashlib.sha256()

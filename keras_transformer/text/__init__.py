@@ -1,4 +1,4 @@
-"""Tokenization, text files, batching, translation, scoring and evaluation."""
+"""Text to ids and back: tokenization, normalization, lines, files, sentences and languages."""
 
 import lazy_loader
 

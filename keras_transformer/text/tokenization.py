@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from keras_transformer.decoding.text_constraints import TextConstraints
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.normalization import normalization_rule, used_shapes
 
 #: Default vocabulary size. A small corpus may yield a smaller vocabulary.
@@ -292,23 +291,3 @@ def _parsed(model: bytes):
 def _before_end(ids: Iterable[int]) -> list[int]:
     """The ids before the first end token or padding."""
     return [int(i) for i in itertools.takewhile(lambda i: i not in (EOS_ID, PAD_ID), ids)]
-
-
-def load_tokenizers(directory: ModelDirectory, sha256: Sequence[str] | None = None) -> tuple[Tokenizer, Tokenizer]:
-    """Loads the source tokenizer and the target tokenizer of a model directory.
-
-    Args:
-        directory: the model directory.
-        sha256: expected hashes of the source tokenizer and the target tokenizer. Default: not checked.
-
-    Returns:
-        The source tokenizer and the target tokenizer. A shared tokenizer is returned twice.
-
-    Raises:
-        ValueError: see `Tokenizer`; also if a hash differs from `sha256`.
-    """
-    tokenizers = {path: Tokenizer(path) for path in directory.tokenizer_files}
-    source, target = (tokenizers[path] for path in directory.tokenizer_files)
-    if sha256 and list(sha256) != [source.sha256, target.sha256]:
-        raise ModelDirectoryError(f"The tokenizers in {directory.path} do not belong to its model")
-    return source, target

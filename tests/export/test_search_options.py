@@ -15,7 +15,7 @@ from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.saved_model.export import write_saved_model
 from keras_transformer.export.verify.equality import random_source_batches
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -17,13 +17,14 @@ from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.options import make_config
 from keras_transformer.decoding import BeamSearch, GreedySearch, Shortlist
 from keras_transformer.distillation.config import DistillConfig
-from keras_transformer.export import load_translator
 from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.text.tokenization import Tokenizer, load_tokenizers
+from keras_transformer.storage.tokenizers import load_tokenizers
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
 from keras_transformer.training.start import check_run
+from keras_transformer.translate import load_translator
 
 FOLDER = pathlib.Path(__file__).parent
 VERSIONS = sorted(file.parent.name for file in FOLDER.glob("*/expected.json"))

@@ -11,8 +11,8 @@ from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.onnx import export as onnx_export
 from keras_transformer.saving import load_model
-from keras_transformer.text.keras_translator import KerasTranslator
 from keras_transformer.training.progress import Progress
+from keras_transformer.translate.keras_translator import KerasTranslator
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -78,7 +78,7 @@ def export_all(unlike, keras_translator):
         shutil.copytree(unlike, folder, dirs_exist_ok=True)
         loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
         with pytest.MonkeyPatch.context() as patch:
-            for module in ("text.finished_model", "export.pipeline"):
+            for module in ("translate.finished_model", "export.pipeline"):
                 patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
             patch.setattr(onnx_export, "convert", _once(onnx_export.convert))
             for options in (

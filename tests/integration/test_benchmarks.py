@@ -188,7 +188,7 @@ def test_options_of_the_noise_benchmark(arguments, message, toy_files, monkeypat
 def test_case_is_ignored_in_upper_case_only(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import noise
-    from keras_transformer.text.translator import Translation
+    from keras_transformer.translate.translator import Translation
 
     class Copies:
         def translate(self, lines):

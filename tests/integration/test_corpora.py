@@ -5,9 +5,9 @@ import re
 import pytest
 
 from keras_transformer.cli import main
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.processes import WorkerProcesses
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.mixture_config import CorpusConfig
 from keras_transformer.training.start import check_run
 from keras_transformer.training.stopping import WorkerStopped

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.checkpoints import CheckpointFiles
 

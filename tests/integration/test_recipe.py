@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.averaging import average, copy_moving_average
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.progress import Progress

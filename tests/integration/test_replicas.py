@@ -22,7 +22,7 @@ from keras_transformer.optimizers import Adam
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.data.batches import make_batches
 from keras_transformer.training.data_config import BatchConfig
-from keras_transformer.training.data.rows import TokenSide
+from keras_transformer.storage.rows import TokenSide
 
 folder, num_buckets, tokens_per_batch, replicas, *numbers_of_parts = sys.argv[1], *map(int, sys.argv[2:])
 devices = make_devices(",".join(f"CPU:{i}" for i in range(replicas)))

@@ -11,14 +11,14 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.saving import load_model
-from keras_transformer.text.finished_model import load_finished
-from keras_transformer.text.tokenization import load_tokenizers
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.config import RecipeConfig
 from keras_transformer.training.finish import finish
 from keras_transformer.training.progress import Progress
+from keras_transformer.translate.finished_model import load_finished
 
 
 @pytest.fixture

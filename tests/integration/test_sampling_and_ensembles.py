@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.text import KerasTranslator
+from keras_transformer.translate import KerasTranslator
 
 
 @pytest.fixture

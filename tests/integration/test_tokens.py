@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from keras_transformer.atomic_files import TEMPORARY
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.atomic_files import TEMPORARY
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.progress import Progress
 

@@ -9,8 +9,8 @@ import yaml
 
 from keras_transformer.cli import main
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import FORMAT_VERSION, ModelDirectory
 from keras_transformer.saving import load_model
+from keras_transformer.storage.model_directory import FORMAT_VERSION, ModelDirectory
 
 
 def record(path):

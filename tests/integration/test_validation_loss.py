@@ -5,10 +5,10 @@ import pytest
 
 from keras_transformer.losses import token_cross_entropy
 from keras_transformer.saving import load_model
+from keras_transformer.storage.rows import TokenSide
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.data.batches import BucketedBatches
-from keras_transformer.training.data.rows import TokenSide
 from keras_transformer.training.data_config import BatchConfig
 
 SMOOTHING = 0.1

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import keras_transformer
+import keras_transformer.apps
 import keras_transformer.export
 import keras_transformer.training
 
@@ -13,18 +14,23 @@ FOLDERS = {
     "keras_transformer": pathlib.Path(keras_transformer.__file__).parent,
     "keras_transformer.training": pathlib.Path(keras_transformer.training.__file__).parent,
     "keras_transformer.export": pathlib.Path(keras_transformer.export.__file__).parent,
+    "keras_transformer.apps": pathlib.Path(keras_transformer.apps.__file__).parent,
 }
+#: The folders of the applications and their files, which the core does not know.
+OUTSIDE = {"text", "storage", "translate", "evaluation", "cli", "training", "export", "apps"}
 #: Folder -> the folders that its modules must not import. "" stands for the modules directly in `keras_transformer`.
 FORBIDDEN = {
-    "": {"text", "cli", "serve", "training", "export", "distillation"},
-    "layers": {"decoding", "models", "text", "cli", "serve", "training", "export", "distillation"},
-    "decoding": {"layers", "models", "text", "cli", "serve", "training", "export", "distillation"},
-    "models": {"text", "cli", "serve", "training", "export", "distillation"},
-    "text": {"cli", "serve", "training", "export", "distillation"},
-    "training": {"cli", "serve", "export", "distillation"},
-    "export": {"cli", "serve", "training", "distillation"},
-    "serve": {"cli", "training", "distillation"},
-    "distillation": {"cli", "serve"},
+    "": OUTSIDE,
+    "layers": OUTSIDE | {"decoding", "models"},
+    "decoding": OUTSIDE | {"layers", "models"},
+    "models": OUTSIDE,
+    "text": OUTSIDE - {"text"} | {"layers", "models"},
+    "storage": OUTSIDE - {"text", "storage"} | {"layers", "models", "decoding"},
+    "translate": {"evaluation", "cli", "training", "export", "apps"},
+    "evaluation": {"cli", "training", "export", "apps"},
+    "training": {"cli", "export", "apps"},
+    "export": {"cli", "training", "apps"},
+    "apps": {"cli"},
 }
 
 

@@ -31,7 +31,7 @@ print(type(model).__name__, float(model.predict_on_batch(inputs).sum()))
 """
 SERVER = """
 import sys
-import keras_transformer.serve.server, keras_transformer.serve.app
+import keras_transformer.apps.serve.server, keras_transformer.apps.serve.app
 from keras_transformer.export import OnnxTranslator
 print(sorted({"keras", "tensorflow", "jax", "torch", "gradio", "matplotlib"} & set(sys.modules)))
 """
@@ -105,7 +105,11 @@ def test_the_library_imports_neither_training_nor_export(source):
     looked_at = at_import_time(tree) if COMMAND_LINE in source.parents else tree
     modules = [node.module or "" for node in ast.walk(looked_at) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(looked_at) if isinstance(node, ast.Import) for alias in node.names]
-    assert not [name for name in modules if name.startswith(("keras_transformer.training", "keras_transformer.export"))]
+    assert not [
+        name
+        for name in modules
+        if name.startswith(("keras_transformer.training", "keras_transformer.export", "keras_transformer.apps"))
+    ]
 
 
 def test_the_sources_are_found():

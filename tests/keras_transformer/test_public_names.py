@@ -22,8 +22,10 @@ def public_names_of(module):
 def public_names():
     names = {f"keras_transformer.{name}" for name in public_names_of(keras_transformer)}
     for submodule in (
+        "apps",
+        "apps.distillation",
         "decoding",
-        "distillation",
+        "evaluation",
         "export",
         "layers",
         "losses",
@@ -34,6 +36,7 @@ def public_names():
         "schedules",
         "text",
         "training",
+        "translate",
     ):
         module = importlib.import_module(f"keras_transformer.{submodule}")
         names |= {f"{module.__name__}.{name}" for name in public_names_of(module)}

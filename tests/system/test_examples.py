@@ -22,7 +22,7 @@ import yaml
 
 from keras_transformer.cli import main
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.config import ModelConfig, RecipeConfig
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"

@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request
 
 from keras_transformer.cli import main
-from keras_transformer.text.batching import BatchLimits
-from keras_transformer.text.translator import Translation
+from keras_transformer.translate.batching import BatchLimits
+from keras_transformer.translate.translator import Translation
 
 ROOT = pathlib.Path(__file__).parents[2]
 HAS_RAY = importlib.util.find_spec("ray") is not None

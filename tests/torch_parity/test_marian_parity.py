@@ -12,8 +12,8 @@ from keras_transformer.export import import_marian
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.pipeline import export
 from keras_transformer.export.verify.equality import teacher_forced_scores
-from keras_transformer.text.batching import pad
-from keras_transformer.text.finished_model import load_finished
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.finished_model import load_finished
 
 pytestmark = [
     pytest.mark.torch_parity,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_transformer.training.data.rows import TokenSide
+from keras_transformer.storage.rows import TokenSide
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState

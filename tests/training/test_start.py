@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.config import TrainConfig
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import AugmentationConfig
 from keras_transformer.training.start import check_run
 

@@ -11,10 +11,9 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from keras_transformer.atomic_files import TEMPORARY, atomic_write
 from keras_transformer.counting import counted
 from keras_transformer.progress import progress_bar
-from keras_transformer.text.batching import chunks_of
+from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write
 from keras_transformer.text.line_breaks import one_column, one_line
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of
@@ -23,6 +22,7 @@ from keras_transformer.training.cleaning.rules import Rule, Typical, rules
 from keras_transformer.training.cleaning.scores import ScoreFilter
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.datasets.pairs import Corpus, Pairs
+from keras_transformer.translate.batching import chunks_of
 
 #: Pairs in a chunk.
 _CHUNK = 5_000

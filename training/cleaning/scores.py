@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_transformer.counting import counted
-from keras_transformer.text.scorer import Scorer
+from keras_transformer.evaluation.scorer import Scorer
 from keras_transformer.training.cleaning.config import CleaningConfig
 
 #: Fraction of the validation pairs with a lower score than the default of `min_score`.

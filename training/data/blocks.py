@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.augmentation import augment, joined, merged
 from keras_transformer.training.data.bpe_dropout import BpeDropout
 from keras_transformer.training.data.mixture import Mixture
 from keras_transformer.training.data.packing import Order, Packing
-from keras_transformer.training.data.rows import TokenSide
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import AugmentationConfig
 
 

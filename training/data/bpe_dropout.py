@@ -8,8 +8,8 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.storage.rows import TokenSide, ranges
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.training.data.rows import TokenSide, ranges
 
 #: The character that SentencePiece puts at the beginning of a word.
 _SPACE = "\u2581"

@@ -1,38 +1,9 @@
 """Filter for sentence pairs."""
 
-import dataclasses
-
 import numpy as np
 
-from keras_transformer.counting import counted
-from keras_transformer.training.data.rows import TokenSide, ranges
-
-
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """Counts of pairs, by the result of the filter. The counts of several chunks can be added."""
-
-    pairs: int = 0
-    empty: int = 0
-    too_long: int = 0
-    ratio: int = 0
-    identical: int = 0  # used pairs with equal sides: untranslated lines, or the same file given twice
-
-    @property
-    def kept(self) -> int:
-        """Pairs that are used."""
-        return self.pairs - self.empty - self.too_long - self.ratio
-
-    def __add__(self, other):
-        sums = map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
-        return Statistics(*sums)
-
-    def __str__(self):
-        return (
-            f"{self.kept:,} of {counted(self.pairs, 'pair')} used; removed: {self.empty:,} with an empty side, "
-            f"{self.too_long:,} too long, {self.ratio:,} by length ratio"
-            + (f"; {counted(self.identical, 'used pair')} with identical sides" if self.identical else "")
-        )
+from keras_transformer.storage.rows import TokenSide, ranges
+from keras_transformer.storage.token_directory import Statistics
 
 
 def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) -> tuple[np.ndarray, Statistics]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.training.data.rows import TokenSide, laid_out
+from keras_transformer.storage.rows import TokenSide, laid_out
 
 #: Minimum length of packed rows, on the longer side. Shorter rows have more padding.
 _MIN_ROW_LENGTH = 64

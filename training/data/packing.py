@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.training.data.rows import ranges
+from keras_transformer.storage.rows import ranges
 
 #: Lengths are rounded up to at most this many units per row, because the time to pack grows with the square of the
 #: number of different length pairs.

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.model_directory import ModelDirectory
 from keras_transformer.progress import progress_bar
-from keras_transformer.text.batching import chunks_of
-from keras_transformer.text.source_text import ENTRY, SourceText
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.source_text import ENTRY, SourceText
+from keras_transformer.storage.token_directory import SIDES, ArrayFile, Statistics, TokenDirectory, write_lines
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.training.data.filtering import Statistics, filter_pairs, is_surely_removed
-from keras_transformer.training.data.rows import TokenSide
-from keras_transformer.training.data.token_directory import SIDES, ArrayFile, TokenDirectory, write_lines
+from keras_transformer.training.data.filtering import filter_pairs, is_surely_removed
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import AugmentationConfig, DataConfig, PrepareConfig, recorded
 from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
+from keras_transformer.translate.batching import chunks_of
 
 #: Pairs that are tokenized at a time.
 _CHUNK = 20_000

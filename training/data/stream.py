@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 
 from keras_transformer.cores import num_cores
+from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.data.batches import Batches, require_room
 from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
 from keras_transformer.training.data.mixture import Mixture, make_stages
 from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
-from keras_transformer.training.data.rows import TokenSide
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.stopping import WorkerStopped
 
 #: Approximate number of batches in a block. The last batch of a block is not full.

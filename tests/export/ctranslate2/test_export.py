@@ -14,9 +14,9 @@ from keras_transformer.export.ctranslate2.export import write_ctranslate2
 from keras_transformer.export.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.export.verify.equality import teacher_forced_scores
 from keras_transformer.export.verify.search import check_search
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
-from keras_transformer.text.translation import Translation
+from keras_transformer.translate.translation import Translation
 
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)
 #: Every exported option. Each model combines several, because compiling a search is slow.

@@ -15,10 +15,10 @@ from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.marian.importer import read_marian
 from keras_transformer.export.marian.vocabulary import parse
 from keras_transformer.export.pipeline import export
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.finished_model import load_finished
-from keras_transformer.text.keras_translator import KerasTranslator
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.translate.finished_model import load_finished
+from keras_transformer.translate.keras_translator import KerasTranslator
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),

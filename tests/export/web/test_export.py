@@ -14,8 +14,8 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.web import export
 from keras_transformer.export.web.export import write_web
 from keras_transformer.export.web.patterns import protection_of
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.source_text import SourceText
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.source_text import SourceText
 
 SCRIPTS = ("page.js", "protection.js", "translator.js", "worker.js")
 

@@ -10,7 +10,7 @@ import pytest
 
 from keras_transformer.export.web import export
 from keras_transformer.export.web.patterns import protection_of
-from keras_transformer.text.source_text import SourceText
+from keras_transformer.storage.source_text import SourceText
 
 STATIC = pathlib.Path(export.__file__).parent / "static"
 VECTORS = pathlib.Path(__file__).parents[2] / "keras_transformer/text/translatable.json"

@@ -11,8 +11,8 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.evaluation.scores import evaluate
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator
-from keras_transformer.text.evaluation import evaluate
 
 SEARCH = ["--extra_length=5"]
 

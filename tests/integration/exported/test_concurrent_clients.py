@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from keras_transformer.export import load_translator
+from keras_transformer.translate import load_translator
 
 CLIENTS, ROUNDS = 4, 4
 

@@ -9,9 +9,9 @@ import pytest
 import sacrebleu
 
 from keras_transformer.cli import main
-from keras_transformer.export import load_translator
-from keras_transformer.text.scorer import Scorer
-from keras_transformer.training.data.token_directory import TokenDirectory
+from keras_transformer.evaluation.scorer import Scorer
+from keras_transformer.storage.token_directory import TokenDirectory
+from keras_transformer.translate import load_translator
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_interrupted_distillation_is_resumed(command, tmp_path, monkeypatch, 
     assert main([*command, "--batch_size=1"]) == 0
     expected = (tmp_path / "out" / "translations.jsonl").read_bytes()
     shutil.rmtree(tmp_path / "out")
-    module = "keras_transformer.distillation.pipeline"
+    module = "keras_transformer.apps.distillation.pipeline"
     with monkeypatch.context() as patch:
 
         def load(*arguments, **options):

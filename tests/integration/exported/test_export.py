@@ -15,7 +15,7 @@ from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.format import Program
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.export.verify.equality import Agreement
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 
 AGREEING = Agreement(224, 224, 0, 1e-6)
 DISAGREEING = Agreement(224, 200, 0, 1e-6)

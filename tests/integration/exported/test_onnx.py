@@ -10,11 +10,12 @@ from onnx.reference import ReferenceEvaluator
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export import OnnxTranslator, load_translator
+from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.onnx import translator as onnx_translator
 from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.export.verify.quality import MOST_SCORE_ERROR
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.translate import load_translator
 
 NAMES = ["model", "encoder", "decoder", "alignment"]
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=5)

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizer's operations
 
-from keras_transformer.text.batching import pad
-from keras_transformer.text.protection import Protection
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.protection import Protection
 
 #: A server without this package, which loads the folder with TensorFlow and tensorflow-text.
 PROGRAM = """

@@ -15,11 +15,11 @@ import urllib.request
 
 import pytest
 
+from keras_transformer.apps.html.html_text import HtmlText
 from keras_transformer.cli import main
 from keras_transformer.export import OnnxTranslator
-from keras_transformer.text.markup.html_text import HtmlText
 from keras_transformer.text.sentences import SentenceSplitter
-from keras_transformer.text.splitting_translator import SplittingTranslator
+from keras_transformer.translate.splitting_translator import SplittingTranslator
 
 
 class Server:

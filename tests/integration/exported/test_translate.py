@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import OnnxTranslator, load_translator
+from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
-from keras_transformer.text.batching import pad
-from keras_transformer.text.keras_translator import KerasTranslator
+from keras_transformer.translate import load_translator
+from keras_transformer.translate.batching import pad
+from keras_transformer.translate.keras_translator import KerasTranslator
 
 ODD_LINES = ["", "   ", "two \N{GRINNING FACE}", "three \ud800", "nine nine"]
 

@@ -16,7 +16,7 @@ from keras_transformer.cores import num_cores
 from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.web import export
 from keras_transformer.export.web.packages import require_packages
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def folder(exported, keras_translator, tmp_path_factory):
     shutil.copytree(exported, copy, ignore=shutil.ignore_patterns("export"))
     loaded = keras_translator.model, (keras_translator.source_tokenizer, keras_translator.target_tokenizer)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("text.finished_model", "export.pipeline"):
+        for module in ("translate.finished_model", "export.pipeline"):
             patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
         assert main(["export", str(copy), "--extra_length=5", "--format=web"]) == 0
     return copy / "export" / "web"

@@ -3,9 +3,9 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
-from keras_transformer.model_directory import ModelDirectory
-from keras_transformer.text.finished_model import load_finished
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
+from keras_transformer.translate.finished_model import load_finished
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

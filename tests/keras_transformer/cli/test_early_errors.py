@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.config import TrainConfig
 
 PROGRAM = """

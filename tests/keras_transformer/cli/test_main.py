@@ -8,7 +8,7 @@ import yaml
 
 import keras_transformer
 from keras_transformer.cli import COMMANDS, main
-from keras_transformer.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.config import ModelConfig, TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow Datasets and of NumPy 2.

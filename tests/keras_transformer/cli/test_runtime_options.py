@@ -72,7 +72,7 @@ def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments
         made.append(options)
         return clients.get(runtime)
 
-    monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
+    monkeypatch.setattr("keras_transformer.translate.load.load_translator", load)
     assert search_options(parsed("DIR", *arguments)) == search
     make_translator(parsed("DIR", *arguments))
     assert made[0]["strategy"] == BeamSearch(**search)
@@ -88,7 +88,7 @@ def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments
 
 def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
     client = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
-    monkeypatch.setattr("keras_transformer.export.load.load_translator", lambda *_, **__: client)
+    monkeypatch.setattr("keras_transformer.translate.load.load_translator", lambda *_, **__: client)
     assert make_translator(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")) is client
 
 
@@ -106,7 +106,7 @@ def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, a
         received.update(options)
         return client
 
-    monkeypatch.setattr("keras_transformer.export.load.load_translator", load)
+    monkeypatch.setattr("keras_transformer.translate.load.load_translator", load)
     make_translator(parsed("DIR", "--runtime=onnx", *arguments))
     assert received == options
     make_translator(parsed("DIR", *arguments))

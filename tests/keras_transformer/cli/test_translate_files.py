@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.cli.translate_files import _as_json, _as_rows, _as_text
-from keras_transformer.text.translator import Translation, Translator
+from keras_transformer.translate.translator import Translation, Translator
 
 
 class Shouting(Translator):

@@ -4,11 +4,11 @@ import string
 
 import pytest
 
-from keras_transformer.text.alignment import diagonal
-from keras_transformer.text.protection import Protection
-from keras_transformer.text.source_text import SourceText
+from keras_transformer.storage.source_text import SourceText
 from keras_transformer.text.translatable import is_translatable, kept_parts, split_markers
-from keras_transformer.text.translation import Translation
+from keras_transformer.translate.alignment import diagonal
+from keras_transformer.translate.protection import Protection
+from keras_transformer.translate.translation import Translation
 
 #: What is no language, for Python and JavaScript.
 VECTORS = json.loads(pathlib.Path(__file__).with_name("translatable.json").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
-from keras_transformer.text.scorer import PairScore
+from keras_transformer.evaluation.scorer import PairScore
 from keras_transformer.training.cleaning import clean, scores
 from keras_transformer.training.cleaning.clean import Cleaner, cleaned
 from keras_transformer.training.cleaning.config import CleaningConfig

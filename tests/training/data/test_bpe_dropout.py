@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_transformer.storage.rows import TokenSide
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.training.data.bpe_dropout import BpeDropout
-from keras_transformer.training.data.rows import TokenSide
 
 WORDS = ["lower", "lowest", "newer", "newest", "wider", "widest", "low", "new", "wide", "schönes", "Wetter"]
 LINES = [" ".join(words) for words in itertools.permutations(WORDS, 2)]

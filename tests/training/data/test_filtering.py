@@ -3,8 +3,9 @@ import re
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.filtering import Statistics, filter_pairs, is_surely_removed
-from keras_transformer.training.data.rows import TokenSide
+from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.token_directory import Statistics
+from keras_transformer.training.data.filtering import filter_pairs, is_surely_removed
 from keras_transformer.training.data_config import DataConfig
 
 CONFIG = DataConfig(max_length=20)

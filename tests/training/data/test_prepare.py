@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from keras_transformer.atomic_files import TEMPORARY
+from keras_transformer.storage.atomic_files import TEMPORARY
+from keras_transformer.storage.token_directory import FORMAT_VERSION, TokenDirectory
 from keras_transformer.text.line_breaks import one_line
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.data import prepare as module
 from keras_transformer.training.data.prepare import prepare, write_tokens
-from keras_transformer.training.data.token_directory import FORMAT_VERSION, TokenDirectory
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import DataConfig, PrepareConfig
 from keras_transformer.training.datasets import Corpus, Pairs

@@ -1,0 +1,5 @@
+"""Applications: the server, HTML, distillation, and the learning of shortlists."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

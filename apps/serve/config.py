@@ -1,0 +1,110 @@
+"""Options of the server. Their defaults are defined here only."""
+
+import dataclasses
+from typing import Literal
+
+from keras_transformer.export.registry import RUNTIMES
+from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
+from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
+from keras_transformer.translate.protection import Protection
+from keras_transformer.translate.threads import threads_of_a_batch
+
+#: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
+PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """Options of `keras-transformer serve`.
+
+    Args:
+        host: address to listen on. `0.0.0.0` accepts requests from other machines.
+        port: port to listen on. 0: any free port.
+        languages: pair of languages of each directory, separated by commas, such as `en-de,de-en`. Codes with a hyphen
+            need a colon: `zh-TW:en`. Default: those that the directories record.
+        runtime: runtime that translates: Keras, or the name of an export. Default: the fastest that each directory
+            contains, onnx_int8 first.
+        num_threads: threads per batch. 0: all cores, divided among the parallel batches.
+        parallel_batches: batches translated at the same time. Default: all cores, or 1 for Keras on a GPU or on JAX.
+        batch_size: maximum sentences per batch, of one client or of several.
+        batch_tokens: maximum source tokens per batch, including padding.
+        max_wait: milliseconds that a sentence waits for those of other clients, to be translated in one batch. It does
+            not wait while the server has nothing else to do.
+        max_queue: maximum number of waiting sentences. Requests that come later are refused with status 503.
+        max_characters: maximum number of characters per request.
+        requests_per_minute: maximum number of requests per minute to the API from one address. Default: no limit.
+        api_key: key that requests must contain. The environment variable `KERAS_TRANSFORMER_API_KEY` hides it from the
+            list of processes. Default: no key is needed.
+        split_sentences: split texts into sentences. `false`: each line is one sentence.
+        protect: what is not translated. `auto`: what is no language, such as `12:30`, URLs, `{placeholders}`, `<tags>`
+            and emoji that the model does not know. `off`: nothing. Otherwise a regular expression for more parts.
+        page: show a web page at `/`.
+
+    Raises:
+        ValueError: if an option is invalid.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5000
+    languages: str | None = None
+    runtime: Literal[RUNTIMES] | None = None
+    num_threads: int = 0
+    parallel_batches: int | None = None
+    batch_size: int = BATCH_SIZE
+    batch_tokens: int = BATCH_TOKENS
+    max_wait: float = 5.0
+    max_queue: int = 10_000
+    max_characters: int = 50_000
+    requests_per_minute: int | None = None
+    api_key: str | None = None
+    split_sentences: bool = True
+    protect: str = "auto"
+    page: bool = True
+
+    def __post_init__(self):
+        BatchLimits(self.batch_size, self.batch_tokens)
+        Protection(self.protect)
+        if not 0 <= self.port < 1 << 16:
+            raise ValueError(f"`port` must be in [0, 65535]. Received: port={self.port}")
+        for name, least in (
+            *(("num_threads", 0), ("parallel_batches", 1), ("max_wait", 0)),
+            *(("max_queue", 1), ("max_characters", 1), ("requests_per_minute", 1)),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
+        if self.api_key == "":
+            raise ValueError("`api_key` must not be empty. Received: api_key=''")
+        if self.runtime not in (None, *RUNTIMES):
+            raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={self.runtime!r}")
+        self.pairs_of_languages  # noqa: B018, checks them.
+
+    @property
+    def pairs_of_languages(self) -> list[tuple[str, str]]:
+        """Source language and target language of each directory; empty if `languages` is not given."""
+        pairs = []
+        for pair in (self.languages or "").split(","):
+            codes = _split_pair(pair.strip())
+            if pair.strip() and codes is None:
+                raise ValueError(
+                    "`languages` must be pairs of language codes such as en-de, separated by commas. "
+                    f"Received: languages={self.languages!r}. The known codes: {KNOWN_CODES}"
+                )
+            if codes:
+                pairs.append(codes)
+        return pairs
+
+
+def _split_pair(pair: str) -> tuple[str, str] | None:
+    """The two codes of a pair.
+
+    Example:
+
+    >>> _split_pair("EN-de"), _split_pair("zh-TW:en"), _split_pair("pt_br-en"), _split_pair("english")
+    (('en', 'de'), ('zh-TW', 'en'), ('pt-BR', 'en'), None)
+    """
+    codes = pair.split(":" if ":" in pair else "-")
+    if len(codes) != 2 or not all(map(is_language, codes)):
+        return None
+    return normal_code(codes[0]), normal_code(codes[1])

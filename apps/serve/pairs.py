@@ -1,0 +1,181 @@
+"""The pairs of languages of a server: a model, its translator and its queue for each."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_transformer.apps.html.html_text import HtmlText
+from keras_transformer.apps.serve.batcher import Batcher
+from keras_transformer.apps.serve.config import PREFERRED, ServeConfig
+from keras_transformer.apps.serve.metrics import Metrics
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.text.sentences import SentenceSplitter, SplitText
+from keras_transformer.translate.batching import BatchLimits
+from keras_transformer.translate.load import available_runtimes, load_translator
+from keras_transformer.translate.translation import Translation, by_rank
+from keras_transformer.translate.translator import Translator
+
+#: Size of a request, see `_size`, that is split so fast that a thread would take longer.
+_SHORT = 1000
+#: Time that a text takes apart from its length, in characters: many short texts take as long as a long one.
+_PER_TEXT = 100
+
+
+class TranslatedText(NamedTuple):
+    """The translation of a text.
+
+    Attributes:
+        texts: the hypotheses, best first, which differ. Each consists of the hypotheses of this rank of all sentences;
+            a sentence that has fewer repeats its last one.
+        warnings: messages about sentences that were cut.
+    """
+
+    texts: list[str]
+    warnings: list[str]
+
+
+class LanguagePair:
+    """Translates text from one language to another.
+
+    Args:
+        source: code of the source language.
+        target: code of the target language.
+        runtime: name of the runtime of `translator`.
+        translator: translates sentences.
+        batcher: translates the sentences of all clients.
+        splits_sentences: whether to split texts into sentences.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        runtime: str,
+        translator: Translator,
+        batcher: Batcher,
+        splits_sentences: bool = True,
+    ):
+        self.source, self.target, self.runtime = source, target, runtime
+        self.translator, self.batcher = translator, batcher
+        self._splitter = SentenceSplitter(
+            source, translator.count_tokens, translator.max_source_length, splits_sentences
+        )
+
+    def split(self, text: str) -> SplitText:
+        """Splits a text into the sentences that `batcher` translates.
+
+        Args:
+            text: any text.
+        """
+        return self._splitter.split(text)
+
+    async def translate(self, texts: Sequence[str], n_best: int = 1, is_html: bool = False) -> list[TranslatedText]:
+        """Translates texts.
+
+        Args:
+            texts: plain texts or HTML.
+            n_best: maximum number of hypotheses per text.
+            is_html: whether the texts are HTML.
+
+        Raises:
+            QueueFull: see `Batcher.translate`.
+            TooManySentences: see `Batcher.translate`.
+        """
+        parse, join = (self._parse_html, self._join_html) if is_html else (self.split, _join_text)
+        documents = await _in_thread_if(_size(texts) > _SHORT, lambda: [parse(text) for text in texts])
+        sentences = [sentence for document in documents for sentence in document.sentences]
+        found = iter(await self.batcher.translate(sentences, n_best))
+
+        def join_all():
+            results = []
+            for document in documents:
+                translations = [next(found) for _ in document.sentences]
+                joined = (join(document, rank) for rank in by_rank(translations, n_best))
+                results.append(TranslatedText([*dict.fromkeys(joined)], [*document.warnings]))
+            return results
+
+        return await _in_thread_if(is_html or _size(texts) > _SHORT, join_all)
+
+    def _parse_html(self, text: str) -> HtmlText:
+        return HtmlText(text, self._splitter)
+
+    def _join_html(self, page: HtmlText, translations: Sequence[Translation]) -> str:
+        """The HTML with the translations. Only sentences with inline tags need alignments."""
+        needed = [i for i, is_needed in enumerate(page.needs_alignment) if is_needed]
+        found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
+        alignments = dict(zip(needed, found, strict=True))
+        return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
+
+
+def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:
+    return split.join(one.text for one in translations)
+
+
+def _size(texts: Sequence[str]) -> int:
+    """How long it takes to split texts, as the length of a single text."""
+    return sum(map(len, texts)) + _PER_TEXT * (len(texts) - 1)
+
+
+async def _in_thread_if(takes_long, function):
+    """Calls a function, in another thread if it takes long, so that other requests need not wait for it."""
+    return await asyncio.to_thread(function) if takes_long else function()
+
+
+def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:
+    """Loads the models of a server.
+
+    Args:
+        directories: model directories.
+        config: the options.
+        metrics: counts sentences and batches.
+
+    Returns:
+        One pair per directory.
+
+    Raises:
+        ValueError: if a directory contains no finished model or lacks the export, languages are unknown, or two
+            directories have the same pair.
+    """
+    languages = _languages(directories, config)
+    runtimes = [config.runtime or _fastest(directory) for directory in directories]
+    return [
+        _load(directory, *pair, runtime, config, metrics)
+        for directory, pair, runtime in zip(directories, languages, runtimes, strict=True)
+    ]
+
+
+def _languages(directories, config) -> list[tuple[str, str]]:
+    given = config.pairs_of_languages
+    recorded = []
+    for directory in map(ModelDirectory, directories):
+        directory.require_finished()
+        recorded.append(directory.languages)
+    if given and len(given) != len(directories):
+        raise ValueError(
+            f"`languages` must have a pair for each directory. Received: languages={config.languages} for "
+            f"{len(directories)} directories"
+        )
+    pairs = given or recorded
+    for directory, pair in zip(directories, pairs, strict=True):
+        if None in pair:
+            raise ValueError(f"{directory} does not record its languages. Give them, such as --languages en-de")
+    for pair in pairs:
+        if pairs.count(pair) > 1:
+            raise ValueError(f"Each pair of languages needs one directory. Received: {'-'.join(pair)} more than once")
+    return pairs
+
+
+def _fastest(directory) -> str:
+    available = available_runtimes(directory)
+    return next(runtime for runtime in PREFERRED if runtime in available)
+
+
+def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
+    parallel = config.num_threads, config.parallel_batches
+    translator = load_translator(directory, runtime, *parallel, protect=config.protect)
+    workers = translator.parallel_batches
+    translator.align(["a"], translator.translate(["a"]))  # Loads what would be loaded for the first client.
+    limits = BatchLimits(config.batch_size, config.batch_tokens)
+    batcher = Batcher(translator, limits, workers, config.max_wait / 1000, config.max_queue, metrics)
+    return LanguagePair(source, target, runtime, translator, batcher, config.split_sentences)

@@ -1,0 +1,3 @@
+from .comparison import Comparison as Comparison, compare as compare
+from .scorer import PairScore as PairScore, Scorer as Scorer
+from .scores import Scores as Scores, evaluate as evaluate, score as score

@@ -1,0 +1,129 @@
+"""Log probabilities of given translations."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
+from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
+
+
+@dataclasses.dataclass(frozen=True)
+class PairScore:
+    """The score of a translation.
+
+    Attributes:
+        log_prob: log probability of the translation, in nats.
+        num_tokens: number of subwords of the translation, including the end token.
+        mean_log_prob: mean log probability per subword. The perplexity is `exp(-mean_log_prob)`.
+    """
+
+    log_prob: float
+    num_tokens: int
+
+    @property
+    def mean_log_prob(self) -> float:
+        """`log_prob / num_tokens`."""
+        return self.log_prob / self.num_tokens
+
+
+class Scorer:
+    """Scores given translations with `Transformer.token_log_probs`.
+
+    An empty line is scored too. Its only token is the end token.
+
+    Args:
+        directory: model directory of a finished training.
+
+    Raises:
+        ValueError: if the directory contains no finished model, the model file cannot be read, or a tokenizer belongs
+            to another model.
+
+    Example:
+
+        Scorer("runs/en-de").score(["Two men are outside."], ["Zwei Männer sind draußen."])[0].log_prob
+    """
+
+    def __init__(self, directory: str | Path):
+        places = ModelDirectory(directory)
+        places.require_finished()  # Fails before the import of Keras, which takes many seconds.
+        from keras_transformer.translate.finished_model import load_finished
+
+        self.model, self.tokenizers = load_finished(places)
+        self.longest = max_tokens(self.model.config.max_length)
+
+    def score(
+        self,
+        source: Iterable[str],
+        target: Iterable[str],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> list[PairScore]:
+        """Scores pairs of lines, sorted by length and batched.
+
+        Args:
+            source: source lines, an iterable of strings, not a single string.
+            target: translations, one line per source line.
+            batch_size: maximum pairs per batch.
+            batch_tokens: maximum tokens per batch of the longer side, including padding. A longer pair is scored
+                alone.
+
+        Returns:
+            One `PairScore` per pair, in the order of the pairs.
+
+        Raises:
+            ValueError: if `source` or `target` is a string or contains other objects than strings, the numbers of
+                lines differ, or `batch_size` or `batch_tokens` is not positive.
+
+        Warns:
+            UserWarning: for each line with more than `longest` subwords, which is truncated.
+        """
+        return self._score(source, target, BatchLimits(batch_size, batch_tokens))
+
+    def _score(self, source, target, limits, first_line=1):
+        sources, targets = self._encoded(source, target, first_line)
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        scores: dict[int, PairScore] = {}
+        for chosen in limits.batches(lengths):
+            pairs = (pad([side[i] for i in chosen]) for side in (sources, targets))
+            totals = self.model.token_log_probs(*pairs).sum(axis=1, dtype="float64")
+            scores |= {i: PairScore(float(total), len(targets[i])) for i, total in zip(chosen, totals, strict=True)}
+        return [scores[i] for i in range(len(lengths))]
+
+    def score_stream(
+        self, pairs: Iterable[tuple[str, str]], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[PairScore]:
+        """Scores a stream of pairs that need not fit in memory. Chunks of 64 batches are sorted by length.
+
+        Args:
+            pairs: an iterable of (source line, target line), which is read one chunk at a time.
+            batch_size: see `score`.
+            batch_tokens: see `score`.
+
+        Yields:
+            One `PairScore` per pair, in the order of the pairs.
+
+        Raises:
+            ValueError: see `score`.
+
+        Warns:
+            UserWarning: see `score`.
+        """
+        limits, first_line = BatchLimits(batch_size, batch_tokens), 1
+        for chunk in limits.chunks(pairs):
+            sources, targets = zip(*chunk, strict=True)
+            yield from self._score(sources, targets, limits, first_line)
+            first_line += len(chunk)
+
+    def _encoded(self, source, target, first_line):
+        """Encodes the source lines and the target lines."""
+        source, target = checked_lines("source", source), checked_lines("target", target)
+        if len(source) != len(target):
+            raise ValueError(
+                f"`source` and `target` must have the same number of lines. Received: {len(source)} and {len(target)}"
+            )
+        source_tokenizer, target_tokenizer = self.tokenizers
+        numbers = range(first_line, first_line + len(source))
+        source_ids = encode_lines(source_tokenizer, source, self.longest, numbers)
+        return source_ids, encode_lines(target_tokenizer, target, self.longest, numbers)

@@ -1,0 +1,152 @@
+"""Evaluation of a translator on a test set: BLEU, chrF and exact match."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from keras_transformer.counting import counted
+from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
+from keras_transformer.translate.translator import Translator
+
+#: Tokenizers of sacreBLEU that need no other packages.
+BLEU_TOKENIZERS = ("13a", "none", "intl", "zh", "char")
+
+BLEU_IS_UNDEFINED = "BLEU is undefined: the lines are too short for sequences of 4 words"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Scores of translations, with the sacreBLEU signatures to reproduce them.
+
+    Attributes:
+        bleu: corpus BLEU, 0 to 100, cased. It is undefined if `has_4_grams` is false.
+        bleu_signature: sacreBLEU signature of `bleu`.
+        chrf: corpus chrF2, 0 to 100.
+        chrf_signature: sacreBLEU signature of `chrf`.
+        exact_match: fraction of the lines that equal their reference.
+        sentences: number of lines.
+        has_4_grams: whether translations and references contain sequences of four words. If all lines are shorter,
+            BLEU is near 0 even for correct translations.
+    """
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    exact_match: float
+    sentences: int
+    has_4_grams: bool = True
+
+    def __str__(self):
+        bleu = f"BLEU {self.bleu:.2f}  {self.bleu_signature}"
+        chrf = f"chrF {self.chrf:.2f}  {self.chrf_signature}"
+        exact = f"exact match {self.exact_match:.4f} of {counted(self.sentences, 'line')}"
+        if self.has_4_grams:
+            return f"{bleu}\n{chrf}\n{exact}"
+        return f"{chrf}\n{exact}\n{BLEU_IS_UNDEFINED}"
+
+
+def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
+    """Scores translations against references.
+
+    Args:
+        translations: one translation per line.
+        references: one reference per translation.
+        bleu_tokenize: tokenizer of sacreBLEU: `13a`, `none` (text that is already tokenized), `intl`, `zh` (Chinese) or
+            `char`.
+
+    Returns:
+        `Scores`.
+
+    Raises:
+        ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
+    """
+    _require_known(bleu_tokenize)
+    if len(translations) != len(references) or not references:
+        raise ValueError(
+            f"`translations` and `references` must have the same number of lines, at least 1. "
+            f"Received: {len(translations)} and {len(references)}"
+        )
+    # `force` suppresses the warning of sacreBLEU about tokenized text.
+    bleu = BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
+    chrf = CHRF()
+    result = bleu.corpus_score(translations, [references])
+    return Scores(
+        bleu=result.score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf=chrf.corpus_score(translations, [references]).score,
+        chrf_signature=str(chrf.get_signature()),
+        exact_match=sum(a == b for a, b in zip(translations, references, strict=True)) / len(references),
+        sentences=len(references),
+        has_4_grams=has_4_grams(bleu, translations, references),
+    )
+
+
+def has_4_grams(bleu: BLEU, *texts: Sequence[str]) -> bool:
+    """Whether each text has sequences of four words. BLEU is undefined otherwise.
+
+    Args:
+        bleu: the metric, which tokenizes the texts.
+        *texts: lists of lines.
+    """
+    return all(bleu.corpus_score(lines, [lines]).totals[3] > 0 for lines in texts)
+
+
+def evaluate(
+    translator: Translator,
+    source: Sequence[str],
+    references: Sequence[str],
+    batch_size: int = BATCH_SIZE,
+    batch_tokens: int = BATCH_TOKENS,
+    bleu_tokenize: str = "13a",
+    progress: Callable[[int], object] | None = None,
+) -> Scores:
+    """Translates a test set and scores the result.
+
+    Args:
+        translator: a `Translator` of any runtime.
+        source: lines to translate.
+        references: reference translations, one per line of `source`.
+        batch_size: maximum sentences per batch.
+        batch_tokens: maximum source tokens per batch, including padding.
+        bleu_tokenize: see `score`.
+        progress: see `Translator.translate`.
+
+    Returns:
+        `Scores`.
+
+    Raises:
+        ValueError: see `score`.
+    """
+    check_test_set(source, references, bleu_tokenize)
+    translations = translator.translate(source, batch_size, batch_tokens, progress=progress)
+    return score([translation.text for translation in translations], references, bleu_tokenize)
+
+
+def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> None:
+    """Checks the arguments of `evaluate` before a model is loaded.
+
+    Args:
+        source: lines to translate.
+        references: reference translations.
+        bleu_tokenize: see `score`.
+
+    Raises:
+        ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
+    """
+    if len(source) != len(references):
+        raise ValueError(
+            f"Source and reference must have the same number of lines. Received: {len(source)} and {len(references)}"
+        )
+    if not source:
+        raise ValueError("Source and reference must have at least 1 line. Received: 0 and 0")
+    _require_known(bleu_tokenize)
+
+
+def _require_known(bleu_tokenize):
+    if bleu_tokenize not in BLEU_TOKENIZERS:
+        raise ValueError(
+            f"`bleu_tokenize` must be one of {', '.join(BLEU_TOKENIZERS)}. Received: bleu_tokenize={bleu_tokenize}"
+        )

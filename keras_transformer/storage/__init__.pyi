@@ -1,0 +1,1 @@
+from .source_text import SourceText as SourceText

@@ -1,0 +1,114 @@
+"""The model that an export was made from. Clients use this module, so it imports neither TensorFlow nor Keras."""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+from keras_transformer.storage.json_files import read_json
+from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
+from keras_transformer.storage.source_text import ENTRY, SourceText
+
+#: Key of the fingerprint in the file.
+_FINGERPRINT = "model_fingerprint"
+#: Member of a `.keras` file that contains the date of saving. It is not part of the fingerprint.
+_METADATA = "metadata.json"
+
+
+def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText) -> None:
+    """Records the fingerprint of the exported model in an export, and what its translator must know of its text.
+
+    Args:
+        folder: folder of the export.
+        fingerprint: fingerprint of the model; see `fingerprint_of`.
+        source_text: what is known of the source text that the model was trained on.
+    """
+    record = {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()}
+    (folder / ORIGIN).write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:
+    """The folder of an export, which may be missing.
+
+    Args:
+        directory: a model directory, or the folder of the export.
+        format: format of the export.
+        quantize: type of its weights if it is not float32.
+
+    Returns:
+        The export's folder in the model directory if it exists, otherwise `directory`.
+
+    Raises:
+        ModelDirectoryError: if the model has changed since the export.
+    """
+    places = ModelDirectory(directory)
+    folder = places.exported(export_name(format, quantize))
+    if not folder.is_dir():
+        return Path(directory)
+    recorded, found = _recorded(folder), fingerprint_of(places.model_file)
+    if None not in (recorded, found) and recorded != found:
+        raise ModelDirectoryError(
+            f"{places.model_file} has changed since the export {folder}. "
+            f"Export it again: {export_command(directory, format, quantize)}"
+        )
+    return folder
+
+
+def export_command(directory: str | Path, format: str, quantize: str | None = None) -> str:
+    """The command that writes an export.
+
+    Args:
+        directory: the model directory.
+        format: format of the export.
+        quantize: type of its weights if it is not float32.
+
+    Example:
+
+    >>> export_command("runs/en-de", "onnx", "int8")
+    'keras-transformer export runs/en-de --format onnx --quantize int8'
+    """
+    command = f"keras-transformer export {directory} --format {format}"
+    return f"{command} --quantize {quantize}" if quantize else command
+
+
+def fingerprint_of(model_file: Path) -> str | None:
+    """Hash of the weights and the configuration in a `.keras` file, computed from the checksums in the archive.
+
+    Args:
+        model_file: the file.
+
+    Returns:
+        Hexadecimal digits; `None` if the file is missing or invalid.
+    """
+    try:
+        with zipfile.ZipFile(model_file) as archive:
+            parts = [(part.filename, part.file_size, part.CRC) for part in archive.infolist()]
+    except (OSError, zipfile.BadZipFile):
+        return None
+    return hashlib.sha256(json.dumps(sorted(part for part in parts if part[0] != _METADATA)).encode()).hexdigest()
+
+
+def hash_of_program(directory: str | Path, runtime: str) -> str:
+    """Hash of the files that translate: the model and its tokenizers, or the files of an export.
+
+    Args:
+        directory: the model directory.
+        runtime: `keras`, or the name of an export.
+
+    Returns:
+        Hexadecimal digits.
+    """
+    places, digest = ModelDirectory(directory), hashlib.sha256()
+    is_keras = runtime == "keras"
+    files = [places.model_file, *places.tokenizer_files] if is_keras else sorted(places.exported(runtime).rglob("*"))
+    for path in files:
+        if path.is_file():
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _recorded(folder):
+    """The fingerprint in an export; `None` for exports of versions that did not record it."""
+    file = folder / ORIGIN
+    return read_json(file).get(_FINGERPRINT) if file.is_file() else None

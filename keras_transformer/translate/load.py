@@ -1,0 +1,65 @@
+"""Loading a translator for any runtime."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_transformer.export.registry import LOADERS, RUNTIMES
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.translate.threads import default_parallel_batches, set_keras_threads, threads_of_a_batch
+
+
+def load_translator(
+    directory: str | Path | Sequence[str | Path],
+    runtime: str = "keras",
+    num_threads: int = 0,
+    parallel_batches: int | None = 1,
+    **options,
+):
+    """Loads a translator from a model directory.
+
+    Args:
+        directory: the model directory. With `"keras"` also a list of directories; see `KerasTranslator`.
+        runtime: `"keras"`, or an export of the directory: `"saved_model"`, `"onnx"`, `"onnx_int8"`, `"onnx_float16"` or
+            `"ctranslate2"`.
+        num_threads: threads per batch. 0: the cores are divided among `parallel_batches`. The runtimes `"keras"` and
+            `"saved_model"` use TensorFlow's threads, which are set for the whole process and only before TensorFlow
+            has run an operation.
+        parallel_batches: batches translated at the same time. `None`: as on the command line; see
+            `keras_transformer.translate.threads.default_parallel_batches`.
+        **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
+
+    Returns:
+        An object with `translate(lines)`; see `keras_transformer.translate.translator.Translator`.
+
+    Raises:
+        ValueError: if the runtime is unknown, the model or export is missing, `num_threads` is negative or cannot be
+            set any more, or `parallel_batches` is not positive, or above 1 with Keras on another backend than
+            TensorFlow.
+    """
+    if runtime not in RUNTIMES:
+        raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
+    threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)  # Checks both.
+    if runtime == "keras":
+        for path in [directory] if isinstance(directory, (str, Path)) else directory:
+            ModelDirectory(path).require_finished()  # Before the import of Keras, which takes many seconds.
+    if parallel_batches is None:
+        parallel_batches = default_parallel_batches(runtime, num_threads)
+    if runtime == "keras":
+        from keras_transformer.translate.keras_translator import KerasTranslator
+
+        set_keras_threads(num_threads, parallel_batches)
+        return KerasTranslator(directory, parallel_batches=parallel_batches, **options)
+    return LOADERS[runtime](directory, num_threads=num_threads, parallel_batches=parallel_batches, **options)
+
+
+def available_runtimes(directory: str | Path) -> list[str]:
+    """The runtimes that can load a finished model directory, given its exports.
+
+    Args:
+        directory: the model directory.
+
+    Returns:
+        The available names of `RUNTIMES`, in their order.
+    """
+    exported = ModelDirectory(directory).exported
+    return [runtime for runtime in RUNTIMES if runtime == "keras" or exported(runtime).is_dir()]

@@ -1,0 +1,105 @@
+"""Numbers of threads: within a batch, and for batches that run in parallel."""
+
+import os
+
+from keras_transformer.cores import num_cores
+from keras_transformer.translate.translator import MOST_THREADS, check_parallel_batches
+
+
+def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
+    """Number of threads of each batch.
+
+    Args:
+        num_threads: the requested number. 0 divides the cores among the batches.
+        parallel_batches: batches translated at a time.
+
+    Returns:
+        The number; 0, the default of the runtime, if a single batch may use all cores of the machine.
+
+    Raises:
+        ValueError: if `num_threads` is negative, `parallel_batches` is not positive, or they give more than 1,024
+            threads.
+    """
+    if num_threads < 0:
+        raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
+    check_parallel_batches(parallel_batches)
+    if num_threads * parallel_batches > MOST_THREADS:
+        raise ValueError(
+            f"`num_threads` times `parallel_batches` must be at most {MOST_THREADS}. "
+            f"Received: num_threads={num_threads}, parallel_batches={parallel_batches}"
+        )
+    if num_threads:
+        return num_threads
+    cores = num_cores()
+    if parallel_batches == 1 and cores == os.cpu_count():
+        return 0
+    return max(cores // parallel_batches, 1)
+
+
+def set_tensorflow_threads(num_threads: int, parallel_batches: int = 1) -> None:
+    """Sets TensorFlow's threads, for the whole process. This is only possible before TensorFlow has run an operation.
+
+    Args:
+        num_threads: threads within operations. 0 divides the cores among the batches, unless TensorFlow has run
+            already; see `threads_of_a_batch`.
+        parallel_batches: batches translated at a time; the minimum number of threads between operations.
+
+    Raises:
+        ValueError: if a number is out of range, or TensorFlow has run with a different number.
+    """
+    threads = threads_of_a_batch(num_threads, parallel_batches)
+    if not threads:
+        return
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(threads, parallel_batches))
+    except RuntimeError as error:
+        if not num_threads:
+            return
+        raise ValueError(
+            "`num_threads` must be set before TensorFlow runs an operation, for the whole process. "
+            f"Received: num_threads={num_threads}"
+        ) from error
+
+
+def default_parallel_batches(runtime: str, num_threads: int) -> int:
+    """Number of batches to translate at the same time on all cores.
+
+    Args:
+        runtime: name of a runtime.
+        num_threads: threads per batch. 0: one.
+
+    Returns:
+        The number of cores divided by the threads. For Keras on a GPU or on another backend than TensorFlow: 1.
+    """
+    if runtime == "keras":
+        import keras
+
+        if keras.backend.backend() != "tensorflow":
+            return 1
+        import tensorflow as tf
+
+        if tf.config.get_visible_devices("GPU"):
+            return 1
+    return min(max(num_cores() // max(num_threads, 1), 1), MOST_THREADS)
+
+
+def set_keras_threads(num_threads: int, parallel_batches: int = 1) -> None:
+    """Calls `set_tensorflow_threads` if TensorFlow is the Keras backend.
+
+    Args:
+        num_threads: see `set_tensorflow_threads`. 0 changes nothing on another backend.
+        parallel_batches: see `set_tensorflow_threads`.
+
+    Raises:
+        ValueError: as in `set_tensorflow_threads`; or if `num_threads` is not 0 on another backend.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        set_tensorflow_threads(num_threads, parallel_batches)
+    elif num_threads:
+        raise ValueError(f"`num_threads` must be 0 on the {backend} backend. Received: num_threads={num_threads}")

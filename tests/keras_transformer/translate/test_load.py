@@ -1,0 +1,77 @@
+import pytest
+
+from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
+from keras_transformer.export.registry import LOADERS, RUNTIMES
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.translate.load import available_runtimes
+
+
+@pytest.fixture
+def unexported(tmp_path):
+    """A finished model without any export."""
+    directory = ModelDirectory(tmp_path / "run")
+    directory.write_record({}, finished=True)
+    directory.write_tokenizers((b"subwords",))
+    directory.model_file.write_bytes(b"weights")
+    return directory.path
+
+
+def test_unknown_runtime(unexported):
+    with pytest.raises(ValueError, match="`runtime` .*keras, saved_model, onnx.*Received: runtime='tf'"):
+        load_translator(unexported, "tf")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "translator", "message"),
+    [
+        ("onnx", OnnxTranslator, "ONNX export .*{} .*model.onnx"),
+        ("onnx_int8", None, "ONNX int8 export .*{} .*model.onnx"),
+        ("saved_model", SavedModelTranslator, "SavedModel export .*{} .*saved_model.pb"),
+        ("ctranslate2", CTranslate2Translator, "CTranslate2 export .*{} .*model.bin"),
+    ],
+)
+def test_no_export(unexported, runtime, translator, message):
+    for load in filter(None, (translator, lambda path: load_translator(path, runtime))):
+        with pytest.raises(ValueError, match=message.format(unexported)):
+            load(unexported)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_no_directory(tmp_path, runtime):
+    with pytest.raises(ValueError, match=str(tmp_path / "none")):
+        load_translator(tmp_path / "none", runtime)
+
+
+def test_batches_by_default(unexported, monkeypatch):
+    monkeypatch.setattr("keras_transformer.translate.threads.num_cores", lambda: 6)
+    monkeypatch.setitem(LOADERS, "onnx", lambda directory, **options: options)
+    monkeypatch.setattr(
+        "keras_transformer.translate.keras_translator.KerasTranslator", lambda directory, **options: options
+    )
+    monkeypatch.setattr("keras_transformer.translate.load.set_keras_threads", lambda *numbers: None)
+    for runtime, options in (("onnx", {"num_threads": 3}), ("keras", {})):
+        assert load_translator(unexported, runtime, 3, None) == {**options, "parallel_batches": 2}
+        assert load_translator(unexported, runtime, 3) == {**options, "parallel_batches": 1}
+
+
+def test_broken_files(unexported):
+    for folder, name in (("onnx", "model.onnx"), ("saved_model", "saved_model.pb")):
+        (unexported / "export" / folder).mkdir(parents=True)
+        (unexported / "export" / folder / name).write_bytes(b"\xffnonsense")
+    with pytest.raises(ValueError, match=f"Invalid .*{unexported / 'export' / 'saved_model'} "):
+        load_translator(unexported, "saved_model")
+    with pytest.raises(ValueError, match=f"Invalid .*{unexported / 'export' / 'onnx' / 'model.onnx'} "):
+        load_translator(unexported, "onnx")
+
+
+def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
+    program = "import sys, keras_transformer.export.{}; print({{'keras', 'tensorflow'}} & set(sys.modules))"
+    for module in ("onnx.translator", "saved_model.translator", "ctranslate2.translator", "load"):
+        assert run_python(program.format(module)) == "set()\n"
+
+
+def test_available_runtimes(unexported):
+    assert available_runtimes(unexported) == ["keras"]
+    for name in ("onnx_int8", "saved_model", ".tmp-1"):
+        (unexported / "export" / name).mkdir(parents=True)
+    assert available_runtimes(unexported) == ["keras", "saved_model", "onnx_int8"]
