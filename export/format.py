@@ -1,6 +1,7 @@
 """The interface of an export format."""
 
 import dataclasses
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,17 +29,31 @@ class Program(NamedTuple):
     has_search: bool = True
 
 
+def late(name: str, **options) -> Callable:
+    """A function of `keras_transformer.export` by its name, such as `"web.export:write_web"`.
+
+    Args:
+        name: name of the module and the function. The module, and what it depends on, is imported by the first call.
+        **options: options of every call.
+    """
+
+    def call(*arguments):
+        return pkgutil.resolve_name(f"keras_transformer.export.{name}")(*arguments, **options)
+
+    return call
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """An export format. Its functions import their dependencies when they are called.
+    """An export format. Its functions are made by `late`.
 
     Args:
         format: its name in `--format`.
         description: what it is, for the help of `--format`.
         write: called as `write(model, directory, tokenizers, strategy, path)`; creates the folder `path`.
         programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
-        load: called as `load(directory, **options)`; returns a `Translator`. `None` if the package has no client.
         client_packages: the packages that the client imports, by their names on PyPI, beside NumPy and sentencepiece.
+            Default: the package has no client.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
         prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model. Raises
@@ -55,7 +70,6 @@ class ExportFormat:
     description: str
     write: Callable
     programs: Callable[[Path, BeamSearch], dict[str, Program]]
-    load: Callable | None
     client_packages: tuple[str, ...] = ()
     require_supported: Callable | None = None
     prepare: Callable[[], object] | None = None

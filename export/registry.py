@@ -19,10 +19,6 @@ _ALL = (
 
 #: Formats by the name of the export.
 FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}
-#: For each export with a client, the function that loads it.
-LOADERS = {name: format.load for name, format in FORMATS.items() if format.load}
-#: The runtimes of translators: Keras, and every format with a client.
-RUNTIMES = ("keras", *LOADERS)
 
 
 def describe_formats() -> str:

@@ -10,6 +10,7 @@ from . import (
     optimizers as optimizers,
     plotting as plotting,
     schedules as schedules,
+    storage as storage,
     text as text,
     training as training,
     translate as translate,

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.storage.atomic_files import atomic_write
-
 __all__ = ["plot_attention"]
 
 #: Maximum number of heads per row of the plot.
@@ -54,8 +52,7 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
     """
     check_picture(path)
     figure = attention_figure(scores, source, target)
-    with atomic_write(Path(path)) as temporary:
-        figure.savefig(temporary, dpi=150)
+    figure.savefig(path, dpi=150)
 
 
 def attention_figure(scores, source: Sequence[str], target: Sequence[str]):

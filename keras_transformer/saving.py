@@ -11,7 +11,6 @@ import keras_transformer.metrics
 import keras_transformer.models
 import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
-from keras_transformer.storage.model_directory import ModelDirectory
 
 
 def load_model(path, compile=True):
@@ -37,8 +36,8 @@ def load_model(path, compile=True):
 
 def _why_not_a_model(path):
     if path.is_dir():
-        inside = ModelDirectory(path).model_file
-        hint = f"; the model is the file {inside} in it" if inside.exists() else ""
+        inside = next(path.glob("*.keras"), None)
+        hint = f"; the model is the file {inside} in it" if inside else ""
         return f"`path` must be a .keras file, not a folder{hint}. Received: path={path}"
     if not path.exists():
         return f"Not a valid Keras model: {path} (no such file)"

@@ -41,7 +41,7 @@ class Sentence:
         """
         if alignment is None or not self.elements:
             return escape(translation)
-        return Projection(self.text, self._begin, self.elements, translation, alignment).text()
+        return Projection(self.text, self._begin, self.elements, translation, alignment, escape).text()
 
 
 class Block:

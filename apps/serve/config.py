@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Literal
 
-from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
+from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.protection import Protection
 from keras_transformer.translate.threads import threads_of_a_batch
 

@@ -24,14 +24,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, delete, delete_matching
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import export_folder, hash_of_program
 from keras_transformer.text.files import UTF_8, TextLines, readable, split_lines
 from keras_transformer.translate.batching import BATCH_SIZE, BatchLimits
-from keras_transformer.translate.load import available_runtimes, load_translator
+from keras_transformer.translate.load import RUNTIMES, available_runtimes, load_translator
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 

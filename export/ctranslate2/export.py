@@ -6,7 +6,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.export.ctranslate2.translator import VMAP, library
+from keras_transformer.export.ctranslate2.translator import VMAP, CTranslate2Translator, library
+from keras_transformer.export.format import Program
+from keras_transformer.export.verify.search import check_search
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 
@@ -161,3 +163,13 @@ def _set_input(stack, spec, embedding, positions, length):
 
 def _array(variable):
     return keras.ops.convert_to_numpy(variable).astype("float32")
+
+
+def programs(path: Path, strategy) -> dict[str, Program]:
+    """The programs of an export; see `ExportFormat`."""
+    beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
+    searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}
+    return {
+        title: Program(CTranslate2Translator(path, search, protect="off"), search, check_search)
+        for title, search in searches.items()
+    }

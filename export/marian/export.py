@@ -6,10 +6,12 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.export.format import Program
 from keras_transformer.export.interop.weight_map import safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
 from keras_transformer.export.marian.importer import LOGITS_BIAS, read_marian, weights_of
 from keras_transformer.export.marian.vocabulary import foreign_vocabulary
+from keras_transformer.export.verify.equality import compare
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.keras_translator import ModelTranslator
@@ -127,3 +129,8 @@ def _search(strategy):
     if strategy.beam_size == 1:  # transformers warns about beam search options if there is one beam.
         return options
     return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}
+
+
+def programs(path: Path, strategy) -> dict[str, Program]:
+    """The programs of an export; see `ExportFormat`."""
+    return {"huggingface": Program(read_huggingface(path, strategy), strategy, compare)}

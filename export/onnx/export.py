@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -15,15 +16,22 @@ from keras import ops
 from onnx import numpy_helper
 
 from keras_transformer.cache import KeyValue
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.format import Program
 from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx.graphs import captured
+from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx.quantization import quantize_matrices
+from keras_transformer.export.onnx.translator import OnnxTranslator
+from keras_transformer.export.verify.attention import compare_attention
+from keras_transformer.export.verify.equality import compare
+from keras_transformer.export.verify.quality import compare_likelihood
 from keras_transformer.masks import padding_mask
 from keras_transformer.models import Transformer
 from keras_transformer.models.teacher_forcing import mean_attention
-from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 _OPSET = 18
 
@@ -53,6 +61,21 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
         weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
         onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
+
+
+def programs(path: Path, strategy: BeamSearch, quantize: str | None = None) -> dict[str, Program]:
+    """The programs of an export; see `ExportFormat`."""
+    name, verify = export_name("onnx", quantize), compare_likelihood if quantize else compare
+    greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
+    verify_attention = functools.partial(compare_attention, is_approximate=quantize is not None)
+    translator = OnnxTranslator(path, protect="off")
+    return {
+        name: Program(translator, strategy, verify),
+        f"{name} alignment": Program(translator, strategy, verify_attention),
+        f"{name} encoder and decoder": Program(
+            OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_search=False
+        ),
+    }
 
 
 def make_graph(name: str, model, tokenizers, strategy, quantize: str | None = None) -> onnx.ModelProto:

@@ -7,7 +7,10 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_transformer.export.format import Program
+from keras_transformer.export.saved_model.translator import SavedModelTranslator
 from keras_transformer.export.saved_model.warmup import write_warmup
+from keras_transformer.export.verify.equality import compare
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
@@ -92,3 +95,8 @@ def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, pa
     tf.saved_model.save(server, str(path), signatures=signatures)
     source = tokenizers[0]
     write_warmup(path, *source.decode([range(FIRST_MERGED_ID, min(FIRST_MERGED_ID + 10, source.vocab_size))]))
+
+
+def programs(path: Path, strategy) -> dict[str, Program]:
+    """The programs of an export; see `ExportFormat`."""
+    return {"saved_model": Program(SavedModelTranslator(path, protect="off"), strategy, compare, takes_text=True)}

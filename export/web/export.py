@@ -9,7 +9,10 @@ from pathlib import Path
 
 import onnx
 
+from keras_transformer.export.format import Program
 from keras_transformer.export.onnx.export import make_graph
+from keras_transformer.export.onnx.translator import OnnxTranslator
+from keras_transformer.export.verify.quality import compare_likelihood
 from keras_transformer.export.web.packages import ONNXRUNTIME, PACKAGES, SENTENCEPIECE, read_files
 from keras_transformer.export.web.patterns import protection_of
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -108,3 +111,8 @@ def _say_sizes(path):
 def _megabytes(size):
     """Example: `_megabytes(14_239_897)` is `'14.2 MB'`."""
     return f"{size / 1e6:.1f} MB"
+
+
+def programs(path: Path, strategy) -> dict[str, Program]:
+    """The folder's `model.onnx` in Python: an int8 graph as of the format `onnx`. No browser is needed."""
+    return {"web": Program(OnnxTranslator(path, protect="off"), strategy, compare_likelihood)}

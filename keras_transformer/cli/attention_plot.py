@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.plotting import check_picture, plot_attention
+from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 
@@ -53,7 +54,10 @@ def draw_attention(
     else:
         tokens = encode_lines(target_tokenizer, checked_lines("target", [target]), longest)
     scores = model.attention_scores(source_ids, tokens)[layer - 1][0]
-    plot_attention(scores, _pieces(source_tokenizer, source_ids[0]), _pieces(target_tokenizer, tokens[0]), output)
+    with atomic_write(Path(output)) as temporary:
+        plot_attention(
+            scores, _pieces(source_tokenizer, source_ids[0]), _pieces(target_tokenizer, tokens[0]), temporary
+        )
     return target_tokenizer.decode(tokens)[0]
 
 

@@ -22,7 +22,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
         skip: search options that the command does not support.
     """
     from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.registry import RUNTIMES
+    from keras_transformer.translate.load import RUNTIMES
 
     parser.add_argument(
         "--runtime", choices=RUNTIMES, default="keras", help="runtime that translates: Keras, or the name of an export"

@@ -173,9 +173,10 @@ class TokenDirectory:
         Raises:
             ValueError: if a file is missing or damaged.
         """
-        return tuple(
+        source, target = (
             TokenSide(_mapped(self.ids_file(split, side)), _mapped(self.lengths_file(split, side))) for side in SIDES
         )
+        return source, target
 
     def validation_lines(self, count: int) -> tuple[list[str], list[str]]:
         """The first `count` pairs of the validation text."""

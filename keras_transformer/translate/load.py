@@ -1,11 +1,24 @@
 """Loading a translator for any runtime."""
 
+import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_transformer.export.registry import LOADERS, RUNTIMES
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.translate.threads import default_parallel_batches, set_keras_threads, threads_of_a_batch
+
+_ONNX = "keras_transformer.export.onnx.translator:OnnxTranslator"
+#: The runtimes of translators: Keras, and every export with a client. Each has a class, which is imported when it is
+#: loaded, and the class's options.
+TRANSLATORS = {
+    "keras": ("keras_transformer.translate.keras_translator:KerasTranslator", {}),
+    "saved_model": ("keras_transformer.export.saved_model.translator:SavedModelTranslator", {}),
+    "onnx": (_ONNX, {}),
+    "onnx_int8": (_ONNX, {"quantize": "int8"}),
+    "onnx_float16": (_ONNX, {"quantize": "float16"}),
+    "ctranslate2": ("keras_transformer.export.ctranslate2.translator:CTranslate2Translator", {}),
+}
+RUNTIMES = tuple(TRANSLATORS)
 
 
 def load_translator(
@@ -45,11 +58,11 @@ def load_translator(
     if parallel_batches is None:
         parallel_batches = default_parallel_batches(runtime, num_threads)
     if runtime == "keras":
-        from keras_transformer.translate.keras_translator import KerasTranslator
-
         set_keras_threads(num_threads, parallel_batches)
-        return KerasTranslator(directory, parallel_batches=parallel_batches, **options)
-    return LOADERS[runtime](directory, num_threads=num_threads, parallel_batches=parallel_batches, **options)
+    else:
+        options["num_threads"] = num_threads
+    name, own_options = TRANSLATORS[runtime]
+    return pkgutil.resolve_name(name)(directory, parallel_batches=parallel_batches, **own_options, **options)
 
 
 def available_runtimes(directory: str | Path) -> list[str]:

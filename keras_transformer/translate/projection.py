@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.apps.html.tokens import escape
 from keras_transformer.translate.alignment import Alignment, Span
 from keras_transformer.translate.elements import Element, kept_elements, places_of
 
@@ -42,7 +41,7 @@ class Projection:
         elements: the elements of the sentence.
         translation: the translation.
         alignment: the alignment of both.
-        escape: writes a part of the translation as HTML. For plain text: `str`.
+        escape: writes a part of the translation, such as HTML. For plain text: `str`.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Projection:
         elements: list[Element],
         translation: str,
         alignment: Alignment,
-        escape: Callable[[str], str] = escape,
+        escape: Callable[[str], str],
     ):
         self._escape = escape
         self._sentence, self._begin, self._elements, self._translation = sentence, begin, elements, translation

@@ -14,7 +14,11 @@ FORBIDDEN = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "onnx", "on
 #: The functions of this folder may import `training` and `export` when they are called.
 COMMAND_LINE = PACKAGE / "cli"
 #: Functions of these files may import a backend. They are called if Keras uses it.
-OF_BACKENDS = {PACKAGE / "models" / "compiled.py": "tensorflow", PACKAGE / "layers" / "normalization.py": "torch"}
+OF_BACKENDS = {
+    PACKAGE / "models" / "compiled.py": "tensorflow",
+    PACKAGE / "layers" / "normalization.py": "torch",
+    PACKAGE / "translate" / "threads.py": "tensorflow",
+}
 
 ALONE = """
 import sys

@@ -34,6 +34,7 @@ def public_names():
         "optimizers",
         "plotting",
         "schedules",
+        "storage",
         "text",
         "training",
         "translate",

@@ -11,10 +11,10 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.evaluation.scores import evaluate
-from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus, number_words
 from keras_transformer.translate.keras_translator import KerasTranslator
+from keras_transformer.translate.load import RUNTIMES
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

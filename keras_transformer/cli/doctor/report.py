@@ -90,7 +90,7 @@ def examine(devices: bool = False) -> Report:
         requirements = Requirements()
     except PackageNotFoundError as error:
         raise ValueError(f"{DISTRIBUTION} is not installed: pip install --editable {_FOLDER.parent}") from error
-    clients = {name: format.client_packages for name, format in FORMATS.items() if format.load}
+    clients = {name: format.client_packages for name, format in FORMATS.items() if format.client_packages}
     used = [*(one.name for one in requirements.by_extra[""]), *BACKENDS, *itertools.chain(*clients.values())]
     imported = _import(used) if devices else {}
     errors = {name: found.error for name, found in imported.items() if found.error}

@@ -9,11 +9,11 @@ import warnings
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines
 from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
 from keras_transformer.translate import load_translator
+from keras_transformer.translate.load import RUNTIMES
 
 GOOD = ["two", "nine nine four"]
 EMPTY = ["", " ", "\t \n", "\r", "\N{NO-BREAK SPACE}", "\N{LINE SEPARATOR}"]

@@ -1,9 +1,9 @@
 import pytest
 
-from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator, load_translator
-from keras_transformer.export.registry import LOADERS, RUNTIMES
+from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator
+from keras_transformer.export.registry import FORMATS
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.translate.load import available_runtimes
+from keras_transformer.translate.load import RUNTIMES, available_runtimes, load_translator
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_no_directory(tmp_path, runtime):
 
 def test_batches_by_default(unexported, monkeypatch):
     monkeypatch.setattr("keras_transformer.translate.threads.num_cores", lambda: 6)
-    monkeypatch.setitem(LOADERS, "onnx", lambda directory, **options: options)
+    monkeypatch.setattr("keras_transformer.export.onnx.translator.OnnxTranslator", lambda directory, **options: options)
     monkeypatch.setattr(
         "keras_transformer.translate.keras_translator.KerasTranslator", lambda directory, **options: options
     )
@@ -75,3 +75,7 @@ def test_available_runtimes(unexported):
     for name in ("onnx_int8", "saved_model", ".tmp-1"):
         (unexported / "export" / name).mkdir(parents=True)
     assert available_runtimes(unexported) == ["keras", "saved_model", "onnx_int8"]
+
+
+def test_the_runtimes_are_the_formats_with_a_client():
+    assert RUNTIMES == ("keras", *(name for name, format in FORMATS.items() if format.client_packages))

@@ -3,9 +3,9 @@ import re
 import pytest
 
 from keras_transformer.cores import num_cores
-from keras_transformer.export.registry import RUNTIMES
 from keras_transformer.translate import load_translator
 from keras_transformer.translate.keras_translator import KerasTranslator, ModelTranslator
+from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.threads import (
     default_parallel_batches,
     set_keras_threads,
