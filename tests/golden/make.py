@@ -31,8 +31,8 @@ import keras_transformer as kt
 from keras_transformer.cli import main as run_command
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import load_translator
 from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translate import load_translator
 
 FOLDER = pathlib.Path(__file__).parent
 SUMS = FOLDER / "SHA256SUMS"

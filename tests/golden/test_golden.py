@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 import keras_transformer as kt
+from keras_transformer.apps.distillation.config import DistillConfig
 from keras_transformer.cli import main
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.options import make_config
 from keras_transformer.decoding import BeamSearch, GreedySearch, Shortlist
-from keras_transformer.distillation.config import DistillConfig
-from keras_transformer.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.config import TrainConfig
-from keras_transformer.training.data.token_directory import TokenDirectory
 from keras_transformer.training.data_config import PrepareConfig
 from keras_transformer.training.start import check_run
 from keras_transformer.translate import load_translator
