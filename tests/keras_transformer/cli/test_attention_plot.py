@@ -27,9 +27,12 @@ def path(tmp_path_factory, randomize):
 def drawn(monkeypatch):
     """What is drawn."""
     drawn = []
-    monkeypatch.setattr(
-        "keras_transformer.cli.attention_plot.plot_attention", lambda *arguments: drawn.append(arguments)
-    )
+
+    def plot_attention(*arguments):
+        drawn.append(arguments[:-1])
+        arguments[-1].write_bytes(b"picture")
+
+    monkeypatch.setattr("keras_transformer.cli.attention_plot.plot_attention", plot_attention)
     return drawn
 
 
@@ -50,11 +53,11 @@ def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
     ]
     assert main([*arguments, *option]) == 0
     assert capsys.readouterr().out == "zwei drei\n"
-    ((scores, source, target, output),) = drawn
+    ((scores, source, target),) = drawn
     assert "".join(source) == "\N{LOWER ONE EIGHTH BLOCK}one\N{LOWER ONE EIGHTH BLOCK}two</s>"
     assert "".join(target) == "\N{LOWER ONE EIGHTH BLOCK}zwei\N{LOWER ONE EIGHTH BLOCK}drei</s>"
     np.testing.assert_allclose(scores, expected_scores(path, "zwei drei")[at][0], atol=1e-6)
-    assert scores.shape == (2, len(target), len(source)) and output == str(tmp_path / "picture.png")
+    assert scores.shape == (2, len(target), len(source)) and (tmp_path / "picture.png").read_bytes() == b"picture"
 
 
 def test_the_models_own_translation(path, tmp_path, capsys):

@@ -325,5 +325,5 @@ def test_progress_counts_every_line_once(echo, parallel_batches):
 
 
 def test_imports_neither_keras_nor_tensorflow(run_python):
-    program = "import sys, keras_transformer.text.translator; print({'keras', 'tensorflow'} & set(sys.modules))"
+    program = "import sys, keras_transformer.translate.translator; print({'keras', 'tensorflow'} & set(sys.modules))"
     assert run_python(program) == "set()\n"
