@@ -19,10 +19,10 @@ _COMPUTED = re.compile(r"[ ;.]*(?:\(default: (.+)\)|[Dd]efault: (.+?)(?:\.(?= [A
 
 @event_priority(100)  # Before mkdocstrings reads its configuration.
 def on_config(config):
-    """Lets mkdocstrings read `training/` and `export/` where they install: inside the package."""
+    """Lets mkdocstrings read `training/`, `export/` and `apps/` where they install: inside the package."""
     package = Path(_FOLDER.name, "keras_transformer")
     package.mkdir()
-    for path in (*(ROOT / "keras_transformer").iterdir(), ROOT / "training", ROOT / "export"):
+    for path in (*(ROOT / "keras_transformer").iterdir(), *(ROOT / name for name in ("training", "export", "apps"))):
         (package / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_FOLDER.name]
     return config
