@@ -100,10 +100,7 @@ def test_the_library_imports_no_backend(source):
     assert source not in OF_BACKENDS or FORBIDDEN & set(imported_packages(tree)) == {OF_BACKENDS[source]}
 
 
-LIBRARY = [source for source in SOURCES if not {PACKAGE / "serve", PACKAGE / "distillation"} & {*source.parents}]
-
-
-@pytest.mark.parametrize("source", LIBRARY, ids=lambda source: str(source.relative_to(PACKAGE)))
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(PACKAGE)))
 def test_the_library_imports_neither_training_nor_export(source):
     tree = ast.parse(source.read_text())
     looked_at = at_import_time(tree) if COMMAND_LINE in source.parents else tree
