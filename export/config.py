@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from keras_transformer.checks import one_of, require
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.storage.model_directory import export_name
@@ -53,8 +54,7 @@ class ExportConfig(BeamSearch):
         unknown = [name for name in self.formats if name not in _NAMES]
         if unknown or not self.formats:
             raise ValueError(f"`format` must be among {', '.join(_NAMES)}. Received: format={self.format!r}")
-        if self.quantize not in (None, *_QUANTIZED):
-            raise ValueError(f"`quantize` must be one of {', '.join(_QUANTIZED)}. Received: quantize={self.quantize!r}")
+        require(one_of((None, *_QUANTIZED), quantize=self.quantize))
         quantizable = {format.format for format in FORMATS.values() if format.quantize == self.quantize}
         if not quantizable.issuperset(self.formats):
             names = ", ".join(name for name in _NAMES if name in quantizable)

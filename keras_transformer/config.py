@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, Literal, Self
 
+from keras_transformer.checks import at_least, fields, one_of, positive, require, within
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
@@ -86,10 +88,8 @@ class TransformerConfig:
     eos_id: int = 3
 
     def __post_init__(self) -> None:
-        problems = [*self._type_problems()]
-        problems = problems or [*self._size_problems(), *self._combination_problems()]
-        if problems:
-            raise ValueError("Invalid TransformerConfig:\n" + "\n".join(f"- {f}" for f in problems))
+        require(self._type_problems(), of="Invalid TransformerConfig")
+        require(self._size_problems(), self._combination_problems(), of="Invalid TransformerConfig")
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -112,8 +112,7 @@ class TransformerConfig:
         >>> TransformerConfig.preset("big", vocab_size=37000, dropout=0.1).d_ff
         4096
         """
-        if name not in PRESETS:
-            raise ValueError(f"`name` must be one of {sorted(PRESETS)}. Received: name={name!r}")
+        require(one_of(sorted(PRESETS), name=name))
         unknown = sorted(set(overrides) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(f"`overrides` must be fields of TransformerConfig. Received: {unknown}")
@@ -153,15 +152,9 @@ class TransformerConfig:
 
     def _size_problems(self):
         sizes = ("num_layers", *_DEPTHS, "d_model", "num_heads", "d_ff", "d_k", "d_v")
-        for name in ("vocab_size", "source_vocab_size", *sizes):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                yield f"`{name}` must be at least 1. Received: {name}={value}"
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                yield f"`{name}` must be in [0, 1). Received: {name}={getattr(self, name)}"
-        if not self.layer_norm_epsilon > 0:
-            yield f"`layer_norm_epsilon` must be positive. Received: layer_norm_epsilon={self.layer_norm_epsilon}"
+        yield from at_least(1, **fields(self, "vocab_size", "source_vocab_size", *sizes))
+        yield from within("[0, 1)", **fields(self, "dropout", "attention_dropout", "activation_dropout"))
+        yield from positive(layer_norm_epsilon=self.layer_norm_epsilon)
         ids = (self.pad_id, self.bos_id, self.eos_id)
         smallest = min(self.vocab_size, self.source_vocabulary)
         if len(set(ids)) < 3 or not all(0 <= i < smallest for i in ids):
@@ -177,19 +170,14 @@ class TransformerConfig:
                 f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
             )
         # Keras names registered functions "package>function". They cannot be checked without importing Keras.
-        if self.activation not in ACTIVATIONS and ">" not in self.activation:
-            yield f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={self.activation!r}"
-        if self.positions not in ("sinusoidal", "learned"):
-            yield f"`positions` must be 'sinusoidal' or 'learned'. Received: positions={self.positions!r}"
+        if ">" not in self.activation:
+            yield from one_of(ACTIVATIONS, activation=self.activation)
+        yield from one_of(("sinusoidal", "learned"), positions=self.positions)
+        yield from one_of(("interleaved", "halves"), position_layout=self.position_layout)
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"`d_model` must be even. Received: d_model={self.d_model}"
         if self.positions == "learned" and (self.max_length or 0) < 1:
             yield f"`max_length` must be at least 1 with learned positions. Received: max_length={self.max_length}"
-        if self.position_layout not in ("interleaved", "halves"):
-            yield (
-                "`position_layout` must be 'interleaved' or 'halves'. "
-                f"Received: position_layout={self.position_layout!r}"
-            )
         if self.positions == "learned" and self.position_layout != "interleaved":
             yield (
                 "`position_layout` must be 'interleaved' with learned positions. "

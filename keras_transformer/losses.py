@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.checks import at_least, require, within
 from keras_transformer.label_shapes import aligned_labels, has_two_passes, is_in_vocabulary, labels_and_weights
 
 
@@ -86,8 +87,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, smoothing=0.1, pad_id=None, reduction="auto", name="label_smoothed_cross_entropy", **kwargs):
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"`smoothing` must be in [0, 1). Received: smoothing={smoothing}")
+        require(within("[0, 1)", smoothing=smoothing))
         if reduction == "auto":
             reduction = "sum_over_batch_size" if pad_id is None else "mean_with_sample_weight"
         # Keras casts the labels to this dtype. Half precision cannot represent all ids.
@@ -158,8 +158,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     """
 
     def __init__(self, alpha=5.0, smoothing=0.1, pad_id=None, reduction="auto", name="r_drop_cross_entropy", **kwargs):
-        if alpha < 0:
-            raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}")
+        require(at_least(0, alpha=alpha))
         super().__init__(smoothing, pad_id, reduction, name=name, **kwargs)
         self.alpha = alpha
 

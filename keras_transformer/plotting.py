@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.checks import needs
+
 __all__ = ["plot_attention"]
 
 #: Maximum number of heads per row of the plot.
@@ -98,8 +100,6 @@ def attention_figure(scores, source: Sequence[str], target: Sequence[str]):
 
 
 def _figure(**options):
-    try:
+    with needs("plot"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("matplotlib is not installed: pip install 'keras-transformer-kit[plot]'") from error
     return Figure(**options)

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.checks import positive, require
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
@@ -34,7 +36,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model, warmup_steps=4000, peak=None):
-        _check_positive(d_model=d_model, warmup_steps=warmup_steps, peak=peak)
+        require(positive(d_model=d_model, warmup_steps=warmup_steps, peak=peak))
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.peak = peak
@@ -80,7 +82,7 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        _check_positive(peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
+        require(positive(peak=peak, warmup_steps=warmup_steps, total_steps=total_steps))
         if warmup_steps >= total_steps:
             raise ValueError(
                 "`total_steps` must be greater than `warmup_steps`. "
@@ -98,9 +100,3 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
-
-
-def _check_positive(**values):
-    for name, value in values.items():
-        if value is not None and value <= 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

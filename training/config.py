@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.checks import at_least, fields, one_of, require
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
@@ -12,7 +13,6 @@ from keras_transformer.training.data_config import (
     AugmentationConfig,
     BatchConfig,
     DataConfig,
-    at_least,
     recorded,
 )
 from keras_transformer.training.mixture_config import problems_of_stages
@@ -65,8 +65,7 @@ class ModelConfig(_ModelFields):
     preset: str = "tiny"
 
     def __post_init__(self):
-        if self.preset not in PRESETS:
-            raise ValueError(f"`model.preset` must be one of {sorted(PRESETS)}. Received: preset={self.preset!r}")
+        require(one_of(sorted(PRESETS), **{"model.preset": self.preset}))
         self.transformer(vocab_size=1000)  # Validates the options before the tokenizer exists.
 
     def transformer(self, **vocabulary) -> TransformerConfig:
@@ -168,7 +167,7 @@ class TrainConfig(BatchConfig, DataConfig):
         Raises:
             ValueError: if it does not fit.
         """
-        at_least(self, tokens_per_batch=longest, tokens_per_device=longest)
+        require(at_least(longest, **fields(self, "tokens_per_batch", "tokens_per_device")))
 
     def check_prepared(self, names: Sequence[str]) -> None:
         """Checks the options that depend on the prepared corpora.
@@ -182,9 +181,7 @@ class TrainConfig(BatchConfig, DataConfig):
         """
         if names:
             self._require_packing()
-        problems = problems_of_stages(self.stages or [], names)
-        if problems:
-            raise ValueError(f"Options of `stages`: {'; '.join(problems)}")
+        require(problems_of_stages(self.stages or [], names), of="Options of `stages`")
 
     def record(self) -> dict:
         """The options that identify the run. Output paths and devices are not part of it."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_transformer.checks import at_least, fields, require, same_number, within
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
 from keras_transformer.text.languages import checked_language
@@ -62,14 +63,8 @@ class DataConfig:
         for one, other in (("source", "target"), ("validation_source", "validation_target")):
             for name in (one, other):
                 object.__setattr__(self, name, as_list(getattr(self, name)))
-            sizes = len(getattr(self, one)), len(getattr(self, other))
-            if sizes[0] != sizes[1]:
-                raise ValueError(
-                    f"`{one}` and `{other}` must have the same number of files. Received: {sizes[0]} and {sizes[1]}"
-                )
-        problems = self.problems_of_mixture()
-        if problems:
-            raise ValueError(f"Options of `corpora` and `stages`: {'; '.join(problems)}")
+            require(same_number("files", **fields(self, one, other)))
+        require(self.problems_of_mixture(), of="Options of `corpora` and `stages`")
         self._require_one_corpus()
         if self.validation_source and not (self.source or self.corpora):
             raise ValueError(
@@ -81,7 +76,7 @@ class DataConfig:
             raise ValueError(f"`encoding` requires `source`. Received: encoding={self.encoding!r}")
         for name in LANGUAGES:
             object.__setattr__(self, name, checked_language(name, getattr(self, name)))
-        at_least(self, max_length=2, max_length_ratio=1)
+        require(at_least(2, max_length=self.max_length), at_least(1, max_length_ratio=self.max_length_ratio))
 
     def _require_one_corpus(self):
         """Options of one corpus would have no effect on several."""
@@ -168,7 +163,7 @@ class BatchConfig:
     stages: list[StageConfig] | None = None
 
     def __post_init__(self):
-        at_least(self, num_buckets=1, tokens_per_batch=2)
+        require(at_least(1, num_buckets=self.num_buckets), at_least(2, tokens_per_batch=self.tokens_per_batch))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,9 +200,8 @@ class AugmentationConfig:
     merge: float = 0.0
 
     def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            if not 0 <= value < 1:
-                raise ValueError(f"`augmentation.{name}` must be in [0, 1). Received: {name}={value}")
+        rates = {f"augmentation.{name}": value for name, value in dataclasses.asdict(self).items()}
+        require(within("[0, 1)", **rates))
 
     @property
     def is_used(self) -> bool:
@@ -255,19 +249,3 @@ class PrepareConfig(DataConfig):
                 "`tokenizer` must not be given with `init_from`, which contains it. "
                 f"Received: init_from={self.init_from!r}"
             )
-
-
-def at_least(config, **smallest) -> None:
-    """Checks lower bounds of options. Options that are `None` are skipped.
-
-    Args:
-        config: object with the options as attributes.
-        **smallest: minimum of each option.
-
-    Raises:
-        ValueError: if an option is smaller.
-    """
-    for name, bound in smallest.items():
-        value = getattr(config, name)
-        if value is not None and not value >= bound:  # NaN is refused, too.
-            raise ValueError(f"`{name}` must be at least {bound}. Received: {name}={value}")

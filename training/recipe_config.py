@@ -5,7 +5,7 @@ import math
 import sys
 from typing import Literal
 
-from keras_transformer.training.data_config import at_least
+from keras_transformer.checks import at_least, fields, positive, require, within
 
 #: Default epochs, and the maximum that small corpora get by default.
 _EPOCHS, _MAX_EPOCHS = 10, 100
@@ -110,24 +110,19 @@ class RecipeConfig:
         return math.inf if self.max_time is None else 60.0 * self.max_time
 
     def __post_init__(self):
-        at_least(self, epochs=1, max_steps=1, warmup_steps=1, validate_every=1, checkpoint_every=1, patience=1)
-        at_least(self, steps_per_execution=1, keep_checkpoints=2, bleu_sentences=0)
+        steps = ("max_steps", "warmup_steps", "validate_every", "checkpoint_every", "steps_per_execution")
+        require(
+            at_least(1, **fields(self, "epochs", *steps, "patience")),
+            at_least(2, keep_checkpoints=self.keep_checkpoints),
+            at_least(0, bleu_sentences=self.bleu_sentences),
+            within("[0, inf)", r_drop=self.r_drop, weight_decay=self.weight_decay),
+            positive(**fields(self, "max_time", "peak_learning_rate", "clip_norm")),
+            within("[0, 1)", label_smoothing=self.label_smoothing),
+            within("(0, 1)", moving_average=self.moving_average),
+            within(f"[0, {2**32 - 1}]", seed=self.seed),
+        )
         if self.best_by == "bleu" and not self.bleu_sentences:
             raise ValueError("`best_by` bleu requires `bleu_sentences`. Received: bleu_sentences=0")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
-        for name in ("r_drop", "weight_decay"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` must be at least 0, and finite. Received: {name}={value}")
-        for name in ("max_time", "peak_learning_rate", "clip_norm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"`{name}` must be positive, and finite. Received: {name}={value}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={self.label_smoothing}")
-        if self.moving_average is not None and not 0 < self.moving_average < 1:
-            raise ValueError(f"`moving_average` must be in (0, 1). Received: moving_average={self.moving_average}")
         if self.moving_average is not None and self.weights == "average":
             raise ValueError(
                 "`weights` must not be 'average' with `moving_average`. "

@@ -5,11 +5,12 @@ import functools
 from pathlib import Path
 from typing import Literal
 
+from keras_transformer.checks import at_least, fields, require, same_number, within
 from keras_transformer.text.encoding import canonical_encoding
 from keras_transformer.text.files import UTF_8
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
-from keras_transformer.training.data_config import DataConfig, at_least
+from keras_transformer.training.data_config import DataConfig
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.translate.threads import threads_of_a_batch
 
@@ -104,11 +105,15 @@ class DistillConfig:
             object.__setattr__(self, name, [value] if isinstance(value, str) else list(value or []))
         if not self.source:
             raise ValueError("`source` must name at least one file")
-        self._require_equal_counts("validation_source", "validation_target")
+        require(same_number("files", **fields(self, "validation_source", "validation_target")))
         if self.target:
-            self._require_equal_counts("source", "target")
+            require(same_number("files", **fields(self, "source", "target")))
         object.__setattr__(self, "encoding", canonical_encoding(self.encoding))
-        at_least(self, n_best=1, parallel_batches=1, num_threads=0)
+        require(
+            at_least(1, n_best=self.n_best, parallel_batches=self.parallel_batches),
+            at_least(0, num_threads=self.num_threads),
+            within("[0, 1)", reject=self.reject),
+        )
         threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
         object.__setattr__(self, "runtime", self.runtime or ("onnx_int8" if len(self.teacher) == 1 else "keras"))
         object.__setattr__(self, "n_best", self.n_best or (4 if self.target else 1))
@@ -117,16 +122,7 @@ class DistillConfig:
             raise ValueError(f"Several teachers require the keras runtime. Received: runtime={self.runtime!r}")
         if self.select != "score" and not self.target:
             raise ValueError(f"`select` by {self.select} requires `target`. Received: select={self.select!r}")
-        if not 0 <= self.reject < 1:
-            raise ValueError(f"`reject` must be in [0, 1). Received: reject={self.reject}")
         if self.cleaning.model and self.cleaning.min_score is None:
             raise ValueError(f"`cleaning.model` requires `cleaning.min_score`. Received: model={self.cleaning.model!r}")
         if self.reverse_model and not self.reject:
             raise ValueError(f"`reverse_model` requires `reject`. Received: reverse_model={self.reverse_model!r}")
-
-    def _require_equal_counts(self, source, target):
-        counts = [len(getattr(self, name)) for name in (source, target)]
-        if counts[0] != counts[1]:
-            raise ValueError(
-                f"`{source}` and `{target}` must have the same number of files. Received: {counts[0]} and {counts[1]}"
-            )

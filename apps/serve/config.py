@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from keras_transformer.checks import at_least, fields, one_of, require, within
 from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_code
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
 from keras_transformer.translate.load import RUNTIMES
@@ -64,20 +65,15 @@ class ServeConfig:
     def __post_init__(self):
         BatchLimits(self.batch_size, self.batch_tokens)
         Protection(self.protect)
-        if not 0 <= self.port < 1 << 16:
-            raise ValueError(f"`port` must be in [0, 65535]. Received: port={self.port}")
-        for name, least in (
-            *(("num_threads", 0), ("parallel_batches", 1), ("max_wait", 0)),
-            *(("max_queue", 1), ("max_characters", 1), ("requests_per_minute", 1)),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        require(
+            within("[0, 65535]", port=self.port),
+            at_least(0, num_threads=self.num_threads, max_wait=self.max_wait),
+            at_least(1, **fields(self, "parallel_batches", "max_queue", "max_characters", "requests_per_minute")),
+            one_of((None, *RUNTIMES), runtime=self.runtime),
+        )
         threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
         if self.api_key == "":
             raise ValueError("`api_key` must not be empty. Received: api_key=''")
-        if self.runtime not in (None, *RUNTIMES):
-            raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={self.runtime!r}")
         self.pairs_of_languages  # noqa: B018, checks them.
 
     @property

@@ -1,9 +1,11 @@
 """Which of the languages of a server a text has."""
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from keras_transformer.checks import needs
 from keras_transformer.text.identification import lingua_languages
 from keras_transformer.text.translatable import is_translatable
 
@@ -151,15 +153,9 @@ def _together(detections: Sequence[Detection]) -> Detection:
 
 def _lingua_languages(codes, is_required) -> dict:
     """The languages of lingua of each code."""
-    try:
+    with needs("serve") if is_required else contextlib.suppress(ImportError):
         return {code: lingua_languages(code) for code in codes}
-    except ImportError as error:
-        if is_required:
-            raise ValueError(
-                "lingua, which tells source languages apart, is not installed: "
-                "pip install 'keras-transformer-kit[serve]'"
-            ) from error
-        return dict.fromkeys(codes, ())
+    return dict.fromkeys(codes, ())
 
 
 def _build(languages, preload):

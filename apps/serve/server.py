@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_transformer.apps.serve.config import ServeConfig
+from keras_transformer.checks import needs
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -30,10 +31,8 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
     Raises:
         ValueError: if the extra `serve` is not installed, a directory cannot be served, or the port is in use.
     """
-    try:
+    with needs("serve"):
         import uvicorn
-    except ImportError as error:
-        raise _not_installed(error) from error
 
     with _bound_socket(config) as listener:
         app, pairs = load_app(directories, config)
@@ -72,10 +71,8 @@ def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[F
     Raises:
         ValueError: if the extra `serve` is not installed, or a directory cannot be served.
     """
-    try:
+    with needs("serve"):
         from keras_transformer.apps.serve.app import make_app
-    except ImportError as error:
-        raise _not_installed(error) from error
     from keras_transformer.apps.serve.metrics import Metrics
     from keras_transformer.apps.serve.pairs import load_pairs
 
@@ -84,10 +81,6 @@ def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[F
     metrics = Metrics()
     pairs = load_pairs(directories, config, metrics)
     return make_app(pairs, config, metrics), pairs
-
-
-def _not_installed(error: ImportError) -> ValueError:
-    return ValueError(f"{error.name} is not installed: pip install 'keras-transformer-kit[serve]'")
 
 
 def _bound_socket(config: ServeConfig) -> socket.socket:

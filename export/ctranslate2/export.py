@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.checks import one_of, require
 from keras_transformer.export.ctranslate2.translator import VMAP, CTranslate2Translator, library
 from keras_transformer.export.format import Program
 from keras_transformer.export.verify.search import check_search
@@ -90,17 +91,11 @@ def require_supported(config, tokenizers) -> None:
         ValueError: if it does not. The message lists all problems.
     """
     d_k, d_v = config.head_dims
-    problems = []
-    if d_k != d_v:
-        problems.append(f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}")
-    if config.activation not in _ACTIVATIONS:
-        problems.append(
-            f"`activation` must be one of {sorted(_ACTIVATIONS)}. Received: activation={config.activation!r}"
-        )
-    if problems:
-        raise ValueError(
-            "CTranslate2 does not support this model:\n" + "\n".join(f"- {problem}" for problem in problems)
-        )
+    require(
+        [] if d_k == d_v else [f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}"],
+        one_of(sorted(_ACTIVATIONS), activation=config.activation),
+        of="CTranslate2 does not support this model",
+    )
 
 
 def _stack(model, kind):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.checks import needs
 from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.scores import NEG_INF
@@ -27,10 +28,8 @@ def library():
     Raises:
         ValueError: if it is not installed.
     """
-    try:
+    with needs("ctranslate2"):
         import ctranslate2
-    except ImportError as error:
-        raise ValueError("CTranslate2 is not installed: pip install 'keras-transformer-kit[ctranslate2]'") from error
     return ctranslate2
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
@@ -80,15 +81,12 @@ def import_torch_transformer(
         tensors = {**zeros, **tensors}
     copies = [source_embedding, f"{generator}.weight"] if config.share_embeddings else []
     unused = dict.fromkeys(_in_file(name) for name in sorted({*tensors} - {w.name for w in weights} - {*copies}))
-    problems = [
-        *weight_problems(weights, tensors, path.name, _in_file),
-        *_copy_problems(copies, target_embedding, tensors),
-        *_left_over_problems(unused, {f"{generator}.bias", *(name for name, _ in tables)}, prefix, path),
-    ]
-    if problems:
-        raise ValueError(
-            f"{path} does not fit the configuration:\n" + "\n".join(f"- {problem}" for problem in problems)
-        )
+    require(
+        weight_problems(weights, tensors, path.name, _in_file),
+        _copy_problems(copies, target_embedding, tensors),
+        _left_over_problems(unused, {f"{generator}.bias", *(name for name, _ in tables)}, prefix, path),
+        of=f"{path} does not fit the configuration",
+    )
     if unused:
         warnings.warn(f"Ignored weights of {path.name}: {', '.join(unused)}", stacklevel=2)
     assign_weights(model, weights, tensors)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_transformer.checks import needs
+
 
 @dataclasses.dataclass(frozen=True)
 class Naming:
@@ -135,10 +137,8 @@ def safetensors():
     Raises:
         ValueError: if it is not installed.
     """
-    try:
+    with needs("huggingface"):
         import safetensors.numpy
-    except ImportError as error:
-        raise ValueError("safetensors is not installed: pip install 'keras-transformer-kit[huggingface]'") from error
     return safetensors.numpy
 
 

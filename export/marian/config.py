@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from keras_transformer.checks import one_of
 from keras_transformer.config import TransformerConfig
 
 #: Keras names of Marian's activations.
@@ -91,9 +92,7 @@ def _size_problems(config):
         if config.get(ours) != config.get(theirs):
             problems.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
     activation = config.get("activation_function", "gelu")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        problems.append(f"`activation_function` must be one of {', '.join(_ACTIVATIONS)}. Received: {activation!r}")
-    return problems
+    return [*problems, *one_of([*_ACTIVATIONS], activation_function=activation)]
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:
@@ -112,9 +111,7 @@ def inexpressible(config: TransformerConfig) -> list[str]:
     ]
     if any(config.num_heads * width != config.d_model for width in config.head_dims):
         problems.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
-    if config.activation not in _ACTIVATIONS:
-        problems.append(f"`activation` must be one of {', '.join(_ACTIVATIONS)}. Received: {config.activation!r}")
-    return problems
+    return [*problems, *one_of([*_ACTIVATIONS], activation=config.activation)]
 
 
 def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:

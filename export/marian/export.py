@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.checks import require
 from keras_transformer.export.format import Program
 from keras_transformer.export.interop.weight_map import safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
@@ -87,10 +88,7 @@ def require_expressible(config, tokenizers) -> None:
     problems = inexpressible(config)
     if not problems and tokenizers[0].pieces != tokenizers[1].pieces:
         problems.append("source and target must have the same vocabulary")
-    if problems:
-        raise ValueError(
-            "MarianMTModel does not support this model:\n" + "\n".join(f"- {problem}" for problem in problems)
-        )
+    require(problems, of="MarianMTModel does not support this model")
 
 
 def _tensors(model):

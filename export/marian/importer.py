@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import keras_transformer as kt
+from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
@@ -174,9 +175,7 @@ class _Reader:
         return result
 
     def raise_problems(self):
-        if self.problems:
-            lines = "\n".join(f"- {problem}" for problem in self.problems)
-            raise ValueError(f"{self.folder} cannot be imported as a MarianMTModel:\n{lines}")
+        require(self.problems, of=f"{self.folder} cannot be imported as a MarianMTModel")
 
 
 def _languages(directory, *given) -> list[str | None]:

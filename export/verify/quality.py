@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import candidates_of_batch, teacher_forced_scores
@@ -121,11 +122,7 @@ def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], 
     """
     import sacrebleu
 
-    if len(expected) != len(reference) or not expected:
-        raise ValueError(
-            "`source` and `reference` must have the same number of lines, at least 1. "
-            f"Received: {len(expected)} and {len(reference)}"
-        )
+    require(same_number("lines", smallest=1, source=expected, reference=reference))
     scores = [
         sacrebleu.corpus_bleu([translation.text for translation in translations], [reference]).score
         for translations in (found, expected)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from keras_transformer.checks import require, within
 from keras_transformer.plotting import check_picture, plot_attention
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -43,8 +44,7 @@ def draw_attention(
     model, (source_tokenizer, target_tokenizer) = load_finished(places)
     _, num_layers = model.config.depths
     layer = num_layers if layer is None else layer
-    if not 1 <= layer <= num_layers:
-        raise ValueError(f"`layer` must be in [1, {num_layers}]. Received: layer={layer}")
+    require(within(f"[1, {num_layers}]", layer=layer))
     longest = max_tokens(model.config.max_length)
     source_ids = encode_lines(source_tokenizer, checked_lines("sentence", [sentence]), longest)
     if len(source_ids[0]) == 1:

@@ -1,10 +1,10 @@
 """Decoding strategies and their options. This module does not import Keras, so clients start fast."""
 
 import dataclasses
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from keras_transformer.checks import at_least, counts, fields, one_of, require, within
 from keras_transformer.counting import counted
 
 #: Kinds of length penalty; see `length_penalty`.
@@ -21,8 +21,7 @@ class _Strategy:
     token_scores: bool = False
 
     def __post_init__(self):
-        for name in ("extra_length", "min_length", "no_repeat_ngram_size"):
-            _check_count(name, getattr(self, name), 0)
+        require(counts(0, **fields(self, "extra_length", "min_length", "no_repeat_ngram_size")))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,17 +98,14 @@ class BeamSearch(_Strategy):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("beam_size", self.beam_size, 1)
-        _check_at_least("length_penalty", self.length_penalty, 0)
-        _check_count("n_best", self.n_best, 1)
+        require(
+            counts(1, beam_size=self.beam_size, n_best=self.n_best),
+            at_least(0, length_penalty=self.length_penalty),
+            one_of(LENGTH_PENALTIES, length_penalty_kind=self.length_penalty_kind),
+        )
         if self.n_best > self.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`. Received: n_best={self.n_best}, beam_size={self.beam_size}"
-            )
-        if self.length_penalty_kind not in LENGTH_PENALTIES:
-            raise ValueError(
-                f"`length_penalty_kind` must be one of {LENGTH_PENALTIES}. "
-                f"Received: length_penalty_kind={self.length_penalty_kind!r}"
             )
 
     def searching(self, sentences, ids, allowed=None):
@@ -167,15 +163,15 @@ class Sampling(_Strategy):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("top_k", self.top_k, 0)
-        _check_at_least("temperature", self.temperature, 1e-3)
-        _check_count("n_samples", self.n_samples, 1)
         if isinstance(self.seed, Iterable):
             object.__setattr__(self, "seed", tuple(self.seed))  # Hashable, as the other fields.
-        for seed in self.seed if isinstance(self.seed, tuple) else (0 if self.seed is None else self.seed,):
-            _check_count("seed", seed, 0)
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
+        require(
+            counts(0, top_k=self.top_k),
+            within("(0, 1]", top_p=self.top_p),
+            at_least(1e-3, temperature=self.temperature),
+            counts(1, n_samples=self.n_samples),
+            *(counts(0, seed=seed) for seed in (self.seed if isinstance(self.seed, tuple) else (self.seed,))),
+        )
 
     @property
     def beam_size(self) -> int:
@@ -215,14 +211,3 @@ class Sampling(_Strategy):
             return np.concatenate([dataclasses.replace(each, seed=seed).noise(1, max_length) for seed in self.seed])
         shape = (max_length, batch_size, self.n_samples)
         return np.moveaxis(np.random.default_rng(self.seed).random(shape, "float32"), 0, 2)
-
-
-def _check_count(name, value, smallest):
-    if not isinstance(value, numbers.Integral):
-        raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
-    _check_at_least(name, value, smallest)
-
-
-def _check_at_least(name, value, smallest):
-    if not value >= smallest:
-        raise ValueError(f"`{name}` must be at least {smallest}. Received: {name}={value}")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from keras_transformer.checks import require, same_number
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
@@ -119,10 +120,7 @@ class Scorer:
     def _encoded(self, source, target, first_line):
         """Encodes the source lines and the target lines."""
         source, target = checked_lines("source", source), checked_lines("target", target)
-        if len(source) != len(target):
-            raise ValueError(
-                f"`source` and `target` must have the same number of lines. Received: {len(source)} and {len(target)}"
-            )
+        require(same_number("lines", source=source, target=target))
         source_tokenizer, target_tokenizer = self.tokenizers
         numbers = range(first_line, first_line + len(source))
         source_ids = encode_lines(source_tokenizer, source, self.longest, numbers)

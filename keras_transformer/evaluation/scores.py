@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from keras_transformer.checks import one_of, require, same_number
 from keras_transformer.counting import counted
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
 from keras_transformer.translate.translator import Translator
@@ -63,12 +64,10 @@ def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize:
     Raises:
         ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
     """
-    _require_known(bleu_tokenize)
-    if len(translations) != len(references) or not references:
-        raise ValueError(
-            f"`translations` and `references` must have the same number of lines, at least 1. "
-            f"Received: {len(translations)} and {len(references)}"
-        )
+    require(
+        one_of(BLEU_TOKENIZERS, bleu_tokenize=bleu_tokenize),
+        same_number("lines", smallest=1, translations=translations, references=references),
+    )
     # `force` suppresses the warning of sacreBLEU about tokenized text.
     bleu = BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
     chrf = CHRF()
@@ -136,17 +135,7 @@ def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokeni
     Raises:
         ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.
     """
-    if len(source) != len(references):
-        raise ValueError(
-            f"Source and reference must have the same number of lines. Received: {len(source)} and {len(references)}"
-        )
-    if not source:
-        raise ValueError("Source and reference must have at least 1 line. Received: 0 and 0")
-    _require_known(bleu_tokenize)
-
-
-def _require_known(bleu_tokenize):
-    if bleu_tokenize not in BLEU_TOKENIZERS:
-        raise ValueError(
-            f"`bleu_tokenize` must be one of {', '.join(BLEU_TOKENIZERS)}. Received: bleu_tokenize={bleu_tokenize}"
-        )
+    require(
+        one_of(BLEU_TOKENIZERS, bleu_tokenize=bleu_tokenize),
+        same_number("lines", smallest=1, source=source, reference=references),
+    )

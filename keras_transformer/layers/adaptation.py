@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.checks import at_least, require
+
 #: Keras layers that support LoRA. `TokenEmbedding` is a `keras.layers.Embedding`.
 _ADAPTED = (keras.layers.Dense, keras.layers.Embedding)
 
@@ -51,8 +53,7 @@ def add_lora(layer, rank, lora_alpha=None, a_initializer="he_uniform", b_initial
         a_initializer: see `Composite.enable_lora`.
         b_initializer: see `Composite.enable_lora`.
     """
-    if not rank >= 1:
-        raise ValueError(f"`rank` must be at least 1. Received: rank={rank}")
+    require(at_least(1, rank=rank))
     parts = _parts(layer, _ADAPTED)
     if not all(part.built for part in parts):
         raise ValueError(f"The layer must be built before LoRA is added. Received: layer={layer.name}")

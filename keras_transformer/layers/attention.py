@@ -9,8 +9,9 @@ from keras import ops
 from keras_transformer import cache as kv_cache
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
-from keras_transformer.layers.checks import check_rank, check_rates, check_sizes
+from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dropout import Dropout
 
 #: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
@@ -116,8 +117,7 @@ class MultiHeadAttention(Composite):
 
     def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        check_sizes(d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v)
-        check_rates(dropout=dropout)
+        require(at_least(1, d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v), within("[0, 1]", dropout=dropout))
         if None in (d_k, d_v) and d_model % num_heads:
             raise ValueError(
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "

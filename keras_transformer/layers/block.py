@@ -8,9 +8,10 @@ import inspect
 
 import keras
 
+from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.checks import check_rank, check_rates, check_width
+from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.residual import ResidualConnection
@@ -60,7 +61,8 @@ class TransformerBlock(Composite):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_rates(dropout=dropout, attention_dropout=attention_dropout, activation_dropout=activation_dropout)
+        rates = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
+        require(within("[0, 1]", **rates))
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -200,8 +202,7 @@ class TransformerStack(TransformerBlock):
             layer_norm_epsilon,
             **kwargs,
         )
-        if num_layers < 1:
-            raise ValueError(f"`num_layers` must be at least 1. Received: num_layers={num_layers}")
+        require(at_least(1, num_layers=num_layers))
         self.num_layers = num_layers
         self.final_norm = self.norm_first if final_norm is None else final_norm
         self.layers = [

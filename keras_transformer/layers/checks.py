@@ -1,32 +1,4 @@
-"""Argument and input checks that several layers share. Input checks use static shapes only."""
-
-
-def check_sizes(**sizes):
-    """Checks that sizes are at least 1 or `None`.
-
-    Args:
-        **sizes: argument name -> value.
-
-    Raises:
-        ValueError: if a size is below 1. The message names the argument.
-    """
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}")
-
-
-def check_rates(**rates):
-    """Checks that dropout rates are in [0, 1].
-
-    Args:
-        **rates: argument name -> value.
-
-    Raises:
-        ValueError: if a rate is outside [0, 1]. The message names the argument.
-    """
-    for name, rate in rates.items():
-        if not 0 <= rate <= 1:
-            raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={rate}")
+"""Checks of inputs that several layers share, by their static shapes."""
 
 
 def check_rank(name, shape, one_position=False):

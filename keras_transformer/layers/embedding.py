@@ -4,7 +4,8 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.layers.checks import check_sizes, check_width
+from keras_transformer.checks import at_least, require
+from keras_transformer.layers.checks import check_width
 
 #: Arguments of `keras.layers.Embedding` that `TokenEmbedding` would ignore or lose when it is saved.
 _UNSUPPORTED = {"mask_zero", "embeddings_regularizer", "embeddings_constraint", "weights", "lora_rank", "lora_alpha"}
@@ -44,7 +45,7 @@ class TokenEmbedding(keras.layers.Embedding):
     """
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
-        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        require(at_least(1, vocab_size=vocab_size, d_model=d_model))
         for name in _UNSUPPORTED & kwargs.keys():
             raise ValueError(f"`{name}` of `keras.layers.Embedding` is not supported. Received: {name}={kwargs[name]}")
         super().__init__(vocab_size, d_model, "zeros", **kwargs)

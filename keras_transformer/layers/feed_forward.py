@@ -5,8 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
-from keras_transformer.layers.checks import check_rates, check_sizes
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -41,8 +41,7 @@ class FeedForward(Composite):
 
     def __init__(self, d_model, d_ff, activation="relu", dropout=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        check_sizes(d_model=d_model, d_ff=d_ff)
-        check_rates(dropout=dropout)
+        require(at_least(1, d_model=d_model, d_ff=d_ff), within("[0, 1]", dropout=dropout))
         self.supports_masking = True
         self.d_model = d_model
         self.d_ff = d_ff

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.checks import one_of, require
 from keras_transformer.layers.checks import check_rank
 
 #: Below every value that an input can have.
@@ -47,8 +48,7 @@ class SequencePooling(keras.layers.Layer):
 
     def __init__(self, pooling="mean", **kwargs):
         super().__init__(**kwargs)
-        if pooling not in ("mean", "first", "max"):
-            raise ValueError(f"`pooling` must be 'mean', 'first' or 'max'. Received: pooling={pooling!r}")
+        require(one_of(("mean", "first", "max"), pooling=pooling))
         self.supports_masking = True
         self.pooling = pooling
 

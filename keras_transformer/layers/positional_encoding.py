@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.checks import at_least, one_of, require
 from keras_transformer.layers.checks import check_rank, check_width
 
 
@@ -62,8 +63,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def __init__(self, max_wavelength=10000.0, layout="interleaved", **kwargs):
         super().__init__(**kwargs)
-        if layout not in ("interleaved", "halves"):
-            raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")
+        require(one_of(("interleaved", "halves"), layout=layout))
         self.supports_masking = True
         self.max_wavelength = max_wavelength
         self.layout = layout
@@ -122,8 +122,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def __init__(self, max_length, **kwargs):
         super().__init__(**kwargs)
-        if max_length < 1:
-            raise ValueError(f"`max_length` must be at least 1. Received: max_length={max_length}")
+        require(at_least(1, max_length=max_length))
         self.supports_masking = True
         self.max_length = max_length
 

@@ -4,8 +4,8 @@ import inspect
 
 import keras
 
+from keras_transformer.checks import require, within
 from keras_transformer.layers.adaptation import Composite
-from keras_transformer.layers.checks import check_rates
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.normalization import LayerNormalization
 
@@ -46,7 +46,7 @@ class ResidualConnection(Composite):
 
     def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, **kwargs):
         super().__init__(**kwargs)
-        check_rates(dropout=dropout)
+        require(within("[0, 1]", dropout=dropout))
         self.supports_masking = True
         self.sublayer = sublayer
         self.dropout = dropout

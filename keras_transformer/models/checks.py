@@ -4,6 +4,7 @@ import reprlib
 
 import numpy as np
 
+from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
@@ -80,11 +81,7 @@ def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
     """
     source = checked_ids("source", source, config.source_vocabulary, config.max_length)
     target = checked_ids("target", target, config.vocab_size, config.max_length)
-    if len(source) != len(target):
-        raise ValueError(
-            "`source` and `target` must have the same number of rows. "
-            f"Received: {len(source)} and {counted(len(target), 'row')}"
-        )
+    require(same_number("rows", source=source, target=target))
     return source, target
 
 

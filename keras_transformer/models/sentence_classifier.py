@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer import masks
+from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Dropout, Encoder, SequencePooling
 from keras_transformer.models.base import ConfiguredModel, checked_policy
@@ -51,8 +52,7 @@ class SentenceClassifier(ConfiguredModel):
         **kwargs,
     ):
         policy = checked_policy(config, dtype)
-        if num_classes < 1:
-            raise ValueError(f"`num_classes` must be at least 1. Received: num_classes={num_classes}")
+        require(at_least(1, num_classes=num_classes))
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(
             config=config,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from keras_transformer.checks import needs
 from keras_transformer.text.languages import parse_language
 from keras_transformer.text.translatable import Piece, kept_parts, split_markers, writes_ordinals
 
@@ -90,10 +91,8 @@ class SentenceSplitter:
         max_tokens: int | None = None,
         splits_lines: bool = True,
     ):
-        try:
+        with needs("serve"):
             from sentencex import segment
-        except ImportError as error:
-            raise ValueError("sentencex is not installed: pip install 'keras-transformer-kit[serve]'") from error
         self._segment = segment
         self._marker_language, self._writes_ordinals = language, bool(language) and writes_ordinals(language)
         self._language = parse_language(language or "en").base

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from keras_transformer.checks import at_least, require, within
 from keras_transformer.decoding.text_constraints import TextConstraints
 from keras_transformer.text.normalization import normalization_rule, used_shapes
 
@@ -61,13 +62,10 @@ class TokenizerConfig:
                 "`tokenizer.vocab_size` must be at least 261: 4 special tokens, 256 bytes and one subword of the text. "
                 f"Received: vocab_size={self.vocab_size}"
             )
-        if self.sample_size < 1:
-            raise ValueError(f"`tokenizer.sample_size` must be at least 1. Received: sample_size={self.sample_size}")
-        if not 0.98 <= self.character_coverage <= 1:  # The limits of SentencePiece.
-            raise ValueError(
-                "`tokenizer.character_coverage` must be in [0.98, 1]. "
-                f"Received: character_coverage={self.character_coverage}"
-            )
+        require(
+            at_least(1, **{"tokenizer.sample_size": self.sample_size}),
+            within("[0.98, 1]", **{"tokenizer.character_coverage": self.character_coverage}),  # SentencePiece's limits.
+        )
 
 
 def train_sentencepiece(

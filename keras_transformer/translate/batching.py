@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.checks import at_least, require
 from keras_transformer.text.tokenization import PAD_ID
 
 #: Maximum sentences per batch.
@@ -34,9 +35,7 @@ class BatchLimits:
     batch_tokens: int = BATCH_TOKENS
 
     def __post_init__(self):
-        for name, value in vars(self).items():
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        require(at_least(1, **vars(self)))
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Groups sentences of similar length, the shortest first.

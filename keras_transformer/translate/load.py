@@ -4,6 +4,7 @@ import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_transformer.checks import one_of, require
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.translate.threads import default_parallel_batches, set_keras_threads, threads_of_a_batch
 
@@ -49,8 +50,7 @@ def load_translator(
             set any more, or `parallel_batches` is not positive, or above 1 with Keras on another backend than
             TensorFlow.
     """
-    if runtime not in RUNTIMES:
-        raise ValueError(f"`runtime` must be one of {', '.join(RUNTIMES)}. Received: runtime={runtime!r}")
+    require(one_of(RUNTIMES, runtime=runtime))
     threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)  # Checks both.
     if runtime == "keras":
         for path in [directory] if isinstance(directory, (str, Path)) else directory:

@@ -2,6 +2,7 @@
 
 import os
 
+from keras_transformer.checks import at_least, require
 from keras_transformer.cores import num_cores
 from keras_transformer.translate.translator import MOST_THREADS, check_parallel_batches
 
@@ -20,8 +21,7 @@ def threads_of_a_batch(num_threads: int, parallel_batches: int) -> int:
         ValueError: if `num_threads` is negative, `parallel_batches` is not positive, or they give more than 1,024
             threads.
     """
-    if num_threads < 0:
-        raise ValueError(f"`num_threads` must be at least 0. Received: num_threads={num_threads}")
+    require(at_least(0, num_threads=num_threads))
     check_parallel_batches(parallel_batches)
     if num_threads * parallel_batches > MOST_THREADS:
         raise ValueError(

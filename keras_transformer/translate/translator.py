@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from keras_transformer.checks import require, within
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.storage.source_text import SourceText
 from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
@@ -28,10 +29,7 @@ def check_parallel_batches(parallel_batches: int) -> None:
     Raises:
         ValueError: if it is not in [1, 1024].
     """
-    if not 1 <= parallel_batches <= MOST_THREADS:
-        raise ValueError(
-            f"`parallel_batches` must be in [1, {MOST_THREADS}]. Received: parallel_batches={parallel_batches}"
-        )
+    require(within(f"[1, {MOST_THREADS}]", parallel_batches=parallel_batches))
 
 
 class Translator:

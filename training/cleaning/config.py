@@ -1,8 +1,9 @@
 """Options of the cleaning. Their defaults are defined here only."""
 
 import dataclasses
-import math
 from typing import Literal
+
+from keras_transformer.checks import at_least, require, within
 
 #: How similar two texts must be to count as duplicates: equal, or equal in their letters and numbers, ignoring case.
 Similarity = Literal["none", "exact", "near"]
@@ -72,17 +73,16 @@ class CleaningConfig:
     rejected: str | None = None
 
     def __post_init__(self):
-        problems = []
-        if self.max_characters < 0:
-            problems.append(f"`max_characters` must not be negative, not {self.max_characters}")
-        if not (self.max_length_ratio == 0 or 1 <= self.max_length_ratio < math.inf):
-            problems.append(f"`max_length_ratio` must be 0 or at least 1, not {self.max_length_ratio}")
-        if not 0 <= self.min_letters <= 1:
-            problems.append(f"`min_letters` must be in [0, 1], not {self.min_letters}")
-        if self.min_score is not None and not math.isfinite(self.min_score):
-            problems.append(f"`min_score` must be finite, not {self.min_score}")
-        for name in ("reverse_model", "min_score"):
-            if getattr(self, name) is not None and not self.model:
-                problems.append(f"`{name}` requires `model`")
-        if problems:
-            raise ValueError(f"Options of `cleaning`: {'; '.join(problems)}")
+        ratio = self.max_length_ratio
+        require(
+            at_least(0, max_characters=self.max_characters),
+            [] if ratio == 0 else within("[1, inf)", max_length_ratio=ratio),
+            within("[0, 1]", min_letters=self.min_letters),
+            within("(-inf, inf)", min_score=self.min_score),
+            [
+                f"`{name}` requires `model`"
+                for name in ("reverse_model", "min_score")
+                if getattr(self, name) is not None and not self.model
+            ],
+            of="Options of `cleaning`",
+        )

@@ -2,6 +2,7 @@
 
 import itertools
 
+from keras_transformer.checks import needs
 from keras_transformer.text.identification import codes_of_lingua, lingua_languages
 
 #: The languages that crawled text has most often, with which the languages of the corpus are compared.
@@ -20,12 +21,8 @@ class LanguageRule:
     """
 
     def __init__(self, source: str | None, target: str | None):
-        try:
+        with needs("clean"):
             from lingua import LanguageDetectorBuilder
-        except ImportError as error:
-            raise ValueError(
-                "`cleaning.languages` requires lingua: pip install 'keras-transformer-kit[clean]'"
-            ) from error
         sides = [lingua_languages(code or "") for code in (source, target)]
         if not all(sides) or set(sides[0]) & set(sides[1]):
             raise ValueError(

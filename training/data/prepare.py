@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.checks import needs
 from keras_transformer.progress import progress_bar
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.rows import TokenSide
@@ -88,8 +88,9 @@ def check_cleaning(config: PrepareConfig, is_held_out: bool) -> None:
         )
     for model in filter(None, (config.cleaning.model, config.cleaning.reverse_model)):
         ModelDirectory(model).require_finished()
-    if config.cleaning.repair and not importlib.util.find_spec("ftfy"):
-        raise ValueError("`cleaning.repair` requires ftfy: pip install 'keras-transformer-kit[clean]'")
+    if config.cleaning.repair:
+        with needs("clean"):
+            import ftfy  # noqa: F401
 
 
 def _languages(corpus, config):

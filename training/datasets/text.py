@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
 from keras_transformer.text.files import UTF_8, TextLines
 from keras_transformer.training.datasets.pairs import Corpus, Lines, Pairs
@@ -80,10 +81,7 @@ def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], enc
     Raises:
         ValueError: if a file is missing, empty or in another encoding, or the numbers of lines differ.
     """
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"`source` and `target` must have the same number of files. Received: {len(sources)} and {len(targets)}"
-        )
+    require(same_number("files", source=sources, target=targets))
     total = 0
     for source, target in zip(sources, targets, strict=True):
         counts = [_count_lines(path, encoding) for path in (source, target)]
