@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.backend import require_tensorflow
-from keras_transformer.export.onnx.export import convert, of_dtype, search_program
+from keras_transformer.export.onnx.export import convert, copy_with_dtype, search_program
 from keras_transformer.export.onnx.loops import sink_constants
 from keras_transformer.export.verify.equality import (
     Agreement,
@@ -66,7 +66,7 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
         )
     strategy = _checked_strategy(model, strategy)
     if model.dtype_policy.name != "float32":
-        model = of_dtype(model, "float32")
+        model = copy_with_dtype(model, "float32")
     program = make(model, strategy)
     search = {} if strategy is None else {"search": dataclasses.asdict(strategy)}
     metadata = {name: json.dumps(value) for name, value in {**_described(model), **search}.items()}

@@ -43,7 +43,7 @@ def run(config: TrainConfig) -> ModelDirectory:
     """Runs a training that `start.check_run` has accepted; see `keras_transformer.training.start.train`."""
     directory = ModelDirectory(config.output)
     devices = make_devices(config.devices)
-    devices.require_possible(config.recipe)
+    devices.check_recipe(config.recipe)
     keras.utils.set_random_seed(config.recipe.seed)
     with devices.detect_worker_failure():
         if devices.is_chief:
@@ -60,11 +60,14 @@ def run(config: TrainConfig) -> ModelDirectory:
 def _start_run(config, directory, devices) -> TrainingPlan:
     """Prepares the directory of a new run, or checks that of a resumed one."""
     resuming = config.check_resumable(directory, config.overwrite)  # Again: another process may have written since.
-    with directory.marked():
+    with directory.claimed():
         with _tokens(config, directory, resuming) as tokens:
             plan = _make_plan(config, tokens, directory, devices)
             _describe(tokens, plan, devices, config.recipe)
-            state, languages = _state(tokens, plan), _languages(config, tokens, directory if resuming else None)
+            state, languages = (
+                _data_fingerprint(tokens, plan),
+                _languages(config, tokens, directory if resuming else None),
+            )
             source_text = _source_text(config, tokens)
             if resuming:
                 _require_same(state, directory)
@@ -87,11 +90,11 @@ def _join_run(config, directory, devices) -> TrainingPlan:
         raise ValueError(f"`output` must be on a disk that all workers share. Received: output={config.output}")
     with _tokens(config, directory, resuming=True) as tokens:
         plan = _make_plan(config, tokens, directory, devices)
-        _require_same(_state(tokens, plan), directory)
+        _require_same(_data_fingerprint(tokens, plan), directory)
     return plan
 
 
-def _state(tokens, plan) -> dict:
+def _data_fingerprint(tokens, plan) -> dict:
     """The part of the record that does not come from the options."""
     batches = [shape._asdict() for shape in plan.batches.shapes]
     return {"tokens_sha256": tokens.record()["sha256"], "batches": batches}

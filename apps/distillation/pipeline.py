@@ -14,7 +14,7 @@ from keras_transformer.apps.distillation.config import DistillConfig
 from keras_transformer.apps.distillation.folder import DistillationFolder, resumable, written_lines
 from keras_transformer.apps.distillation.selection import choose
 from keras_transformer.counting import counted
-from keras_transformer.evaluation.scorer import Scorer
+from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -162,7 +162,7 @@ def _reverse_scores(folder, choices, config, record) -> np.ndarray:
         with resumable(folder.reverse_scores, record).writing(resume=True) as (file, done):
             pairs = ((target, source) for source, target in _pairs(folder.translations, choices))
             rest = itertools.islice(pairs, done, None)
-            scorer = Scorer(config.reverse_model)
+            scorer = LikelihoodScorer(config.reverse_model)
             with progress_bar(total=len(choices), initial=done, desc="scoring", unit=" lines") as bar:
                 for score in scorer.score_stream(rest, config.batch_size, config.batch_tokens):
                     file.write(f"{score.mean_log_prob:.4f}\n".encode())

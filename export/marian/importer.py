@@ -80,7 +80,7 @@ def import_marian(
     model, tokenizers = read_marian(directory)
     with result.locked():
         result.check_resumable(record, overwrite)
-        with result.marked():
+        with result.claimed():
             result.clear()
             result.delete_tokens()
             with result.replacing_model(tokenizers) as temporary:

@@ -54,7 +54,7 @@ def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Pat
     path.mkdir()
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
     if quantize == "float16":
-        model = of_dtype(model, "float16")
+        model = copy_with_dtype(model, "float16")
     weights = WeightsFile(path)
     for name in _GRAPHS:
         proto = make_graph(name, model, tokenizers, strategy, quantize)
@@ -102,7 +102,7 @@ def make_graph(name: str, model, tokenizers, strategy, quantize: str | None = No
     return proto
 
 
-def of_dtype(model, dtype: str):
+def copy_with_dtype(model, dtype: str):
     """Copies a model with other weight and compute dtypes. Operations that require float32 keep it.
 
     Args:

@@ -130,13 +130,13 @@ def score(options) -> None:
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the model cannot be loaded.
     """
-    from keras_transformer.evaluation.scorer import Scorer
+    from keras_transformer.evaluation.scorer import LikelihoodScorer
     from keras_transformer.training.datasets import read_pairs
     from keras_transformer.translate.batching import BatchLimits
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
-    scores = Scorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
+    scores = LikelihoodScorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
 

@@ -4,19 +4,19 @@ import keras
 from keras import ops
 
 from keras_transformer import cache as kv_cache
-from keras_transformer.decoding.candidates import Candidates, only_first
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.search import NEG_INF, Hypotheses, is_possible
+from keras_transformer.decoding.searcher import Searcher, only_first
 
 
-class Beams(Candidates):
+class Beams(Searcher):
     """Beam search by log probability / length penalty; see `BeamSearch`.
 
     Args:
         strategy: a `BeamSearch`.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
-        allowed: see `Candidates`.
+        allowed: see `Searcher`.
     """
 
     def __init__(self, strategy, sentences, ids, allowed=None):

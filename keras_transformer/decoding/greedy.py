@@ -2,19 +2,19 @@
 
 from keras import ops
 
-from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.search import Hypotheses, is_possible
+from keras_transformer.decoding.searcher import Searcher
 
 
-class Greedy(Candidates):
+class Greedy(Searcher):
     """Greedy search: the most likely token at each step.
 
     Args:
         strategy: a `GreedySearch`, or a `BeamSearch` with `beam_size=1`. Its length penalty changes only the scores.
         sentences: the `SearchInputs`.
         ids: the `SpecialIds`.
-        allowed: see `Candidates`.
+        allowed: see `Searcher`.
     """
 
     def __init__(self, strategy, sentences, ids, allowed=None):
@@ -60,7 +60,7 @@ class Sampler(Greedy):
         strategy: a `Sampling`.
         sentences: the `SearchInputs`, with `noise`.
         ids: the `SpecialIds`.
-        allowed: see `Candidates`.
+        allowed: see `Searcher`.
     """
 
     def __init__(self, strategy, sentences, ids, allowed=None):

@@ -118,7 +118,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
     ...     return keras.ops.one_hot(tokens + 1, 8), cache
     >>> sentences = SearchInputs(limits=np.array([5], "int32"))
     >>> ids = SpecialIds(pad=0, bos=4, eos=7)
-    >>> found = run_search(GreedySearch().searching, next_logits, (), (), sentences, max_length=5, ids=ids)
+    >>> found = run_search(GreedySearch().make_searcher, next_logits, (), (), sentences, max_length=5, ids=ids)
     >>> np.array(found.tokens)[0, 0, :3]
     array([5, 6, 7], dtype=int32)
     """

@@ -51,7 +51,7 @@ class GreedySearch(_Strategy):
     length_penalty = 0.0
     length_penalty_kind = "gnmt"
 
-    def searching(self, sentences, ids, allowed=None):
+    def make_searcher(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Greedy
 
@@ -108,7 +108,7 @@ class BeamSearch(_Strategy):
                 f"`n_best` must be at most `beam_size`. Received: n_best={self.n_best}, beam_size={self.beam_size}"
             )
 
-    def searching(self, sentences, ids, allowed=None):
+    def make_searcher(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.beams`."""
         from keras_transformer.decoding.beams import Beams
         from keras_transformer.decoding.greedy import Greedy
@@ -183,7 +183,7 @@ class Sampling(_Strategy):
         """Number of hypotheses per sentence."""
         return self.n_samples
 
-    def searching(self, sentences, ids, allowed=None):
+    def make_searcher(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`; see `keras_transformer.decoding.greedy`."""
         from keras_transformer.decoding.greedy import Sampler
 

@@ -29,7 +29,7 @@ class PairScore:
         return self.log_prob / self.num_tokens
 
 
-class Scorer:
+class LikelihoodScorer:
     """Scores given translations with `Transformer.token_log_probs`.
 
     An empty line is scored too. Its only token is the end token.
@@ -43,7 +43,7 @@ class Scorer:
 
     Example:
 
-        Scorer("runs/en-de").score(["Two men are outside."], ["Zwei Männer sind draußen."])[0].log_prob
+        LikelihoodScorer("runs/en-de").score(["Two men are outside."], ["Zwei Männer sind draußen."])[0].log_prob
     """
 
     def __init__(self, directory: str | Path):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling
-from keras_transformer.decoding.candidate_tokens import rounded_candidates
+from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import has_two_passes
 from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy

@@ -19,7 +19,7 @@ from keras_transformer.decoding import (
     run_search,
 )
 from keras_transformer.decoding.allowed_tokens import AllowedTokens
-from keras_transformer.decoding.candidate_tokens import CandidateTokens, candidates_of
+from keras_transformer.decoding.vocabulary_subset import VocabularySubset, candidates_of
 from keras_transformer.models.base import CompiledSearch, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
 
@@ -79,16 +79,16 @@ class Seq2SeqGeneration(CompiledSearch):
         bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
         if candidates is None and self.shortlist is not None:
             candidates = candidates_of(self.shortlist, source)
-        subset = None if candidates is None else CandidateTokens(candidates)
+        subset = None if candidates is None else VocabularySubset(candidates)
         if subset and prefix is not None:
-            prefix = subset.inner(prefix)
+            prefix = subset.to_subset_ids(prefix)
         sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
         weights = [model.logits.output_weights(candidates) for model in models]
 
         def next_logits(tokens, cache, memory, offset):
             projected, mask = memory
             if subset:
-                tokens = subset.outer(tokens)
+                tokens = subset.to_vocabulary_ids(tokens)
             layers = itertools.starmap(slice, itertools.pairwise(bounds))
             found = [
                 model.decode(tokens, memory, mask, cache=cache[own], offset=offset, output_weights=own_weights)
@@ -100,9 +100,9 @@ class Seq2SeqGeneration(CompiledSearch):
         ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
         constraints = self.text_constraints
         allowed = constraints and AllowedTokens(constraints, candidates)
-        cache, searching = sum(caches, ()), functools.partial(strategy.searching, allowed=allowed)
+        cache, searching = sum(caches, ()), functools.partial(strategy.make_searcher, allowed=allowed)
         found = run_search(searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
-        return found._replace(tokens=subset.outer(found.tokens)) if subset else found
+        return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
         """Generates targets by a compiled search or by sampling.

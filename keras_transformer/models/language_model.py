@@ -115,7 +115,7 @@ class LanguageModel(ConfiguredModel):
             return self.decode(tokens, cache=cache, offset=offset, output_weights=weights)
 
         ids = SpecialIds(config.pad_id, config.bos_id, config.eos_id)
-        return run_search(strategy.searching, next_logits, cache, (), sentences, max_length, ids)
+        return run_search(strategy.make_searcher, next_logits, cache, (), sentences, max_length, ids)
 
     def generate(self, prompt, strategy: BeamSearch | GreedySearch | Sampling | None = None) -> Hypotheses:
         """Generates continuations of prompts by a compiled search or by sampling.

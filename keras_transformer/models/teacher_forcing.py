@@ -3,8 +3,8 @@
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.decoding.candidate_tokens import CandidateTokens
 from keras_transformer.decoding.search import NEG_INF
+from keras_transformer.decoding.vocabulary_subset import VocabularySubset
 from keras_transformer.losses import token_cross_entropy
 
 
@@ -23,9 +23,9 @@ def token_log_probs(transformer, source, target, candidates=None):
     logits, _ = _teacher_forced(transformer, source, target, transformer.logits.output_weights(candidates))
     if candidates is None:
         return _log_probs(target, logits, transformer.config)
-    subset = CandidateTokens(candidates)
+    subset = VocabularySubset(candidates)
     is_candidate = ops.any(ops.expand_dims(target, -1) == candidates, axis=-1)
-    log_probs = _log_probs(subset.inner(target), subset.masked(logits), transformer.config)
+    log_probs = _log_probs(subset.to_subset_ids(target), subset.masked(logits), transformer.config)
     return ops.where(is_candidate, log_probs, NEG_INF)
 
 

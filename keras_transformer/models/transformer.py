@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding.candidate_tokens import rounded_candidates
+from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy

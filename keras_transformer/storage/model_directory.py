@@ -208,7 +208,7 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} is not empty and is not a model directory (no config.yaml)")
 
     @contextlib.contextmanager
-    def marked(self) -> Iterator[None]:
+    def claimed(self) -> Iterator[None]:
         """Writes the mark of a new directory before the block. Removes it if the block fails without writing files."""
         is_new = not self.config_file.exists() or _is_mark(self.record())
         if not self.config_file.exists():

@@ -1,2 +1,2 @@
-from .sentences import Piece as Piece, SentenceSplitter as SentenceSplitter, SplitText as SplitText
+from .sentences import TextPart as TextPart, SentenceSplitter as SentenceSplitter, SplitText as SplitText
 from .tokenization import Tokenizer as Tokenizer, TokenizerConfig as TokenizerConfig

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from keras_transformer.checks import needs
 from keras_transformer.text.languages import parse_language
-from keras_transformer.text.translatable import Piece, kept_parts, split_markers, writes_ordinals
+from keras_transformer.text.translatable import TextPart, kept_parts, split_markers, writes_ordinals
 
 #: A text that ends in an ordinal number. sentencex ends a sentence there.
 _ORDINAL = re.compile(r"(?:.*\s)?(?:\d{1,2}|[IVX]{2,})\.\s*", re.DOTALL)
@@ -28,7 +28,7 @@ class SplitText(NamedTuple):
         warnings: one message for each sentence that was cut.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextPart, ...]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -124,12 +124,12 @@ class SentenceSplitter:
         for part in self._segments(text):
             sentence = part.strip()
             if not any(map(str.isalnum, sentence)):
-                yield Piece(part, False)
+                yield TextPart(part, False)
                 continue
             begin = part.index(sentence)
             for piece in (part[:begin], sentence, part[begin + len(sentence) :]):
                 if piece:
-                    yield Piece(piece, piece == sentence)
+                    yield TextPart(piece, piece == sentence)
 
     def _segments(self, line) -> list[str]:
         """The segments of sentencex. It gets plain spaces only, because it panics on others in some places.
@@ -176,14 +176,14 @@ class SentenceSplitter:
     def _cut(self, sentence):
         """Cuts a long sentence in two near its middle, until each part is short enough."""
         if self._count_tokens([sentence])[0] <= self._max_tokens or len(sentence) < 2:
-            yield Piece(sentence, True)
+            yield TextPart(sentence, True)
             return
         cut = _middle_cut(sentence)
         left, right = sentence[:cut].rstrip(), sentence[cut:].lstrip()
         space = sentence[len(left) : len(sentence) - len(right)]
         yield from self._cut(left)
         if space:
-            yield Piece(space, False)
+            yield TextPart(space, False)
         yield from self._cut(right)
 
 

@@ -72,7 +72,7 @@ _LOOK_BACK = 200
 _ends_sentence = re.compile(SENTENCE_END).search
 
 
-class Piece(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a text.
 
     Attributes:
@@ -126,7 +126,7 @@ def writes_ordinals(language: str) -> bool:
     return parse_language(language).base in ORDINALS
 
 
-def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
+def split_markers(line: str, language: str | None = None) -> Iterator[TextPart]:
     """Splits a line at list markers, the bars of a table and tags such as `<br />` after a sentence, which are kept.
 
     A number with a dot is a marker unless the language writes ordinal numbers that way, as in `2. Weltkrieg`, or is
@@ -150,7 +150,7 @@ def split_markers(line: str, language: str | None = None) -> Iterator[Piece]:
         if "|" not in bars[0] and not _ends_sentence(line[max(begin, bars.start() - _LOOK_BACK) : bars.start()]):
             continue  # A tag inside a sentence.
         yield from _split_marker(line[begin : bars.start()], is_ordinal)
-        yield Piece(bars[0], False)
+        yield TextPart(bars[0], False)
         begin = bars.end()
     yield from _split_marker(line[begin:], is_ordinal)
 
@@ -159,6 +159,6 @@ def _split_marker(cell, is_ordinal):
     marker = _markers[is_ordinal].match(cell)
     end = marker.end() if marker else 0
     if end:
-        yield Piece(cell[:end], False)
+        yield TextPart(cell[:end], False)
     if end < len(cell):
-        yield Piece(cell[end:], True)
+        yield TextPart(cell[end:], True)

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_transformer.storage.source_text import SourceText
-from keras_transformer.text.translatable import Piece, is_translatable, kept_parts, split_markers
+from keras_transformer.text.translatable import TextPart, is_translatable, kept_parts, split_markers
 from keras_transformer.translate.alignment import Alignment, Span
 from keras_transformer.translate.protected_sentence import KeptText, ProtectedSentence
 from keras_transformer.translate.translation import Translation
@@ -63,7 +63,7 @@ class Protection:
             return None
         pieces = [*split_markers(line, self._source_text.language)]
         if not pieces[0].text.strip() and len(pieces) == 2:
-            pieces = [Piece(line, True)]  # White space is no marker.
+            pieces = [TextPart(line, True)]  # White space is no marker.
         if len(pieces) == 1 and pieces[0].is_sentence and not self._is_protected(line):
             return None
         return ProtectedLine([self._protected(piece.text) if piece.is_sentence else piece.text for piece in pieces])

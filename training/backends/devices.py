@@ -28,7 +28,7 @@ class Devices(abc.ABC):
     def scope(self) -> AbstractContextManager:
         """The context in which models must be created."""
 
-    def require_possible(self, recipe) -> None:
+    def check_recipe(self, recipe) -> None:
         """Checks that these devices support a `RecipeConfig`, before any work starts.
 
         Raises:

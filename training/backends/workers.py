@@ -64,9 +64,9 @@ class Workers(TensorFlowDevices):
 
         model.make_train_function, model.make_test_function = make_train_function, make_test_function
 
-    def require_possible(self, recipe) -> None:
+    def check_recipe(self, recipe) -> None:
         """Also requires one step per execution."""
-        super().require_possible(recipe)
+        super().check_recipe(recipe)
         if recipe.steps_per_execution > 1:
             raise ValueError(
                 "`recipe.steps_per_execution` must be 1 with several workers. "

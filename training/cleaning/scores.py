@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_transformer.counting import counted
-from keras_transformer.evaluation.scorer import Scorer
+from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.training.cleaning.config import CleaningConfig
 
 #: Fraction of the validation pairs with a lower score than the default of `min_score`.
@@ -39,7 +39,7 @@ class ScoreFilter:
     """
 
     def __init__(self, config: CleaningConfig, validation: Iterable[Pair]):
-        self._scorers = [Scorer(path) for path in (config.model, config.reverse_model) if path]
+        self._scorers = [LikelihoodScorer(path) for path in (config.model, config.reverse_model) if path]
         self.min_score = self._default_min_score(validation) if config.min_score is None else config.min_score
 
     def removes(self, pairs: Sequence[Pair]) -> np.ndarray:

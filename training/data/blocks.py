@@ -36,7 +36,7 @@ class Block(NamedTuple):
     order: Order
 
 
-class Tagged(NamedTuple):
+class TokenizedCorpus(NamedTuple):
     """A tokenized corpus.
 
     Attributes:
@@ -61,7 +61,7 @@ class BlockMaker:
     """
 
     path: str
-    corpora: tuple[Tagged, ...]
+    corpora: tuple[TokenizedCorpus, ...]
     mixture: Mixture
     augmentation: AugmentationConfig
     max_length: int | None = None

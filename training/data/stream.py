@@ -12,7 +12,7 @@ from keras_transformer.cores import num_cores
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.data.batches import Batches, require_room
-from keras_transformer.training.data.blocks import Block, BlockMaker, Tagged
+from keras_transformer.training.data.blocks import Block, BlockMaker, TokenizedCorpus
 from keras_transformer.training.data.mixture import Mixture, make_stages
 from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
@@ -153,7 +153,7 @@ def make_stream(
     per_batch = max(1, config.tokens_per_batch * sum(sizes) // longer)
     stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
     mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
-    corpora = tuple(Tagged(split, tags.get(split)) for split in splits)
+    corpora = tuple(TokenizedCorpus(split, tags.get(split)) for split in splits)
     maker = BlockMaker(str(tokens.path), corpora, mixture, config.augmentation, max_length)
     return StreamedBatches(maker, config, multiple, path)
 

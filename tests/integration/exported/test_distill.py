@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 
 from keras_transformer.cli import main
-from keras_transformer.evaluation.scorer import Scorer
+from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.translate import load_translator
 
@@ -121,7 +121,7 @@ def test_translations_are_used_again(command, files, tmp_path, capsys):
 def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
     assert main([*command, f"--reverse_model={unlike}", "--reject=0.5", "--cleaning.duplicates=none"]) == 0
     source, texts = read(files[0]), [found[0]["text"] for found in hypotheses(tmp_path / "out")]
-    scores = [score.mean_log_prob for score in Scorer(unlike).score(texts, source)]
+    scores = [score.mean_log_prob for score in LikelihoodScorer(unlike).score(texts, source)]
     kept = read(tmp_path / "out" / "train.source.txt")
     worst = np.sort(scores)[99]
     assert {line for line, score in zip(source, scores, strict=True) if score > worst + 1e-3} <= {*kept}

@@ -57,7 +57,7 @@ class Script:
         self.beam_size, self.rows = strategy.beam_size, []
         beginning = ops.zeros((self.sentences * strategy.beam_size,), "int32")
         cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
-        searching = strategy.searching
+        searching = strategy.make_searcher
         if self.constraints:
             allowed = AllowedTokens(self.constraints)
             searching = functools.partial(searching, allowed=allowed)

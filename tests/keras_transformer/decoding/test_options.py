@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SearchInputs, SpecialIds
-from keras_transformer.decoding.candidates import without_repeats
 from keras_transformer.decoding.search import common_suffixes
+from keras_transformer.decoding.searcher import without_repeats
 
 ops = keras.ops
 to_numpy = ops.convert_to_numpy

@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
-from keras_transformer.evaluation.scorer import Scorer
+from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
 
@@ -31,7 +31,7 @@ def path(tmp_path_factory, randomize):
 
 @pytest.fixture(scope="module")
 def scorer(path):
-    return Scorer(path)
+    return LikelihoodScorer(path)
 
 
 @pytest.fixture

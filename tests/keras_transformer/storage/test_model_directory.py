@@ -230,14 +230,14 @@ def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
 
 def test_a_mark_stays_only_beside_other_files(directory):
     for files in ([], ["tokenizer.model"]):
-        with pytest.raises(RuntimeError), directory.locked(), directory.marked():
+        with pytest.raises(RuntimeError), directory.locked(), directory.claimed():
             assert not directory.check_resumable(RECORD)
             for name in files:
                 (directory.path / name).touch()
             raise RuntimeError
         assert directory.path.exists() == bool(files)
     assert not directory.check_resumable(RECORD)  # A new run may take the directory, whatever its configuration.
-    with directory.marked():
+    with directory.claimed():
         directory.write_record(RECORD, finished=False)
     assert directory.check_resumable(RECORD)
 

@@ -43,6 +43,6 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
 )
 def test_what_several_workers_cannot_do(options, message):
     workers = Workers.__new__(Workers)  # The constructor would wait for other workers.
-    workers.require_possible(RecipeConfig())
+    workers.check_recipe(RecipeConfig())
     with pytest.raises(ValueError, match=message):
-        workers.require_possible(RecipeConfig(**options))
+        workers.check_recipe(RecipeConfig(**options))

@@ -147,7 +147,7 @@ def scorers(monkeypatch):
             assert word == self.words[1]
             return PairScore(-3 * float(right if source.split()[1:2] == [number] else wrong), 3)
 
-    monkeypatch.setattr(scores, "Scorer", FakeScorer)
+    monkeypatch.setattr(scores, "LikelihoodScorer", FakeScorer)
 
 
 @pytest.mark.parametrize(

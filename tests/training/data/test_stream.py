@@ -10,7 +10,7 @@ import pytest
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig
 from keras_transformer.training.config import TrainConfig
-from keras_transformer.training.data.blocks import BlockMaker, Tagged
+from keras_transformer.training.data.blocks import BlockMaker, TokenizedCorpus
 from keras_transformer.training.data.mixture import Mixture, Stage
 from keras_transformer.training.data.prepare import write_tokens
 from keras_transformer.training.data.processes import WorkerStopped
@@ -40,7 +40,7 @@ def tokens(tmp_path_factory):
 def maker(tokens):
     def maker(augmentation=SAMPLING, tag=None, block_size=100):
         mixture = Mixture([len(PAIRS)], [Stage((1.0,))], block_size)
-        return BlockMaker(str(tokens.path), (Tagged("train", tag),), mixture, augmentation)
+        return BlockMaker(str(tokens.path), (TokenizedCorpus("train", tag),), mixture, augmentation)
 
     return maker
 

@@ -1,4 +1,4 @@
-"""Candidate tokens for the next step of a search."""
+"""The candidate tokens of the next step of a search, for all searches."""
 
 import keras
 from keras import ops
@@ -7,7 +7,7 @@ from keras_transformer.decoding.search import NEG_INF, is_possible
 from keras_transformer.decoding.top_k import top_k
 
 
-class Candidates:
+class Searcher:
     """Base class of the searches. It computes the candidate tokens, including forced ones.
 
     Tensors have `rows = batch * beam_size` rows; the hypotheses of a sentence are consecutive rows. At the start

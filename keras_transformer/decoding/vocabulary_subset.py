@@ -40,7 +40,7 @@ def rounded_candidates(candidates) -> np.ndarray:
     return np.pad(np.asarray(candidates, "int32"), (0, padding))
 
 
-class CandidateTokens:
+class VocabularySubset:
     """The numbering of candidates inside a search, where they are 0, 1, 2 and so on.
 
     The special tokens keep their ids, because they, and all smaller ids, are among the candidates.
@@ -52,11 +52,11 @@ class CandidateTokens:
     def __init__(self, candidates):
         self.ids = candidates
 
-    def outer(self, tokens):
+    def to_vocabulary_ids(self, tokens):
         """The ids of tokens in the vocabulary."""
         return ops.take(self.ids, tokens, axis=0)
 
-    def inner(self, tokens):
+    def to_subset_ids(self, tokens):
         """The numbers of tokens in the search."""
         is_equal = ops.expand_dims(tokens, -1) == self.ids
         return ops.cast(ops.argmax(ops.cast(is_equal, "int32"), axis=-1), "int32")
