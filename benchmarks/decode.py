@@ -199,11 +199,11 @@ def processor():
 
 def quality(texts, reference, bleu_tokenize="13a"):
     """chrF, exact match, and BLEU if the lines have 4-grams."""
-    from keras_transformer.evaluation.scores import score
+    from keras_transformer.evaluation.scores import corpus_scores
 
     if not reference:
         return "", "", ""
-    scores = score(texts, reference, bleu_tokenize)
+    scores = corpus_scores(texts, reference, bleu_tokenize)
     return f"{scores.chrf:.2f}", f"{scores.exact_match:.3f}", f"{scores.bleu:.2f}" if scores.has_4_grams else "-"
 
 

@@ -63,7 +63,7 @@ def loaded(directories, runtime) -> dict:
 
 def measure(translator, variants, bleu_tokenize) -> list[float]:
     """The BLEU of a model for each kind of noise."""
-    from keras_transformer.evaluation.scores import score
+    from keras_transformer.evaluation.scores import corpus_scores
 
     figures = []
     for _, pairs, ignores_case in variants:
@@ -71,7 +71,7 @@ def measure(translator, variants, bleu_tokenize) -> list[float]:
         sides = [[found.text for found in translator.translate(sources)], references]
         if ignores_case:
             sides = [[line.lower() for line in lines] for lines in sides]
-        figures.append(score(*sides, bleu_tokenize).bleu)
+        figures.append(corpus_scores(*sides, bleu_tokenize).bleu)
     return figures
 
 

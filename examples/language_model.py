@@ -77,7 +77,7 @@ def main(output: str, epochs: int = 12) -> None:
     model = kt.LanguageModel(config)
     model.compile(
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-3, epochs * math.ceil(len(train) / 64))),
-        kt.losses.LabelSmoothedCrossEntropy(smoothing=0.0, pad_id=0),
+        kt.losses.LabelSmoothedCrossEntropy(label_smoothing=0.0, pad_id=0),
     )
     model.fit(inputs_of(train), train, batch_size=64, epochs=epochs, verbose=2)
     log_probs = model.token_log_probs(held_out)

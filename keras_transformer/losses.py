@@ -9,17 +9,17 @@ from keras_transformer.checks import at_least, require, within
 from keras_transformer.label_shapes import aligned_labels, has_two_passes, is_in_vocabulary, labels_and_weights
 
 
-def token_cross_entropy(labels, logits, smoothing: float = 0.0):
+def token_cross_entropy(labels, logits, label_smoothing: float = 0.0):
     """Cross-entropy of each token against the smoothed label, in float32.
 
-    With ε = `smoothing` and V classes, the target distribution q is (1 - ε) on the label plus ε / V on every class.
-    The loss is computed from the logits z: logsumexp z - Σ q z. It is NaN for a label outside of the vocabulary, since
-    compiled graphs cannot raise errors about values.
+    With ε = `label_smoothing` and V classes, the target distribution q is (1 - ε) on the label plus ε / V on every
+    class. The loss is computed from the logits z: logsumexp z - Σ q z. It is NaN for a label outside of the vocabulary,
+    since compiled graphs cannot raise errors about values.
 
     Args:
         labels: int `(…,)` or `(…, 1)`.
         logits: `(…, vocab_size)`, unnormalized.
-        smoothing: ε, in [0, 1).
+        label_smoothing: ε, in [0, 1).
 
     Returns:
         Float32 `(…,)`, in nats.
@@ -35,9 +35,9 @@ def token_cross_entropy(labels, logits, smoothing: float = 0.0):
     normalizer = ops.logsumexp(logits, axis=-1)
     # Not `take_along_axis`: its gradient is a scatter, and XLA then writes the gradient of the logits in float32.
     is_label = ops.equal(ops.arange(ops.shape(logits)[-1], dtype="int32"), ops.cast(labels, "int32")[..., None])
-    if smoothing:
-        share = smoothing / logits.shape[-1]
-        weighted = ops.where(is_label, 1.0 - smoothing + share, share) * logits
+    if label_smoothing:
+        share = label_smoothing / logits.shape[-1]
+        weighted = ops.where(is_label, 1.0 - label_smoothing + share, share) * logits
     else:
         weighted = ops.where(is_label, logits, 0.0)  # No product: a logit may be infinite.
     return ops.where(is_in_vocabulary(labels, logits), normalizer - ops.sum(weighted, axis=-1), math.nan)
@@ -56,7 +56,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     labels in the convention of PyTorch.
 
     Args:
-        smoothing: ε of the smoothing, in [0, 1).
+        label_smoothing: ε of label smoothing, in [0, 1).
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
         reduction: as in Keras; `None` and `"none"` return the loss of each token. The default `"auto"` is
             `"sum_over_batch_size"` without `pad_id`, and `"mean_with_sample_weight"` with `pad_id`: the mean over
@@ -73,12 +73,12 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Float32 scalar, in nats; `(batch, length)` with reduction `None`.
 
     Raises:
-        ValueError: if `smoothing` is not in [0, 1). In a call: if the static shapes of labels, logits and weights do
-            not fit.
+        ValueError: if `label_smoothing` is not in [0, 1). In a call: if the static shapes of labels, logits and
+            weights do not fit.
 
     Example:
 
-    >>> loss = LabelSmoothedCrossEntropy(smoothing=0.1, pad_id=0)
+    >>> loss = LabelSmoothedCrossEntropy(label_smoothing=0.1, pad_id=0)
     >>> float(loss(np.array([[2, 0]]), np.zeros((1, 2, 4), "float32")))  # log 4
     1.3862943649291992
 
@@ -86,13 +86,15 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Vaswani et al. 2017, §5.4.
     """
 
-    def __init__(self, smoothing=0.1, pad_id=None, reduction="auto", name="label_smoothed_cross_entropy", **kwargs):
-        require(within("[0, 1)", smoothing=smoothing))
+    def __init__(
+        self, label_smoothing=0.1, pad_id=None, reduction="auto", name="label_smoothed_cross_entropy", **kwargs
+    ):
+        require(within("[0, 1)", label_smoothing=label_smoothing))
         if reduction == "auto":
             reduction = "sum_over_batch_size" if pad_id is None else "mean_with_sample_weight"
         # Keras casts the labels to this dtype. Half precision cannot represent all ids.
         super().__init__(name=name, reduction=reduction, **{"dtype": "float32", **kwargs})
-        self.smoothing = smoothing
+        self.label_smoothing = label_smoothing
         self.pad_id = pad_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
@@ -106,10 +108,14 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return tuple(y_pred.shape)
 
     def call(self, y_true, y_pred):
-        return token_cross_entropy(y_true, y_pred, self.smoothing)
+        return token_cross_entropy(y_true, y_pred, self.label_smoothing)
 
     def get_config(self):
-        return {**super().get_config(), "smoothing": self.smoothing, "pad_id": self.pad_id}
+        return {**super().get_config(), "label_smoothing": self.label_smoothing, "pad_id": self.pad_id}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_label_smoothing(config))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -126,7 +132,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
     Args:
         alpha: α, not negative.
-        smoothing: see `LabelSmoothedCrossEntropy`.
+        label_smoothing: see `LabelSmoothedCrossEntropy`.
         pad_id: see `LabelSmoothedCrossEntropy`.
         reduction: see `LabelSmoothedCrossEntropy`.
         name: name of the loss.
@@ -145,7 +151,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
     Example:
 
-    >>> loss = RDropCrossEntropy(alpha=5.0, smoothing=0.1)
+    >>> loss = RDropCrossEntropy(alpha=5.0, label_smoothing=0.1)
     >>> both = np.zeros((1, 2, 1, 4), "float32")
     >>> round(float(loss(np.array([[2]]), both)), 4)  # Equal passes: log 4.
     1.3863
@@ -157,16 +163,18 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         Wu et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", §2.
     """
 
-    def __init__(self, alpha=5.0, smoothing=0.1, pad_id=None, reduction="auto", name="r_drop_cross_entropy", **kwargs):
+    def __init__(
+        self, alpha=5.0, label_smoothing=0.1, pad_id=None, reduction="auto", name="r_drop_cross_entropy", **kwargs
+    ):
         require(at_least(0, alpha=alpha))
-        super().__init__(smoothing, pad_id, reduction, name=name, **kwargs)
+        super().__init__(label_smoothing, pad_id, reduction, name=name, **kwargs)
         self.alpha = alpha
 
     def call(self, y_true, y_pred):
         if not has_two_passes(y_true, y_pred):
             return super().call(y_true, y_pred)
-        cross_entropy = token_cross_entropy(y_true, y_pred[:, 0], self.smoothing)
-        cross_entropy = cross_entropy + token_cross_entropy(y_true, y_pred[:, 1], self.smoothing)
+        cross_entropy = token_cross_entropy(y_true, y_pred[:, 0], self.label_smoothing)
+        cross_entropy = cross_entropy + token_cross_entropy(y_true, y_pred[:, 1], self.label_smoothing)
         log_p = ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1)
         p = ops.exp(log_p)
         # KL(P₁ ‖ P₂) + KL(P₂ ‖ P₁) = Σ (P₁ - P₂) (log P₁ - log P₂)
@@ -179,3 +187,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}
+
+
+def with_label_smoothing(config: dict) -> dict:
+    """The configuration of a loss or metric with today's names: version 0.1 wrote `smoothing`."""
+    return {{"smoothing": "label_smoothing"}.get(name, name): value for name, value in config.items()}

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.label_shapes import is_in_vocabulary, labels_and_weights
-from keras_transformer.losses import token_cross_entropy
+from keras_transformer.losses import token_cross_entropy, with_label_smoothing
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -83,7 +83,7 @@ class TokenLoss(_TokenMean):
     all tokens. With `name="loss"` it replaces the Keras value in the logs.
 
     Args:
-        smoothing: ε of label smoothing, in [0, 1).
+        label_smoothing: ε of label smoothing, in [0, 1).
         name: name of the metric.
         dtype: dtype of the result.
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
@@ -105,17 +105,22 @@ class TokenLoss(_TokenMean):
     1.3863
     """
 
-    def __init__(self, smoothing=0.0, name="token_loss", dtype=None, pad_id=None):
-        super().__init__(functools.partial(token_cross_entropy, smoothing=smoothing), pad_id, name=name, dtype=dtype)
-        self.smoothing = smoothing
+    def __init__(self, label_smoothing=0.0, name="token_loss", dtype=None, pad_id=None):
+        cross_entropy = functools.partial(token_cross_entropy, label_smoothing=label_smoothing)
+        super().__init__(cross_entropy, pad_id, name=name, dtype=dtype)
+        self.label_smoothing = label_smoothing
 
     def get_config(self):
-        return {**super().get_config(), "smoothing": self.smoothing}
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_label_smoothing(config))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Perplexity(_TokenMean):
-    """exp(mean cross-entropy), without smoothing.
+    """exp(mean cross-entropy), without label smoothing.
 
     Args:
         name: name of the metric.

@@ -154,7 +154,7 @@ def compare(
         translations: the translations by each system, one per line.
         source: the lines.
         reference: the reference translations.
-        bleu_tokenize: tokenizer of BLEU; see `keras_transformer.evaluation.scores.score`.
+        bleu_tokenize: tokenizer of BLEU; see `keras_transformer.evaluation.scores.corpus_scores`.
         num_differences: number of lines to list in each direction.
 
     Returns:

@@ -49,7 +49,7 @@ class Scores:
         return f"{chrf}\n{exact}\n{BLEU_IS_UNDEFINED}"
 
 
-def score(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
+def corpus_scores(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
     """Scores translations against references.
 
     Args:
@@ -110,18 +110,18 @@ def evaluate(
         references: reference translations, one per line of `source`.
         batch_size: maximum sentences per batch.
         batch_tokens: maximum source tokens per batch, including padding.
-        bleu_tokenize: see `score`.
+        bleu_tokenize: see `corpus_scores`.
         progress: see `Translator.translate`.
 
     Returns:
         `Scores`.
 
     Raises:
-        ValueError: see `score`.
+        ValueError: see `corpus_scores`.
     """
     check_test_set(source, references, bleu_tokenize)
     translations = translator.translate(source, batch_size, batch_tokens, progress=progress)
-    return score([translation.text for translation in translations], references, bleu_tokenize)
+    return corpus_scores([translation.text for translation in translations], references, bleu_tokenize)
 
 
 def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> None:
@@ -130,7 +130,7 @@ def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokeni
     Args:
         source: lines to translate.
         references: reference translations.
-        bleu_tokenize: see `score`.
+        bleu_tokenize: see `corpus_scores`.
 
     Raises:
         ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy, token_cross_entropy
-from keras_transformer.metrics import TokenAccuracy
+from keras_transformer.metrics import TokenAccuracy, TokenLoss
 
 to_numpy = keras.ops.convert_to_numpy
 LABELS = np.array([[3, 1, 0, 4, 2], [6, 0, 5, 0, 0], [1, 2, 3, 4, 5]])
@@ -108,7 +108,7 @@ def test_large_logits_stay_finite():
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_smoothing_out_of_range(smoothing):
-    with pytest.raises(ValueError, match=rf"`smoothing`.*Received: smoothing={smoothing}"):
+    with pytest.raises(ValueError, match=rf"`label_smoothing`.*Received: label_smoothing={smoothing}"):
         LabelSmoothedCrossEntropy(smoothing)
 
 
@@ -118,7 +118,14 @@ def test_configuration_round_trip(pad_id):
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert type(copy) is LabelSmoothedCrossEntropy
     assert copy.get_config() == loss.get_config()
-    assert (copy.smoothing, copy.pad_id, copy.reduction, copy.name) == (0.2, pad_id, loss.reduction, "mine")
+    assert (copy.label_smoothing, copy.pad_id, copy.reduction, copy.name) == (0.2, pad_id, loss.reduction, "mine")
+
+
+def test_configurations_of_version_0_1_are_read():
+    for loss in (RDropCrossEntropy(2.0, 0.3, pad_id=0), TokenLoss(0.3)):
+        config = loss.get_config()
+        config["smoothing"] = config.pop("label_smoothing")
+        assert type(loss).from_config(config).get_config() == loss.get_config()
 
 
 def test_r_drop_is_the_formula(logits, reference):
@@ -127,7 +134,7 @@ def test_r_drop_is_the_formula(logits, reference):
     divergences = [(np.exp(a) * (a - b)).sum(-1) for a, b in ((log_p, log_q), (log_q, log_p))]
     losses = [reference.smoothed_cross_entropy(LABELS, one, 0.1) for one in (logits, other)]
     expected = sum(losses) / 2 + 3.0 * sum(divergences) / 4
-    loss = RDropCrossEntropy(3.0, smoothing=0.1, reduction="none")
+    loss = RDropCrossEntropy(3.0, label_smoothing=0.1, reduction="none")
     np.testing.assert_allclose(to_numpy(loss(LABELS, np.stack([logits, other], axis=1))), expected, rtol=1e-5)
     np.testing.assert_allclose(to_numpy(loss(LABELS, logits)), losses[0], rtol=1e-5)
 

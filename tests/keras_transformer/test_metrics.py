@@ -5,7 +5,7 @@ import pytest
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 
-METRICS = [TokenAccuracy(), TokenLoss(smoothing=0.1, pad_id=8), Perplexity(pad_id=0)]
+METRICS = [TokenAccuracy(), TokenLoss(label_smoothing=0.1, pad_id=8), Perplexity(pad_id=0)]
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_padding_counts_for_nothing_in_compile(kind, few_steps):
     """Perplexity is exp(loss): on two batches of unlike padding, with `pad_id` alone and with weights beside it."""
     model = keras.Sequential([keras.layers.Embedding(7, 7, embeddings_initializer="normal")])
     metrics = [kind(pad_id=0) for kind in (TokenLoss, Perplexity, TokenAccuracy)]
-    model.compile(loss=LabelSmoothedCrossEntropy(smoothing=0.0, pad_id=0), **{kind: metrics}, **few_steps)
+    model.compile(loss=LabelSmoothedCrossEntropy(label_smoothing=0.0, pad_id=0), **{kind: metrics}, **few_steps)
     ids = np.array([[5, 3, 0, 0], [2, 0, 0, 0], [6, 1, 4, 3], [1, 2, 3, 0]])
     inputs, is_real = np.where(ids, ids % 6 + 1, 0), ids != 0
     logits = keras.ops.convert_to_numpy(model(inputs))[is_real]

@@ -1,7 +1,7 @@
 import pytest
 import sacrebleu
 
-from keras_transformer.evaluation.scores import BLEU_TOKENIZERS, evaluate, score
+from keras_transformer.evaluation.scores import BLEU_TOKENIZERS, corpus_scores, evaluate
 from keras_transformer.translate.translator import Translation
 
 TRANSLATIONS = ["the cat sat on the mat", "two men are outside .", "Ein Haus"]
@@ -17,7 +17,7 @@ class Scripted:
 
 
 def test_scores_are_sacrebleus_own():
-    scores = score(TRANSLATIONS, REFERENCES)
+    scores = corpus_scores(TRANSLATIONS, REFERENCES)
     bleu, chrf = sacrebleu.metrics.BLEU(), sacrebleu.metrics.CHRF()
     assert 0 < scores.bleu < 100
     assert scores.bleu == bleu.corpus_score(TRANSLATIONS, [REFERENCES]).score
@@ -29,21 +29,23 @@ def test_scores_are_sacrebleus_own():
 
 
 def test_text_that_is_tokenised_already():
-    none, default = (score(["the cat sat down ."], ["the cat sat down."], name) for name in ("none", "13a"))
+    none, default = (corpus_scores(["the cat sat down ."], ["the cat sat down."], name) for name in ("none", "13a"))
     assert none.bleu < default.bleu == pytest.approx(100) and "tok:none" in none.bleu_signature
 
 
 def test_every_tokenizer_works_here():
-    assert all(score(REFERENCES, REFERENCES, name).bleu > 99 for name in BLEU_TOKENIZERS)
+    assert all(corpus_scores(REFERENCES, REFERENCES, name).bleu > 99 for name in BLEU_TOKENIZERS)
 
 
 def test_translations_and_references_are_not_mixed_up():
     short, long = ["the cat"], ["the cat sat on the mat today"]
-    assert score(short, long).bleu == sacrebleu.corpus_bleu(short, [long]).score != score(long, short).bleu
+    assert (
+        corpus_scores(short, long).bleu == sacrebleu.corpus_bleu(short, [long]).score != corpus_scores(long, short).bleu
+    )
 
 
 def test_text_holds_scores_and_signatures():
-    scores = score(TRANSLATIONS, REFERENCES)
+    scores = corpus_scores(TRANSLATIONS, REFERENCES)
     assert str(scores).splitlines() == [
         f"BLEU {scores.bleu:.2f}  {scores.bleu_signature}",
         f"chrF {scores.chrf:.2f}  {scores.chrf_signature}",
@@ -53,7 +55,7 @@ def test_text_holds_scores_and_signatures():
 
 def test_bleu_of_lines_that_are_too_short_is_not_shown():
     words = ["eins", "zwei drei vier", "fünf"]
-    scores = score(words, words[:2] + ["sechs"])
+    scores = corpus_scores(words, words[:2] + ["sechs"])
     assert not scores.has_4_grams and scores.bleu < 5
     assert str(scores).splitlines() == [
         f"chrF {scores.chrf:.2f}  {scores.chrf_signature}",
@@ -61,17 +63,17 @@ def test_bleu_of_lines_that_are_too_short_is_not_shown():
         "BLEU is undefined: the lines are too short for sequences of 4 words",
     ]
     long = ["one two three four"]
-    assert [score(*pair).has_4_grams for pair in ((long, long), (long, ["one"]), (["one"], long))] == [
+    assert [corpus_scores(*pair).has_4_grams for pair in ((long, long), (long, ["one"]), (["one"], long))] == [
         True,
         False,
         False,
     ]
-    assert score(["eins zwei drei vier"], ["eins zwei drei vier"], "char").has_4_grams
+    assert corpus_scores(["eins zwei drei vier"], ["eins zwei drei vier"], "char").has_4_grams
 
 
 def test_evaluate_translates_and_scores():
     translator = Scripted()
-    assert evaluate(translator, ["a", "b", "c"], REFERENCES, 2, 99) == score(TRANSLATIONS, REFERENCES)
+    assert evaluate(translator, ["a", "b", "c"], REFERENCES, 2, 99) == corpus_scores(TRANSLATIONS, REFERENCES)
     assert translator.asked == (["a", "b", "c"], 2, 99)
 
 
@@ -79,7 +81,7 @@ def test_evaluate_translates_and_scores():
 def test_misaligned(translations, references):
     counts = f"Received: {len(translations)} and {len(references)}"
     with pytest.raises(ValueError, match=f"`translations` and `references`.*{counts}"):
-        score(translations, references)
+        corpus_scores(translations, references)
 
 
 def test_an_unknown_tokenizer_is_found_before_translating():
