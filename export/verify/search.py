@@ -103,8 +103,8 @@ def _chosen(search, source, strategy):
 
 def _limits(model, source, strategy):
     """The length limit of each hypothesis in this package's search."""
-    limits = (source != PAD_ID).sum(axis=1) + strategy.extra_length
-    return limits.clip(max=model.config.max_length).tolist()
+    longest = model.config.max_length or strategy.max_length(source.shape[1])
+    return np.array(strategy.limits((source != PAD_ID).sum(axis=1), longest)).tolist()
 
 
 def _log_probs(model, source, tokens, strategy):

@@ -64,7 +64,9 @@ class Beams(Searcher):
         values = value + ops.where(is_finished, only_first(width), log_probs)
         scores = ops.where(is_finished, values, values / self._penalty(s.step + 1))
         scores = ops.where(is_possible(values), scores, NEG_INF)
+        # (rows, width) -> (batch, beam_size * width): the candidates of a sentence compete.
         best_scores, best = ops.top_k(ops.reshape(scores, (-1, self.beam_size * width)), self.beam_size)
+        # (batch, beam_size) -> (rows,): places in the flattened (rows, width) candidates.
         chosen = ops.reshape(self.first_rows * width + ops.cast(best, "int32"), (-1,))
         made = (tokens, ops.where(is_finished, 0.0, log_probs)) if self.token_scores else (tokens,)
         token, *log_prob, value = (ops.take(ops.reshape(x, (-1,)), chosen, axis=0) for x in (*made, values))
@@ -79,4 +81,4 @@ class Beams(Searcher):
         return length_penalty(lengths, self.alpha, self.kind)
 
     def _by_sentence(self, x):
-        return ops.reshape(x, (-1, self.beam_size))
+        return ops.reshape(x, (-1, self.beam_size))  # (rows,) -> (batch, beam_size)

@@ -67,6 +67,7 @@ class Sampler(Greedy):
         super().__init__(strategy, sentences, ids, allowed)
         self.num_first = self.beam_size
         self.top_k, self.top_p, self.temperature = strategy.top_k, strategy.top_p, strategy.temperature
+        # (batch, n_samples, max_length) -> (rows, max_length)
         self.noise = ops.reshape(sentences.noise, (-1, ops.shape(sentences.noise)[2]))
 
     def choose(self, s, logits):
@@ -88,7 +89,7 @@ class Sampler(Greedy):
 
     def best(self, s):
         """Returns the `Hypotheses`, `n_samples` per sentence."""
-        found = super().best(s)
+        found = super().best(s)  # Each (rows, 1, …); below (batch, n_samples, …).
         by_sentence = (
             ops.reshape(x, (-1, self.beam_size, *ops.shape(x)[2:])) for x in found if not isinstance(x, tuple)
         )

@@ -95,11 +95,13 @@ class ActiveBatch(NamedTuple):
     found: Hypotheses  # of the complete batch
 
 
-def run_search(make, next_logits, cache, memory, sentences, max_length, ids: SpecialIds) -> Hypotheses:
+def run_search(
+    strategy, next_logits, cache, memory, sentences, max_length, ids: SpecialIds, allowed=None
+) -> Hypotheses:
     """Runs a search.
 
     Args:
-        make: the `searching` method of a strategy.
+        strategy: a `GreedySearch`, `BeamSearch` or `Sampling`.
         next_logits: callable `(tokens, cache, memory, offset) -> (logits, cache)`. It maps the newest tokens `(rows,)`,
             whose position is `offset`, to logits `(rows, vocab_size)` for the next ones, and returns the updated cache.
         cache: initial cache with `batch * beam_size` rows. The rows of a sentence are consecutive.
@@ -107,6 +109,7 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
         sentences: the `SearchInputs`.
         max_length: at least the largest of `sentences.limits`. Static on JAX.
         ids: the `SpecialIds`.
+        allowed: the `AllowedTokens`. Default: every token except padding and BOS is allowed.
 
     Returns:
         `Hypotheses`.
@@ -118,39 +121,39 @@ def run_search(make, next_logits, cache, memory, sentences, max_length, ids: Spe
     ...     return keras.ops.one_hot(tokens + 1, 8), cache
     >>> sentences = SearchInputs(limits=np.array([5], "int32"))
     >>> ids = SpecialIds(pad=0, bos=4, eos=7)
-    >>> found = run_search(GreedySearch().make_searcher, next_logits, (), (), sentences, max_length=5, ids=ids)
+    >>> found = run_search(GreedySearch(), next_logits, (), (), sentences, max_length=5, ids=ids)
     >>> np.array(found.tokens)[0, 0, :3]
     array([5, 6, 7], dtype=int32)
     """
-    searching = make(sentences, ids)
+    searcher = strategy.make_searcher(sentences, ids, allowed)
     batch_size = ops.shape(sentences.limits)[0]
-    start = _start(searching, cache, batch_size, max_length)
+    start = _start(searcher, cache, batch_size, max_length)
     if not kv_cache.GROWS:
-        return searching.best(_advance(searching, next_logits, memory, start, max_length))
+        return searcher.best(_advance(searcher, next_logits, memory, start, max_length))
 
     def has_active(*current):
         return ops.shape(ActiveBatch(*current).active)[0] > 0
 
     def next_round(*current):
         r = ActiveBatch(*current)
-        searching = make(r.sentences, ids)
-        end = _advance(searching, next_logits, r.memory, r.state, max_length)
-        at, new = ops.expand_dims(r.active, 1), searching.best(end)
+        searcher = strategy.make_searcher(r.sentences, ids, allowed)
+        end = _advance(searcher, next_logits, r.memory, r.state, max_length)
+        at, new = ops.expand_dims(r.active, 1), searcher.best(end)
         found = keras.tree.map_structure(lambda old, new: ops.scatter_update(old, at, new), r.found, new)
-        return _keep(r._replace(state=end, found=found), searching.is_active(end), searching.beam_size)
+        return _keep(r._replace(state=end, found=found), searcher.is_active(end), searcher.beam_size)
 
-    shape = (batch_size, searching.n_best)
+    shape = (batch_size, searcher.n_best)
     first = ActiveBatch(
         active=ops.arange(batch_size, dtype="int32"),
         sentences=sentences,
         memory=memory,
         state=start,
-        found=_hypotheses(_empty(searching, (*shape, max_length)), ops.full(shape, NEG_INF, "float32")),
+        found=_hypotheses(_empty(searcher, (*shape, max_length)), ops.full(shape, NEG_INF, "float32")),
     )
-    first = _keep(first, sentences.limits > 0, searching.beam_size)  # Keeps all rows, but makes their number dynamic.
+    first = _keep(first, sentences.limits > 0, searcher.beam_size)  # Keeps all rows, but makes their number dynamic.
     last = ActiveBatch(*ops.while_loop(has_active, next_round, first))
     tokens, scores, token_scores = last.found
-    history = (tokens, token_scores) if searching.token_scores else (tokens,)
+    history = (tokens, token_scores) if searcher.token_scores else (tokens,)
     return _hypotheses([x[:, :, : last.state.step] for x in history], scores)
 
 
@@ -181,39 +184,39 @@ def _hypotheses(history, scores):
     return Hypotheses(history[0], scores, *history[1:])
 
 
-def _empty(searching, shape):
+def _empty(searcher, shape):
     """Makes an empty history."""
-    tokens = ops.full(shape, searching.ids.pad, "int32")
-    return (tokens, ops.zeros(shape, "float32")) if searching.token_scores else (tokens,)
+    tokens = ops.full(shape, searcher.ids.pad, "int32")
+    return (tokens, ops.zeros(shape, "float32")) if searcher.token_scores else (tokens,)
 
 
-def _start(searching, cache, batch_size, max_length):
+def _start(searcher, cache, batch_size, max_length):
     """Makes the initial state, in which the first `num_first` rows of each sentence are active."""
-    rows = batch_size * searching.beam_size
+    rows = batch_size * searcher.beam_size
     values = ops.zeros((rows,), "float32")
-    if searching.num_first < searching.beam_size:
-        is_first = ops.arange(rows, dtype="int32") % searching.beam_size < searching.num_first
+    if searcher.num_first < searcher.beam_size:
+        is_first = ops.arange(rows, dtype="int32") % searcher.beam_size < searcher.num_first
         values = ops.where(is_first, 0.0, NEG_INF)
     return State(
         step=ops.zeros((), "int32"),
-        newest=ops.full((rows,), searching.ids.bos, "int32"),
-        history=_empty(searching, (rows, max_length)),
-        suffixes=ops.zeros((rows, max_length), "int32") if searching.ngram_size else (),
+        newest=ops.full((rows,), searcher.ids.bos, "int32"),
+        history=_empty(searcher, (rows, max_length)),
+        suffixes=ops.zeros((rows, max_length), "int32") if searcher.ngram_size else (),
         values=values,
         cache=cache,
     )
 
 
-def _advance(searching, next_logits, memory, state, max_length):
+def _advance(searcher, next_logits, memory, state, max_length):
     """Runs steps until all sentences are finished or, with dynamic shapes, a quarter of them."""
 
     def step(*state):
         s = State(*state)
         logits, cache = next_logits(s.newest, s.cache, memory, s.step)
-        return searching.advance(s, logits, cache)
+        return searcher.advance(s, logits, cache)
 
     def should_continue(*state):
-        is_active = searching.is_active(State(*state))
+        is_active = searcher.is_active(State(*state))
         if not kv_cache.GROWS:
             return ops.any(is_active)
         return 4 * ops.sum(ops.cast(is_active, "int32")) > 3 * ops.shape(is_active)[0]
@@ -223,7 +226,8 @@ def _advance(searching, next_logits, memory, state, max_length):
 
 def _keep(r, is_kept, beam_size):
     """Selects sentences of an `ActiveBatch`."""
-    kept = ops.nonzero(is_kept)[0]
+    kept = ops.nonzero(is_kept)[0]  # (kept,)
+    # (kept, 1) + (beam_size,) -> (kept * beam_size,): the rows of the sentences.
     rows = ops.reshape(ops.expand_dims(kept * beam_size, 1) + ops.arange(beam_size, dtype=kept.dtype), (-1,))
 
     def taken(tensors, at):

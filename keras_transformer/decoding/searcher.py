@@ -116,6 +116,7 @@ def without_repeats(log_probs, tokens, suffixes, step, size, pad):
     is_repeated = ops.logical_and(is_made, suffixes >= size - 1)
     rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(tokens)[0], dtype="int32"), 1), ops.shape(tokens))
     barred = ops.where(is_repeated, tokens, pad)
+    # (rows, max_length) twice -> (rows * max_length, 2): the places in `log_probs`.
     at = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(barred, (-1,))], axis=-1)
     return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], NEG_INF, log_probs.dtype))
 

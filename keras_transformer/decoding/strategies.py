@@ -23,6 +23,16 @@ class _Strategy:
     def __post_init__(self):
         require(counts(0, **fields(self, "extra_length", "min_length", "no_repeat_ngram_size")))
 
+    def max_length(self, source_length):
+        """The maximum number of tokens of all hypotheses of sources that have at most `source_length` tokens."""
+        return source_length + max(self.extra_length, 1)
+
+    def limits(self, source_lengths, max_length):
+        """The maximum number of tokens of each hypothesis, int32 `(batch,)`: between 1 and `max_length`."""
+        from keras import ops
+
+        return ops.clip(source_lengths + self.extra_length, 1, max_length)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GreedySearch(_Strategy):

@@ -22,6 +22,7 @@ def candidates_of(shortlist, source):
     """
     is_always = np.zeros(shortlist.vocab_size, "int32")
     is_always[shortlist.always] = 1
+    # (batch, length, width) -> (batch * length * width, 1)
     found = ops.reshape(ops.cast(ops.take(shortlist.table, source, axis=0), "int32"), (-1, 1))
     is_candidate = ops.scatter_update(is_always, found, ops.ones_like(found[:, 0]))
     return ops.cast(ops.nonzero(is_candidate)[0], "int32")

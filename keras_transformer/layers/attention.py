@@ -42,6 +42,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         Vaswani et al. 2017, §3.2.1, equation 1.
     """
     query = query * ops.cast(key.shape[-1] ** -0.5, query.dtype)
+    # (batch, heads, query_length, d_k) · (batch, heads, d_k, key_length) -> (batch, heads, query_length, key_length)
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
@@ -234,12 +235,12 @@ class MultiHeadAttention(Composite):
 
     def _split_heads(self, x, inputs, width):
         """Splits a projection of `inputs` into heads."""
-        if _is_one_position(x):  # No transpose needed.
+        if _is_one_position(x):  # (rows, heads * width) -> (rows, heads, 1, width): no transpose needed.
             return ops.reshape(x, (-1, self.num_heads, 1, width))
         # Not -1 for the length: it cannot be inferred from a batch without rows. Not the shape of `x`: tf2onnx removes
         # the reshape at the end of a projection without bias, and would then read the shape of another tensor.
-        heads = ops.reshape(x, (*ops.shape(inputs)[:2], self.num_heads, width))
-        return ops.transpose(heads, (0, 2, 1, 3))
+        heads = ops.reshape(x, (*ops.shape(inputs)[:2], self.num_heads, width))  # (batch, length, heads, width)
+        return ops.transpose(heads, (0, 2, 1, 3))  # (batch, heads, length, width)
 
     def _query_heads(self, query, value):
         projection = self.query_projection(query)
@@ -249,14 +250,15 @@ class MultiHeadAttention(Composite):
         batch, *rows = sizes = ops.shape(value.key)[0], *ops.shape(query)[:-1]
         # -1 cannot be inferred from a batch without rows. In a graph, a search has rows in each step.
         count = math.prod(rows) // max(batch, 1) if all(isinstance(size, int) for size in sizes) else -1
+        # (rows, …, heads * d_k) -> (batch, rows per key, heads, d_k) -> (batch, heads, rows per key, d_k)
         heads = ops.reshape(projection, (batch, count, self.num_heads, self.d_k))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, heads, query, value):
         if not _is_one_position(query) or isinstance(value, KeyValue):
-            heads = ops.transpose(heads, (0, 2, 1, 3))
+            heads = ops.transpose(heads, (0, 2, 1, 3))  # (batch, query_length, heads, d_v)
         lengths = (-1,) if _is_one_position(query) else ops.shape(query)[:2]
-        return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
+        return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))  # The shape of `query`, with another width.
 
     def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
         query_length = 1 if _is_one_position(query) else ops.shape(query)[1]

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import Hypotheses, Sampling
+from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import has_two_passes
 from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
@@ -45,8 +45,7 @@ class CompiledSearch:
         arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
         if isinstance(strategy, Sampling):
             rows = len(next(iter(arrays.values())))
-            max_length = sum(ids.shape[1] for ids in arrays.values()) + max(strategy.extra_length, 1)
-            arrays["noise"] = strategy.noise(rows, max_length)
+            arrays["noise"] = strategy.noise(rows, strategy.max_length(sum(ids.shape[1] for ids in arrays.values())))
             strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
         if candidates is not None:
             arrays["candidates"] = rounded_candidates(candidates)
@@ -54,6 +53,10 @@ class CompiledSearch:
         used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
         token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
         return Hypotheses(tokens[:, :, :used], scores, token_scores)
+
+    @property
+    def _special_ids(self) -> SpecialIds:
+        return SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
 
     def _rounded(self, ids):
         return rounded(ids, self.config.pad_id, self.config.max_length)
@@ -81,7 +84,7 @@ class ConfiguredModel(keras.Model, CompiledSearch):
             return self._forward(inputs, training=training, mask=mask)
         logits = self._forward(keras.tree.map_structure(_twice, inputs), training=training)
         rows, *others = ops.shape(logits)
-        return ops.reshape(logits, (rows // 2, 2, *others))
+        return ops.reshape(logits, (rows // 2, 2, *others))  # The two copies of a row are next to each other.
 
     def _forward(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)

@@ -1,6 +1,5 @@
 """Generation of targets by one model, or by several models together."""
 
-import functools
 import itertools
 
 import numpy as np
@@ -14,7 +13,6 @@ from keras_transformer.decoding import (
     Sampling,
     SearchInputs,
     Shortlist,
-    SpecialIds,
     TextConstraints,
     run_search,
 )
@@ -69,11 +67,10 @@ class Seq2SeqGeneration(CompiledSearch):
         models = self._members()
         memory = [model.decoder.project_memory(model.encode(source, mask)) for model in models]
         batch_size, source_length = ops.shape(source)
-        max_length = source_length + max(strategy.extra_length, 1)
-        limits = ops.sum(ops.cast(mask, "int32"), axis=-1) + strategy.extra_length
+        max_length = strategy.max_length(source_length)
         if prefix is not None:
             max_length = max_length + ops.shape(prefix)[1]
-        limits = ops.clip(limits, 1, self.config.max_length or max_length)
+        limits = strategy.limits(ops.sum(ops.cast(mask, "int32"), axis=-1), self.config.max_length or max_length)
         rows = batch_size * strategy.beam_size
         caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
         bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
@@ -97,11 +94,9 @@ class Seq2SeqGeneration(CompiledSearch):
             logits = _mean([logits for logits, _ in found])
             return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
 
-        ids = SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-        constraints = self.text_constraints
-        allowed = constraints and AllowedTokens(constraints, candidates)
-        cache, searching = sum(caches, ()), functools.partial(strategy.make_searcher, allowed=allowed)
-        found = run_search(searching, next_logits, cache, (memory, mask), sentences, max_length, ids)
+        allowed = self.text_constraints and AllowedTokens(self.text_constraints, candidates)
+        cache, ids = sum(caches, ()), self._special_ids
+        found = run_search(strategy, next_logits, cache, (memory, mask), sentences, max_length, ids, allowed)
         return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
 
     def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:

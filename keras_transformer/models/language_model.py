@@ -12,7 +12,6 @@ from keras_transformer.decoding import (
     Hypotheses,
     Sampling,
     SearchInputs,
-    SpecialIds,
     run_search,
 )
 from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
@@ -102,9 +101,9 @@ class LanguageModel(ConfiguredModel):
         """
         config = self.config
         batch_size, prompt_length = ops.shape(prompt)
-        max_length = prompt_length + max(strategy.extra_length, 1)
-        limits = ops.sum(ops.cast(masks.padding_mask(prompt, config.pad_id), "int32"), axis=-1) + strategy.extra_length
-        limits = ops.clip(limits, 1, config.max_length or max_length)
+        max_length = strategy.max_length(prompt_length)
+        lengths = ops.sum(ops.cast(masks.padding_mask(prompt, config.pad_id), "int32"), axis=-1)
+        limits = strategy.limits(lengths, config.max_length or max_length)
         cache = self.decoder.empty_cache(prompt, batch_size * strategy.beam_size, max_length)
         # Appends a column, because the search needs at least one and prompts may be empty.
         prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
@@ -114,8 +113,7 @@ class LanguageModel(ConfiguredModel):
         def next_logits(tokens, cache, memory, offset):
             return self.decode(tokens, cache=cache, offset=offset, output_weights=weights)
 
-        ids = SpecialIds(config.pad_id, config.bos_id, config.eos_id)
-        return run_search(strategy.make_searcher, next_logits, cache, (), sentences, max_length, ids)
+        return run_search(strategy, next_logits, cache, (), sentences, max_length, self._special_ids)
 
     def generate(self, prompt, strategy: BeamSearch | GreedySearch | Sampling | None = None) -> Hypotheses:
         """Generates continuations of prompts by a compiled search or by sampling.

@@ -1,7 +1,5 @@
 """Scripted logits: a table says what follows every possible beginning."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -57,11 +55,8 @@ class Script:
         self.beam_size, self.rows = strategy.beam_size, []
         beginning = ops.zeros((self.sentences * strategy.beam_size,), "int32")
         cache, memory = (KeyValue(beginning, beginning),), ops.arange(self.sentences, dtype="int32")
-        searching = strategy.make_searcher
-        if self.constraints:
-            allowed = AllowedTokens(self.constraints)
-            searching = functools.partial(searching, allowed=allowed)
-        return run_search(searching, self.next_logits, cache, memory, sentences, max_length, ids)
+        allowed = self.constraints and AllowedTokens(self.constraints)
+        return run_search(strategy, self.next_logits, cache, memory, sentences, max_length, ids, allowed)
 
 
 @pytest.fixture(scope="session")

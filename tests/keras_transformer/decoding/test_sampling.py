@@ -49,7 +49,7 @@ def draw(strategy, noise):
     beginning = ops.zeros((len(noise) * strategy.n_samples,), "int32")
     cache = (KeyValue(beginning, beginning),)
     sentences = SearchInputs(ops.full((len(noise),), 2, "int32"), noise=ops.convert_to_tensor(noise))
-    found = run_search(strategy.make_searcher, next_logits, cache, (), sentences, 2, SpecialIds())
+    found = run_search(strategy, next_logits, cache, (), sentences, 2, SpecialIds())
     return to_numpy(found.tokens), to_numpy(found.scores)
 
 

@@ -54,7 +54,7 @@ def uncached(model, source, strategy):
     history = ops.zeros((len(beams), max_length), "int32")
     limits = SearchInputs(ops.convert_to_tensor(np.maximum(mask.sum(-1) + strategy.extra_length, 1), "int32"))
     start = (KeyValue(history, ops.zeros((len(beams),), "int32")),)
-    found = run_search(strategy.make_searcher, next_logits, start, start_memory, limits, max_length, SpecialIds())
+    found = run_search(strategy, next_logits, start, start_memory, limits, max_length, SpecialIds())
     return Hypotheses(to_numpy(found.tokens), to_numpy(found.scores))
 
 
