@@ -52,7 +52,6 @@ class ExportFormat:
         description: what it is, for the help of `--format`.
         write: called as `write(model, directory, tokenizers, strategy, path)`; creates the folder `path`.
         programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
-        client_packages: the packages that the client imports, by their names on PyPI, beside NumPy and sentencepiece.
             Default: the package has no client.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
@@ -70,7 +69,6 @@ class ExportFormat:
     description: str
     write: Callable
     programs: Callable[[Path, BeamSearch], dict[str, Program]]
-    client_packages: tuple[str, ...] = ()
     require_supported: Callable | None = None
     prepare: Callable[[], object] | None = None
     quantize: str | None = None

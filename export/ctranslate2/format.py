@@ -7,7 +7,6 @@ CTRANSLATE2 = ExportFormat(
     "a CTranslate2 model",
     late("ctranslate2.export:write_ctranslate2"),
     late("ctranslate2.export:programs"),
-    client_packages=("ctranslate2",),
     require_supported=late("ctranslate2.export:require_supported"),
     supports_token_scores=False,
     has_fixed_search=False,

@@ -9,7 +9,6 @@ def _make(**quantize):
         "ONNX graphs",
         late("onnx.export:write_onnx", **quantize),
         late("onnx.export:programs", **quantize),
-        client_packages=("onnxruntime",),
         **quantize,
     )
 

@@ -7,5 +7,4 @@ SAVED_MODEL = ExportFormat(
     "a TensorFlow SavedModel",
     late("saved_model.export:write_saved_model"),
     late("saved_model.export:programs"),
-    client_packages=("tensorflow", "tensorflow-text"),
 )

@@ -198,17 +198,12 @@ def import_marian(arguments: list[str]) -> int:
 
 
 def doctor(arguments: list[str]) -> int:
-    """Show versions, backends, devices and runtimes, and how to install what is missing."""
-    parser = make_parser(doctor)
-    parser.add_argument("--devices", action="store_true", help="import the packages and show the devices; slower")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    options = parser.parse_args(arguments)
+    """Show versions, devices, what is missing, and how to install it."""
+    make_parser(doctor).parse_args(arguments)
 
-    from keras_transformer.cli.doctor.report import examine
+    from keras_transformer.cli.doctor import examine
 
-    report = examine(options.devices)
-    print(report.to_json() if options.json else report)
-    return 0 if report.is_ready else 1
+    return 0 if examine() else 1
 
 
 #: Name on the command line -> the command.
