@@ -7,8 +7,7 @@ from keras_transformer.checks import one_of, require
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.storage.model_directory import export_name
-from keras_transformer.text.encoding import canonical_encoding
-from keras_transformer.text.files import UTF_8
+from keras_transformer.text.files import UTF_8, canonical_encoding
 
 _NAMES = tuple(dict.fromkeys(format.format for format in FORMATS.values()))
 _QUANTIZED = tuple(dict.fromkeys(format.quantize for format in FORMATS.values() if format.quantize))

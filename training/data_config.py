@@ -3,8 +3,7 @@
 import dataclasses
 
 from keras_transformer.checks import at_least, fields, require, same_number, within
-from keras_transformer.text.encoding import canonical_encoding
-from keras_transformer.text.files import UTF_8
+from keras_transformer.text.files import UTF_8, canonical_encoding
 from keras_transformer.text.languages import checked_language
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from keras_transformer.checks import at_least, fields, require, same_number, within
-from keras_transformer.text.encoding import canonical_encoding
-from keras_transformer.text.files import UTF_8
+from keras_transformer.text.files import UTF_8, canonical_encoding
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.data_config import DataConfig

@@ -9,11 +9,10 @@ import tensorflow_text as tf_text
 
 from keras_transformer.export.format import Program
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
-from keras_transformer.export.saved_model.warmup import write_warmup
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.text.tokenization import EOS_ID, FIRST_MERGED_ID, PAD_ID
+from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 
 
 class _Server(tf.Module):
@@ -81,7 +80,7 @@ class _Server(tf.Module):
 
 
 def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes the SavedModel, with warm-up requests for TensorFlow Serving.
+    """Writes the SavedModel.
 
     Args:
         model: the `Transformer`.
@@ -93,8 +92,6 @@ def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, pa
     server = _Server(model, *tokenizers, strategy)
     signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
     tf.saved_model.save(server, str(path), signatures=signatures)
-    source = tokenizers[0]
-    write_warmup(path, *source.decode([range(FIRST_MERGED_ID, min(FIRST_MERGED_ID + 10, source.vocab_size))]))
 
 
 def programs(path: Path, strategy) -> dict[str, Program]:

@@ -1,5 +1,6 @@
 """Text files, plain or gzipped, and standard input."""
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -11,10 +12,35 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.text.encoding import canonical_encoding, describe, is_wide
-
 #: Default encoding of text files.
 UTF_8 = "utf-8"
+
+
+def canonical_encoding(encoding: str) -> str:
+    """Returns the canonical Python name of a text encoding.
+
+    Args:
+        encoding: name or alias of a text encoding, such as `"utf-8"`, `"cp1252"` or `"utf-16"`.
+
+    Returns:
+        The canonical name.
+
+    Raises:
+        ValueError: if the encoding is unknown or is not a text encoding.
+
+    Example:
+
+    >>> canonical_encoding("UTF8")
+    'utf-8'
+    """
+    try:
+        "\n".encode(encoding)
+        return codecs.lookup(encoding).name
+    except (LookupError, ValueError) as error:
+        raise ValueError(
+            "`encoding` must be a text encoding that Python knows, such as utf-8, cp1252 or utf-16. "
+            f"Received: encoding={encoding!r}"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -47,7 +73,7 @@ def read_lines(path: str | Path, encoding: str = UTF_8) -> list[str]:
 
     Raises:
         ValueError: if the file cannot be read, `encoding` is unknown, or the file has another encoding. In the last
-            case the message contains the line number and the probable encoding.
+            case the message contains the line number.
     """
     with TextLines(path, encoding) as lines:
         return list(lines)
@@ -91,7 +117,7 @@ class TextLines:
 
     Raises:
         ValueError: if the file cannot be read, `encoding` is unknown, or the file has another encoding. In the last
-            case the message contains the line number and the probable encoding.
+            case the message contains the line number.
 
     Example:
 
@@ -122,27 +148,28 @@ class TextLines:
                 yield from self._checked(lines)
 
     def _checked(self, lines):
-        """Removes the byte order mark and NUL, and adds the line number and the probable encoding to errors."""
+        """Removes the byte order mark and NUL, and adds the line number to errors."""
         number = 0
         try:
             for number, line in enumerate(lines, 1):
-                if is_wide(line):
-                    raise self._error(number, line.encode(self._encoding))
+                if _is_wide(line):
+                    raise self._error(number)
                 yield (line if number > 1 else line.removeprefix("\ufeff")).replace("\0", "")
         except UnicodeDecodeError as error:
             # The decoder reads ahead, so the error may be several lines after the last yielded line.
             between = error.object[: error.start].decode(error.encoding, errors="replace")
-            raise self._error(number + 1 + between.count("\n"), error.object, error.reason) from error
+            raise self._error(number + 1 + between.count("\n")) from error
         except UnicodeError as error:  # UTF-16 or UTF-32 without a byte order mark.
             raise ValueError(
                 f"Cannot read {self._name}: {error}. An encoding without byte order mark is, for example, utf-16-le. "
                 f"Received: encoding={self._encoding!r}"
             ) from error
 
-    def _error(self, number, sample, reason=None):
-        is_cut = reason == "truncated data"  # The error of UTF-16 and UTF-32 if the last character is incomplete.
-        why = "the last character is incomplete" if is_cut else describe(sample)
-        return ValueError(f"Cannot read {self._name}: line {number} is not {self._encoding} text; {why}")
+    def _error(self, number):
+        return ValueError(
+            f"Cannot read {self._name}: line {number} is not {self._encoding} text. Repair it; or give the encoding of "
+            "the file, such as `--encoding cp1252` or `--encoding utf-16`; the name of a gzip file must end in .gz"
+        )
 
     @property
     def share(self) -> float | None:
@@ -165,3 +192,9 @@ def _size(file):
     except OSError:  # A stream in memory has no file descriptor.
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def _is_wide(line):
+    """Whether a decoded line has many NUL characters, because UTF-16, UTF-32 or binary data was read as other text."""
+    count = line.count("\0")
+    return count > 1 and 3 * count >= len(line)

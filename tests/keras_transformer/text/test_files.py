@@ -115,30 +115,27 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, encoding):
 
 GERMAN = "two\n" * 3000 + "Zwei weiße Männer sind im Freien.\nMehrere Männer hören zu.\n"
 FOREIGN = {
-    "cp1252": (GERMAN.encode("latin-1"), 3001, "cp1252.*`--encoding cp1252`"),
-    "western words": ("dreiunddreißigtausendfünf\n".encode("latin-1") * 9, 1, "cp1252"),
-    "cp1250": ("Zażółć gęślą jaźń. Dwóch mężczyzn stoi.\n".encode("cp1250"), 1, "cp1250"),
-    "cp1251": ("один\n\nдва молодых белых мужчины\n".encode("cp1251"), 1, "cp1251"),
-    "a mark": (GERMAN.encode("utf-16"), 1, "utf-16:"),
-    "zeros": (GERMAN.encode("utf-16-le"), 1, "utf-16-le:"),
-    "zeros first": (GERMAN.encode("utf-16-be"), 1, "utf-16-be:"),
-    "four bytes": (GERMAN.encode("utf-32-le"), 1, "utf-32-le:"),
-    "one bad line": (GERMAN.encode() + b"\nzw\xf6lf\n", GERMAN.count("\n") + 2, "most other lines are utf-8: repair"),
-    "gzip": (gzip.compress(TEXT), 1, r"gzip.*\.gz"),
-    "binary": (b"two\n" + random.Random(1).randbytes(4000), 2, "binary"),
-    "only zeros": (bytes(999), 1, "binary"),
-    "the end is cut": (b"two\nthr\xc3", 2, ""),
+    "cp1252": (GERMAN.encode("latin-1"), 3001),
+    "cp1251": ("один\n\nдва молодых белых мужчины\n".encode("cp1251"), 1),
+    "a mark": (GERMAN.encode("utf-16"), 1),
+    "zeros": (GERMAN.encode("utf-16-le"), 1),
+    "four bytes": (GERMAN.encode("utf-32-le"), 1),
+    "one bad line": (GERMAN.encode() + b"\nzw\xf6lf\n", GERMAN.count("\n") + 2),
+    "gzip": (gzip.compress(TEXT), 1),
+    "binary": (b"two\n" + random.Random(1).randbytes(4000), 2),
+    "only zeros": (bytes(999), 1),
+    "the end is cut": (b"two\nthr\xc3", 2),
 }
 
 
-@pytest.mark.parametrize(("data", "number", "reason"), FOREIGN.values(), ids=FOREIGN)
-def test_bytes_that_are_not_utf_8(tmp_path, monkeypatch, data, number, reason):
+@pytest.mark.parametrize(("data", "number"), FOREIGN.values(), ids=FOREIGN)
+def test_bytes_that_are_not_utf_8(tmp_path, monkeypatch, data, number):
     (tmp_path / "text").write_bytes(data)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     for path, name in ((tmp_path / "text", tmp_path / "text"), (None, "standard input")):
         with TextLines(path) as lines, pytest.raises(ValueError) as caught:
             list(lines)
-        assert re.search(rf"{name}: line {number} .*utf-8.*{reason}", str(caught.value))
+        assert re.search(rf"{name}: line {number} is not utf-8 text.*`--encoding cp1252`.*\.gz", str(caught.value))
 
 
 def test_nul_characters_are_removed(tmp_path):
@@ -152,10 +149,10 @@ def test_nul_characters_are_removed(tmp_path):
         (
             "zwölf\n".encode("utf-16-le"),
             "utf-16",
-            "BOM.*Received: encoding='utf-16'|line 1 is not utf-16 text; it is probably utf-16-le",  # From Python 3.13.
+            "BOM.*Received: encoding='utf-16'|line 1 is not utf-16 text",  # From Python 3.13.
         ),
-        ("eins\nzwölf".encode("utf-16")[:-1], "utf-16", "line 2 .*utf-16 .*incomplete"),
-        ("eins\nzwölf".encode(), "ascii", "line 2 .*ascii .*utf-8"),
+        ("eins\nzwölf".encode("utf-16")[:-1], "utf-16", "line 2 is not utf-16 text"),
+        ("eins\nzwölf".encode(), "ascii", "line 2 is not ascii text"),
         (b"", "klingon", "`encoding`.*Received: encoding='klingon'"),
         (b"", "hex", "`encoding`.*Received: encoding='hex'"),
     ],
