@@ -20,5 +20,9 @@ setup(
         *find_packages(include=["keras_transformer", "keras_transformer.*"]),
         *(package for name, folder in FOLDERS.items() for package in subpackages(name, folder)),
     ],
-    package_data={"keras_transformer": ["py.typed"], "keras_transformer.export.web": ["static/*"]},
+    package_data={
+        "keras_transformer": ["py.typed"],
+        "keras_transformer.export.web": ["static/*"],
+        "keras_transformer.apps.serve": ["static/*"],
+    },
 )

@@ -19,11 +19,11 @@ from starlette.responses import Response
 from keras_transformer.apps.html.html_text import plain_text
 from keras_transformer.apps.serve.batcher import QueueFull, TooManySentences
 from keras_transformer.apps.serve.config import ServeConfig
-from keras_transformer.apps.serve.guard import add_page
 from keras_transformer.apps.serve.languages import Languages, UnsupportedLanguage, name_of
 from keras_transformer.apps.serve.metrics import Metrics
-from keras_transformer.apps.serve.openapi import DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
-from keras_transformer.apps.serve.pairs import LanguagePair
+from keras_transformer.apps.serve.openapi import ATTENTION, DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
+from keras_transformer.apps.serve.page import page_routes
+from keras_transformer.apps.serve.pairs import LanguagePair, NoAttention
 from keras_transformer.apps.serve.parameters import check_key, integer_parameter, read_parameters, text_parameter
 from keras_transformer.apps.serve.routes import Route, Router, translate
 from keras_transformer.storage.exhaustion import describe_out_of_memory, is_out_of_memory
@@ -70,6 +70,7 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         description='Translation with the API of LibreTranslate. Errors are `{"error": reason}`.',
         docs_url="/docs",
         redoc_url=None,
+        redirect_slashes=False,  # Starlette redirects to a URL with the server's own address.
     )
     # Pages of other sites may call the API, as that of LibreTranslate. It uses no cookies.
     app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
@@ -80,6 +81,7 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     for path, methods, endpoint, description in (
         ("/translate", ["POST"], service.translate, TRANSLATE),
         ("/detect", ["POST"], service.detect, DETECT),
+        ("/attention", ["POST"], service.attention, ATTENTION),
         ("/languages", ["GET", "HEAD"], service.languages, LANGUAGES),
         ("/frontend/settings", ["GET", "HEAD"], service.settings, SETTINGS),
         ("/health", ["GET", "HEAD"], service.health, HEALTH),
@@ -101,7 +103,7 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     for method, path, status, reason in _DISABLED:
         app.add_api_route(path, _refusal(status, reason), methods=[method], include_in_schema=False)
     if config.page:
-        add_page(app, languages, config)
+        app.router.routes += page_routes()
     metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
     return app
 
@@ -143,6 +145,8 @@ class _Service:
         self._metrics.characters.inc(sum(map(len, texts)))
         found = await _while_connected(request, translate(routes, texts, 1 + alternatives, is_html))
         answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
+        if parameters.get("scores"):
+            answer["scores"] = [one.scores for one in found]
         if alternatives:
             answer["alternatives"] = [one.texts[1:] for one in found]
         if is_auto:
@@ -157,6 +161,17 @@ class _Service:
         texts = self._texts(await self._parameters(request))
         found = await asyncio.to_thread(self._router.languages_of, texts)
         return JsonResponse([one._asdict() for one in found])
+
+    async def attention(self, request: Request) -> Response:
+        parameters = await self._parameters(request)
+        texts = self._texts(parameters)
+        source, target = text_parameter(parameters, "source"), text_parameter(parameters, "target")
+        pair = self._router.named(source, target).pair
+        if pair is None or len(texts) > 1:
+            raise HTTPException(400, "Invalid request: attention needs one text, and two languages")
+        weights, *subwords = await _while_connected(request, pair.attention(texts[0]))
+        rounded = [[round(float(weight), 4) for weight in row] for row in weights]
+        return JsonResponse({"source": subwords[0], "target": subwords[1], "weights": rounded})
 
     async def languages(self, request: Request) -> Response:
         return JsonResponse(
@@ -175,6 +190,7 @@ class _Service:
                 "charLimit": self._config.max_characters,
                 "filesTranslation": False,
                 "frontendTimeout": 1000,
+                "maxAlternatives": self._max_n_best - 1,
                 "language": {
                     "source": {"code": source, "name": name_of(source)},
                     "target": {"code": target, "name": name_of(target)},
@@ -259,6 +275,8 @@ def _error_response(request, error) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # Nobody reads it. It is counted in the metrics.
     if isinstance(error, UnsupportedLanguage):
+        return JsonResponse({"error": str(error)}, 400)
+    if isinstance(error, NoAttention):
         return JsonResponse({"error": str(error)}, 400)
     if isinstance(error, TooManySentences):
         return JsonResponse({"error": f"Invalid request: {error}"}, 400)

@@ -1,6 +1,7 @@
 """Options of the server. Their defaults are defined here only."""
 
 import dataclasses
+import re
 from typing import Literal
 
 from keras_transformer.checks import at_least, fields, one_of, require, within
@@ -12,6 +13,8 @@ from keras_transformer.translate.threads import threads_of_a_batch
 
 #: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
 PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
+#: Paths below which a server may stand.
+ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class ServeConfig:
         protect: what is not translated. `auto`: what is no language, such as `12:30`, URLs, `{placeholders}`, `<tags>`
             and emoji that the model does not know. `off`: nothing. Otherwise a regular expression for more parts.
         page: show a web page at `/`.
+        root_path: path of the server behind a proxy that removes this path, such as `/translation`.
 
     Raises:
         ValueError: if an option is invalid.
@@ -61,6 +65,7 @@ class ServeConfig:
     split_sentences: bool = True
     protect: str = "auto"
     page: bool = True
+    root_path: str = ""
 
     def __post_init__(self):
         BatchLimits(self.batch_size, self.batch_tokens)
@@ -72,6 +77,11 @@ class ServeConfig:
             one_of((None, *RUNTIMES), runtime=self.runtime),
         )
         threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
+        if not ROOT_PATH.fullmatch(self.root_path):
+            raise ValueError(
+                f"`root_path` must be a path such as /translation, without / at the end. "
+                f"Received: root_path={self.root_path!r}"
+            )
         if self.api_key == "":
             raise ValueError("`api_key` must not be empty. Received: api_key=''")
         self.pairs_of_languages  # noqa: B018, checks them.

@@ -47,6 +47,7 @@ TRANSLATE: dict[str, Any] = {
             "target": {**_TEXT, "description": "Code of the target language."},
             "format": {**_TEXT, "enum": ["text", "html"], "default": "text"},
             "alternatives": {"type": "integer", "default": 0, "description": "Maximum number of other translations."},
+            "scores": {"type": "boolean", "default": False, "description": "Whether to add `scores` to the answer."},
             "api_key": _KEY,
         },
         ["q", "source", "target"],
@@ -58,6 +59,11 @@ TRANSLATE: dict[str, Any] = {
             "properties": {
                 "translatedText": _TEXTS,
                 "alternatives": {"type": "array", "items": _TEXTS},
+                "scores": {
+                    "type": "array",
+                    "items": {"type": "number"},
+                    "description": "The score of the translation and those of the alternatives.",
+                },
                 "detectedLanguage": {"oneOf": [_DETECTED, {"type": "array", "items": _DETECTED}]},
                 "warnings": {
                     "type": "array",
@@ -74,6 +80,23 @@ DETECT: dict[str, Any] = {
     | _answer(
         "The languages, the most likely one first. For a list, those of all its texts together",
         {"type": "array", "items": _DETECTED},
+    ),
+}
+ATTENTION: dict[str, Any] = {
+    "summary": "Show to which subwords the model attends when it translates a sentence",
+    "openapi_extra": _body(
+        {"q": {**_TEXT, "description": "A sentence."}, "source": _TEXT, "target": _TEXT, "api_key": _KEY},
+        ["q", "source", "target"],
+    )
+    | _answer(
+        "The mean weights of all heads and layers: a row for each target subword",
+        {
+            "type": "object",
+            "properties": {
+                **dict.fromkeys(("source", "target"), {"type": "array", "items": _TEXT}),
+                "weights": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+            },
+        },
     ),
 }
 LANGUAGES: dict[str, Any] = {"summary": "List the languages, and to which languages each is translated"}

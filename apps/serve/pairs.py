@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_transformer.apps.html.html_text import HtmlText
 from keras_transformer.apps.serve.batcher import Batcher
 from keras_transformer.apps.serve.config import PREFERRED, ServeConfig
 from keras_transformer.apps.serve.metrics import Metrics
-from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import available_runtimes, load_translator
 from keras_transformer.translate.translation import Translation, by_rank
-from keras_transformer.translate.translator import Translator
+from keras_transformer.translate.translator import TokenTranslator, Translator
 
 #: Size of a request, see `_size`, that is split so fast that a thread would take longer.
 _SHORT = 1000
@@ -29,10 +31,16 @@ class TranslatedText(NamedTuple):
         texts: the hypotheses, best first, which differ. Each consists of the hypotheses of this rank of all sentences;
             a sentence that has fewer repeats its last one.
         warnings: messages about sentences that were cut.
+        scores: the score of each hypothesis, the mean of those of its sentences.
     """
 
     texts: list[str]
     warnings: list[str]
+    scores: list[float]
+
+
+class NoAttention(Exception):
+    """The attention of a runtime or an export is not known."""
 
 
 class LanguagePair:
@@ -91,11 +99,32 @@ class LanguagePair:
             results = []
             for document in documents:
                 translations = [next(found) for _ in document.sentences]
-                joined = (join(document, rank) for rank in by_rank(translations, n_best))
-                results.append(TranslatedText([*dict.fromkeys(joined)], [*document.warnings]))
+                scores: dict[str, float] = {}
+                for rank in by_rank(translations, n_best):
+                    scores.setdefault(join(document, rank), _mean_score(rank))
+                results.append(TranslatedText([*scores], [*document.warnings], [*scores.values()]))
             return results
 
         return await _in_thread_if(is_html or _size(texts) > _SHORT, join_all)
+
+    async def attention(self, text: str) -> tuple[np.ndarray, list[str], list[str]]:
+        """The attention of the translation of a text's first sentence; see `TokenTranslator.attention`.
+
+        Args:
+            text: plain text.
+
+        Raises:
+            NoAttention: if the runtime or the export does not give it.
+            QueueFull: see `Batcher.translate`.
+        """
+        sentences = self.split(text).sentences
+        if not isinstance(self.translator, TokenTranslator) or not sentences:
+            raise NoAttention(f"There is no attention with {self.runtime}")
+        (translation,) = await self.batcher.translate(sentences[:1], 1)
+        try:
+            return await asyncio.to_thread(self.translator.attention, sentences[0], translation)
+        except ModelDirectoryError as error:  # An ONNX export without `alignment.onnx`.
+            raise NoAttention(str(error)) from error
 
     def _parse_html(self, text: str) -> HtmlText:
         return HtmlText(text, self._splitter)
@@ -106,6 +135,10 @@ class LanguagePair:
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
         alignments = dict(zip(needed, found, strict=True))
         return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
+
+
+def _mean_score(translations: Sequence[Translation]) -> float:
+    return sum(one.score for one in translations) / max(len(translations), 1)
 
 
 def _join_text(split: SplitText, translations: Sequence[Translation]) -> str:

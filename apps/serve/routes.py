@@ -137,7 +137,7 @@ async def translate(routes: Sequence[Route], texts: Sequence[str], n_best: int, 
         TooManySentences: see `LanguagePair.translate`.
     """
     found = {
-        i: TranslatedText([text], [route.problem] if route.problem else [])
+        i: TranslatedText([text], [route.problem] if route.problem else [], [0.0])
         for i, (route, text) in enumerate(zip(routes, texts, strict=True))
         if route.pair is None
     }

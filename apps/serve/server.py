@@ -34,6 +34,8 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
     with needs("serve"):
         import uvicorn
 
+        from keras_transformer.apps.serve.proxies import BehindProxies
+
     with _bound_socket(config) as listener:
         app, pairs = load_app(directories, config)
         host, port = listener.getsockname()[:2]
@@ -48,14 +50,10 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
                 await super().startup(sockets)
                 print(f"Serving on {address} (the API: {address}/docs). Stop with Ctrl+C", file=sys.stderr, flush=True)
 
-            async def shutdown(self, sockets=None):
-                if config.page:
-                    app.state.stopping.set()
-                await super().shutdown(sockets)
-
         # uvicorn raises SIGTERM again after its shutdown. The default action would end the process with an error.
         signal.signal(signal.SIGTERM, lambda *_: None)
-        Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+        options = {"log_level": "warning", "access_log": False, "proxy_headers": False, "root_path": config.root_path}
+        Server(uvicorn.Config(BehindProxies(app), **options)).run(sockets=[listener])
 
 
 def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[FastAPI, list[LanguagePair]]":

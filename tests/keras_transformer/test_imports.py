@@ -37,7 +37,7 @@ SERVER = """
 import sys
 import keras_transformer.apps.serve.server, keras_transformer.apps.serve.app
 from keras_transformer.export import OnnxTranslator
-print(sorted({"keras", "tensorflow", "jax", "torch", "gradio", "matplotlib"} & set(sys.modules)))
+print(sorted({"keras", "tensorflow", "jax", "torch", "matplotlib"} & set(sys.modules)))
 """
 BY_THE_PACKAGE = """
 import sys, keras_transformer

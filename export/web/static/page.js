@@ -1,6 +1,5 @@
-// The page: a text is translated sentence by sentence.
+// The page: a text is translated sentence by sentence, by a translator that computes in the browser or asks a server.
 
-import { Protection } from "./protection.js";
 import { Translator } from "./translator.js";
 
 const element = (id) => document.getElementById(id);
@@ -65,54 +64,32 @@ function nameOfLanguage(code) {
   }
 }
 
-function showTranslator({ languages, threads, onnxruntime, n_best, files }) {
-  const [source, target] = languages.map(nameOfLanguage);
-  if (source && target) {
+function showTranslator({ pairs, n_best, needs_key, note, runtime }) {
+  for (const pair of pairs) element("pair").add(new Option(pair.map(nameOfLanguage).join(" → ")));
+  element("pairs").hidden = pairs.length < 2;
+  element("keys").hidden = !needs_key;
+  const show = () => {
+    const [source, target] = pairs[element("pair").selectedIndex].map(nameOfLanguage);
+    if (!source || !target) return;
     document.title = `${source} to ${target}`;
     document.querySelector("h1").textContent = document.title;
     document.querySelector("label[for=source]").textContent = source;
     document.querySelector("label[for=target]").textContent = target;
-    element("target").lang = languages[1];
-  }
+    element("target").lang = pairs[element("pair").selectedIndex][1];
+  };
+  element("pair").addEventListener("change", show);
+  show();
   for (let count = 1; count <= n_best; count++) element("n-best").add(new Option(count, count));
-  const download = Object.values(files).reduce((sum, { bytes }) => sum + bytes, 0);
-  element("runtime").textContent =
-    `onnxruntime-web ${onnxruntime}, int8, ${plural(threads, "thread")}. Download: ${megabytes(download)}.`;
+  element("note").textContent = note;
+  element("note").hidden = !note;
+  element("runtime").textContent = runtime;
   element("loading").hidden = true;
   element("translate").disabled = false;
 }
 
-/** Splits a text into sentences, which are translated, and the text between them, which is kept. */
-function split(text, { languages, protection }) {
-  const rules = new Protection(protection);
-  const segmenter =
-    globalThis.Intl?.Segmenter && new Intl.Segmenter(languages[0] ?? "en", { granularity: "sentence" });
-  const lines = text.split(/(\r\n|[\n\r\t\u2028\u2029]+)/);
-  return lines.flatMap((line) =>
-    rules.splitMarkers(line).flatMap((piece) => {
-      if (!piece.isSentence) return [piece];
-      return segments(piece.text, segmenter, rules).flatMap((part) => {
-        const sentence = part.trim();
-        if (!/[\p{L}\p{N}]/u.test(sentence)) return [{ text: part }];
-        const begin = part.indexOf(sentence);
-        return [
-          { text: part.slice(0, begin) },
-          { text: sentence, isSentence: true },
-          { text: part.slice(begin + sentence.length) },
-        ];
-      });
-    }),
-  );
-}
-
-/** The sentences of a text. No sentence ends inside a part that is not translated, such as a web address. */
-function segments(text, segmenter, rules) {
-  if (!segmenter) return [text];
-  let masked = text;
-  for (const [begin, end] of rules.keptParts(text)) {
-    masked = masked.slice(0, begin) + "x".repeat(end - begin) + masked.slice(end);
-  }
-  return Array.from(segmenter.segment(masked), ({ index, segment }) => text.slice(index, index + segment.length));
+/** The options that the form gives for requests to a server. */
+function chosen(translator) {
+  return { pair: translator.info.pairs[element("pair").selectedIndex], key: element("key").value || undefined };
 }
 
 function addHypotheses(number, { text, score, alternatives }) {
@@ -123,8 +100,9 @@ function addHypotheses(number, { text, score, alternatives }) {
 }
 
 async function translate(translator, signal) {
-  const pieces = split(element("source").value, translator.info);
-  const sentences = pieces.filter((piece) => piece.isSentence);
+  const options = chosen(translator);
+  const parts = translator.split(element("source").value, options.pair);
+  const sentences = parts.filter((part) => part.isSentence);
   if (!sentences.length) {
     element("status").textContent = "Enter a text to translate.";
     return;
@@ -133,22 +111,64 @@ async function translate(translator, signal) {
   element("others").querySelector("tbody").replaceChildren();
   element("others").hidden = false;
   const started = performance.now();
-  let truncated = 0;
+  const warnings = new Set();
   const onTranslation = (result, index) => {
     sentences[index].translation = result.text;
-    truncated += result.truncated;
+    for (const warning of result.warnings) warnings.add(warning);
     addHypotheses(index + 1, result);
-    const shown = pieces.map(({ text, isSentence, translation }) => (isSentence ? (translation ?? "") : text));
+    const shown = parts.map(({ text, isSentence, translation }) => (isSentence ? (translation ?? "") : text));
     element("target").value = shown.join("");
     element("status").textContent = `${index + 1} of ${plural(sentences.length, "sentence")} …`;
   };
   await translator.translate(
     sentences.map(({ text }) => text),
-    { nBest, onTranslation, signal },
+    { ...options, nBest, onTranslation, signal },
   );
   const seconds = ((performance.now() - started) / 1000).toFixed(2);
-  const note = `${plural(truncated, "sentence")} longer than ${translator.info.max_source_length} subwords: only the start is translated.`;
-  element("status").textContent = `${plural(sentences.length, "sentence")} in ${seconds} s.${truncated ? ` ${note}` : ""}`;
+  element("status").textContent = [`${plural(sentences.length, "sentence")} in ${seconds} s.`, ...warnings].join(" ");
+  if (translator.attention) offerAttention(translator, sentences, options);
+}
+
+/** Lists the sentences whose attention can be shown. It is asked for when the section is open. */
+function offerAttention(translator, sentences, options) {
+  const list = element("sentence");
+  list.replaceChildren(...sentences.map(({ text }, index) => new Option(`${index + 1}: ${text.slice(0, 40)}`)));
+  element("attention").hidden = false;
+  const show = async () => {
+    if (!element("attention").open) return;
+    try {
+      showAttention(await translator.attention(sentences[list.selectedIndex].text, options));
+    } catch (error) {
+      element("weights").textContent = error.message;
+    }
+  };
+  list.onchange = show;
+  element("attention").ontoggle = show;
+  return show();
+}
+
+/** Shows attention weights as a table of tinted cells. */
+function showAttention({ source, target, weights }) {
+  const table = document.createElement("table");
+  const head = table.createTHead().insertRow();
+  for (const subword of ["", ...source]) {
+    const cell = document.createElement("th");
+    cell.textContent = subword;
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  weights.forEach((row, index) => {
+    const line = body.insertRow();
+    const title = document.createElement("th");
+    title.textContent = target[index];
+    line.append(title);
+    for (const weight of row) {
+      const cell = line.insertCell();
+      cell.style.backgroundColor = `rgb(64 128 255 / ${weight})`;
+      cell.title = weight.toFixed(3);
+    }
+  });
+  element("weights").replaceChildren(table);
 }
 
 /** Translates when the form is submitted. A new submission aborts the previous translation. */
@@ -188,8 +208,8 @@ try {
   const translator = await Translator.load(new URL(".", location.href), options);
   showTranslator(translator.info);
   listen(translator);
-  await keepFiles();
+  if (translator.info.files) await keepFiles();
 } catch (error) {
   element("loading").hidden = true;
-  showError(`The model could not be loaded. ${error.message}`);
+  showError(`The translator could not be loaded. ${error.message}`);
 }

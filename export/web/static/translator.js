@@ -1,5 +1,8 @@
 // Translation in the browser. Everything is computed in a worker, so that the page stays responsive.
 
+import { Protection } from "./protection.js";
+import { split } from "./sentences.js";
+
 /** The translator of an exported model. */
 export class Translator {
   /**
@@ -23,7 +26,8 @@ export class Translator {
     }
     const translator = new Translator(new Worker(new URL("worker.js", folder), { type: "module" }));
     try {
-      translator.info = await translator.#ask({ load: folder.href, threads: threads ?? defaultThreads() }, onProgress);
+      const info = await translator.#ask({ load: folder.href, threads: threads ?? defaultThreads() }, onProgress);
+      translator.info = { ...info, ...described(info) };
     } catch (error) {
       translator.close();
       throw error;
@@ -34,6 +38,7 @@ export class Translator {
   /**
    * What was loaded: `languages` (two codes or null), `n_best` (the most hypotheses), `max_source_length` (subwords),
    * `onnxruntime` (its version), `threads`, `protection` (what is not translated), and `files` with the `bytes` of each.
+   * For the page: `pairs` with the two languages, and the texts `note` and `runtime`.
    */
   info;
 
@@ -51,6 +56,11 @@ export class Translator {
     };
   }
 
+  /** The parts of a text; see `sentences.js`. */
+  split(text) {
+    return split(text, this.info.languages[0], new Protection(this.info.protection));
+  }
+
   /**
    * Translates lines, each a sentence, one after the other. What is no language stays: lines without letters, URLs,
    * placeholders, tags, list markers, and characters that the model has never seen.
@@ -61,8 +71,9 @@ export class Translator {
    * @param {function(object, number)} options.onTranslation - called with each result as soon as there is one, and the
    *   index of its line.
    * @param {AbortSignal} options.signal - stops the work before the next line.
-   * @returns {Promise<object[]>} for each line its best hypothesis, `{text, score, tokens, alternatives, truncated}`.
-   *   `alternatives` are the others, `{text, score, tokens}`. `truncated` tells whether the line was too long.
+   * @returns {Promise<object[]>} for each line its best hypothesis,
+   *   `{text, score, tokens, alternatives, truncated, warnings}`. `alternatives` are the others, `{text, score, tokens}`.
+   *   `truncated` tells whether the line was too long; then `warnings` has a sentence about it.
    */
   async translate(lines, { nBest = 1, onTranslation, signal } = {}) {
     checkLines(lines);
@@ -72,7 +83,9 @@ export class Translator {
     const results = [];
     for (const [index, line] of lines.entries()) {
       signal?.throwIfAborted();
-      results.push(await this.#ask({ translate: line, nBest }));
+      const result = await this.#ask({ translate: line, nBest });
+      const warning = `Only the first ${this.info.max_source_length} subwords of a sentence are translated.`;
+      results.push({ ...result, warnings: result.truncated ? [warning] : [] });
       onTranslation?.(results[index], index);
     }
     return results;
@@ -137,6 +150,17 @@ export class Translator {
 
 function defaultThreads() {
   return globalThis.crossOriginIsolated ? Math.min(2, navigator.hardwareConcurrency || 1) : 1;
+}
+
+/** What the page shows about the translator. */
+function described({ languages, onnxruntime, threads, files }) {
+  const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
+  const size = `${(bytes / 1e6).toFixed(1)} MB`;
+  return {
+    pairs: [languages],
+    note: "Everything is computed in this browser. The text does not leave this device.",
+    runtime: `onnxruntime-web ${onnxruntime}, int8, ${threads} thread${threads === 1 ? "" : "s"}. Download: ${size}.`,
+  };
 }
 
 function checkLines(lines) {

@@ -398,7 +398,7 @@ def test_monitors_that_ask_for_the_headers_only(client, path):
 
 def test_the_openapi_page_describes_the_endpoints(client):
     paths = client.get("/openapi.json").json()["paths"]
-    assert [*paths] == ["/translate", "/detect", "/languages", "/frontend/settings", "/health"]
+    assert [*paths] == ["/translate", "/detect", "/attention", "/languages", "/frontend/settings", "/health"]
     body = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["required"] == ["q", "source", "target"] and "alternatives" in body["properties"]
     assert client.get("/docs").status_code == 200

@@ -1,0 +1,126 @@
+"""The files of the page, and what it asks the server for."""
+
+import re
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from keras_transformer.apps.serve.config import ServeConfig
+from keras_transformer.apps.serve.proxies import BehindProxies
+from keras_transformer.translate.translator import TokenTranslator
+
+GOOD = {"q": "a dog", "source": "en", "target": "de"}
+
+
+class WithAttention(TokenTranslator):
+    """A translator whose search gives no tokens. It attends to one subword more in each step."""
+
+    max_n_best = 1
+
+    def attention(self, line, translation):
+        """The attention to two subwords."""
+        return np.array([[0.12345, 0.5]]), ["▁a", "</s>"], [translation.text]
+
+
+@pytest.fixture
+def attentive(make_client, make_pair, upper):
+    """A client of a server whose translator knows its attention."""
+
+    class Both(upper, WithAttention):
+        pass
+
+    return make_client([make_pair(translator=Both())])
+
+
+def test_each_file_that_the_page_names_is_there(client):
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    waiting, found = [""], {}
+    while waiting:
+        name = waiting.pop()
+        found[name] = answer = client.get(f"/{name}")
+        assert answer.status_code == 200, name
+        names = re.findall(r'(?:href|src|from)[ =]"(?:\./)?([\w-]+\.\w+)"', answer.text)
+        waiting += {*names} - {*found, *waiting}
+    assert {"page.js", "page.css", "translator.js", "sentences.js"} < {*found}
+    assert not re.search("https?://", "".join(answer.text for answer in found.values()))
+
+
+def test_the_page_loads_nothing_of_other_hosts_and_stands_in_no_frame(client):
+    policy = client.get("/").headers["content-security-policy"]
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= {*policy.split("; ")}
+    assert client.head("/").headers["content-security-policy"] == policy
+
+
+def test_a_server_without_a_page(make_client):
+    client = make_client(page=False)
+    assert client.get("/").status_code == client.get("/page.js").status_code == 404
+
+
+def test_scores_are_those_of_the_hypotheses(client):
+    answer = client.post("/translate", json={**GOOD, "alternatives": 2, "scores": True}).json()
+    assert answer == {"translatedText": "A DOG", "alternatives": ["1", "2"], "scores": [0.0, -1.0, -2.0]}
+    assert "scores" not in client.post("/translate", json=GOOD).json()
+    assert client.get("/frontend/settings").json()["maxAlternatives"] == 2
+
+
+def test_the_score_of_a_text_is_the_mean_of_its_sentences(client):
+    answer = client.post("/translate", json={**GOOD, "q": ["A dog. A cat.", ""], "alternatives": 1, "scores": True})
+    assert answer.json()["scores"] == [[0.0, -1.0], [0.0]]
+
+
+def test_attention(attentive):
+    answer = attentive.post("/attention", json=GOOD)
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"source": ["▁a", "</s>"], "target": ["A DOG"], "weights": [[0.1235, 0.5]]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"q": ["a", "b"]}, "attention needs one text"),
+        ({"source": "de"}, "attention needs one text, and two languages"),
+        ({"target": "xx"}, "xx is not supported"),
+        ({"q": " "}, "There is no attention"),
+    ],
+)
+def test_attention_of_what_is_not_translated(attentive, changes, reason):
+    answer = attentive.post("/attention", json={**GOOD, **changes})
+    assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
+def test_a_runtime_without_attention(client):
+    answer = client.post("/attention", json=GOOD)
+    assert (answer.status_code, answer.json()) == (400, {"error": "There is no attention with keras"})
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix", "expected"),
+    [
+        ("127.0.0.1", "/de/api", "/de/api/openapi.json"),
+        ("127.0.0.1", "//other.example", "/openapi.json"),
+        ("127.0.0.1", "/a'onload=x", "/openapi.json"),
+        ("127.0.0.1", "http://other.example/", "/openapi.json"),
+        ("10.0.0.7", "/de", "/openapi.json"),
+    ],
+)
+def test_only_a_trusted_proxy_names_the_path_of_the_server(client, monkeypatch, address, prefix, expected):
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    behind = TestClient(BehindProxies(client.app), client=(address, 1))
+    page = behind.get("/docs", headers={"X-Forwarded-Prefix": prefix})
+    assert page.status_code == 200 and f"url: '{expected}'" in page.text
+    assert behind.get("/", headers={"X-Forwarded-Prefix": prefix}).text == client.get("/").text
+
+
+def test_no_answer_contains_an_address_of_the_server(client):
+    assert client.get("/translate/", follow_redirects=False).status_code == 404
+    assert "testserver" not in "".join(client.get(path).text for path in ("/", "/docs", "/openapi.json"))
+
+
+@pytest.mark.parametrize("path", ["translation", "/translation/", "//x", "/a b", "http://x"])
+def test_a_root_path_that_is_none(path):
+    with pytest.raises(ValueError, match="`root_path`.*Received: root_path="):
+        ServeConfig(root_path=path)
