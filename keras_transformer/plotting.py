@@ -53,24 +53,6 @@ def plot_attention(scores, source: Sequence[str], target: Sequence[str], path: s
         plot_attention(weights, ["Hallo", "</s>"], ["hello", "</s>"], "picture.png")
     """
     check_picture(path)
-    figure = attention_figure(scores, source, target)
-    figure.savefig(path, dpi=150)
-
-
-def attention_figure(scores, source: Sequence[str], target: Sequence[str]):
-    """Draws the weights of one or several heads; see `plot_attention`.
-
-    Args:
-        scores: float `(num_heads, target_length, source_length)`. A single head, such as a mean, gets no title.
-        source: source tokens as strings.
-        target: target tokens as strings.
-
-    Returns:
-        A figure of matplotlib.
-
-    Raises:
-        ValueError: if the shape of `scores` does not match the tokens, or matplotlib is not installed.
-    """
     scores = np.asarray(scores)
     if scores.ndim != 3 or 0 in scores.shape or scores.shape[1:] != (len(target), len(source)):
         raise ValueError(
@@ -96,7 +78,7 @@ def attention_figure(scores, source: Sequence[str], target: Sequence[str]):
     figure.supylabel("target", fontsize=9)
     bar = figure.colorbar(images[0], ax=axes[: len(scores)].tolist(), label="weight", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=8)
-    return figure
+    figure.savefig(path, dpi=150)
 
 
 def _figure(**options):

@@ -3,19 +3,19 @@
 import argparse
 import dataclasses
 from collections.abc import Collection
-from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
-_SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 1}
+#: Default values of the options of sampling.
+SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 1}
 
 
 def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     """Adds the options for runtime, batches, threads and search.
 
     Search options without a value on the command line are absent from the parsed options, because the default of an
-    export is the search that it contains; see `search_options`.
+    export is the search that it contains.
 
     Args:
         parser: the parser.
@@ -59,52 +59,7 @@ def add_sampling(parser: ArgumentParser) -> None:
     parser.add_argument("--top_p", type=float, help=top_p)
     seed = "with sampling: seed; the samples of a line depend on the seed and the line only"
     parser.add_argument("--seed", type=NonNegativeInt, help=seed)
-    parser.set_defaults(_SAMPLING_DEFAULTS)
-
-
-def directories(options: Namespace) -> list[str]:
-    """The model directories of a command: one, or several separated by commas.
-
-    Args:
-        options: parsed options with an argument `directory`.
-    """
-    return [options.directory] if Path(options.directory).exists() else options.directory.split(",")
-
-
-def sampling_options(options: Namespace) -> dict:
-    """Returns the options of `add_sampling`; empty without `--sampling`.
-
-    Args:
-        options: parsed options.
-
-    Raises:
-        ValueError: if an option of beam search or of sampling is given without effect.
-    """
-    names = ("temperature", "top_k", "top_p", "seed")
-    given = [name for name in names if name in options and options[name] != _SAMPLING_DEFAULTS[name]]
-    if not options.get("sampling"):
-        if given:
-            raise ValueError(f"{', '.join(f'`--{name}`' for name in given)} must be given with `--sampling`")
-        return {}
-    useless = search_options(options).keys() & {"beam_size", "length_penalty", "length_penalty_kind"}
-    if useless:
-        raise ValueError(f"{', '.join(f'`--{name}`' for name in sorted(useless))} must not be given with `--sampling`")
-    return {name: options[name] for name in names}
-
-
-def search_options(options: Namespace) -> dict:
-    """Returns the search options on the command line.
-
-    Args:
-        options: parsed options of a parser with `add_runtime`.
-
-    Returns:
-        Name -> value.
-    """
-    from keras_transformer.decoding import BeamSearch
-
-    names = [field.name for field in dataclasses.fields(BeamSearch)]
-    return {name: options[name] for name in names if name in options}
+    parser.set_defaults(SAMPLING_DEFAULTS)
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
@@ -142,78 +97,3 @@ def add_optional_file(parser: ArgumentParser, help: str) -> None:
     """
     # Not nargs="?": before Python 3.12.7, argparse sets such an argument to `None` if an option precedes it.
     parser.add_argument("file", metavar="[file]", help=help).required = False
-
-
-def make_translator(options: Namespace):
-    """Makes the `Translator` for the options of `add_runtime`.
-
-    Args:
-        options: parsed options of a parser with `add_runtime` and an argument `directory`.
-
-    Returns:
-        A `Translator`.
-
-    Raises:
-        ValueError: if the export does not support the search options, or a number of threads or batches is wrong; see
-            `load_translator`.
-    """
-    from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.registry import FORMATS
-    from keras_transformer.translate.batching import BatchLimits
-    from keras_transformer.translate.load import load_translator
-    from keras_transformer.translate.protection import Protection
-
-    BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
-    parallel = {"num_threads": options.num_threads, "parallel_batches": options.parallel_batches}
-    if "protect" in options:
-        Protection(options.protect)
-        parallel["protect"] = options.protect
-    sampling_options(options)
-    search = search_options(options)
-    if options.runtime == "keras":
-        strategy = _sampling(options) if options.get("sampling") else BeamSearch(**search)
-        paths = directories(options)
-        directory = paths[0] if len(paths) == 1 else paths
-        return load_translator(directory, options.runtime, strategy=strategy, **parallel)
-    if options.get("sampling") or len(directories(options)) > 1:
-        raise ValueError(
-            "`--sampling` and several model directories require `--runtime keras`. "
-            f"Received: --runtime {options.runtime}"
-        )
-    translator = load_translator(options.directory, options.runtime, **parallel)
-    if FORMATS[options.runtime].has_fixed_search:
-        _require_exported(translator.exported_search, options, search)
-    else:
-        translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **search})
-    return translator
-
-
-def _sampling(options):
-    from keras_transformer.decoding import Sampling
-
-    search = {name: value for name, value in search_options(options).items() if name != "n_best"}
-    return Sampling(**search, **sampling_options(options), n_samples=search_options(options).get("n_best", 1))
-
-
-def _require_exported(exported, options, search):
-    """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
-    from keras_transformer.export.registry import FORMATS
-    from keras_transformer.storage.origin import export_command
-
-    given = {name: value for name, value in search.items() if name != "n_best"}
-    if any(exported.get(name) != value for name, value in given.items()):
-        format = FORMATS[options.runtime]
-        raise ValueError(
-            f"The search of the {options.runtime} export is fixed: {exported}. "
-            f"Received: {', '.join(f'{name}={value}' for name, value in given.items())}. To change it, export again: "
-            + " ".join([export_command(options.directory, format.format, format.quantize), *_changes(exported, given)])
-        )
-
-
-def _changes(exported, given):
-    """Returns the command line options to export again with the given search options."""
-    from keras_transformer.decoding import BeamSearch
-
-    usual = vars(BeamSearch())
-    exported = {name: value for name, value in exported.items() if name != "n_best"}
-    return [f"--{name} {value}" for name, value in {**exported, **given}.items() if usual[name] != value]

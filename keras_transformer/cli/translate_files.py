@@ -9,9 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jsonargparse import Namespace
-
-from keras_transformer.cli.runtime_options import directories, make_translator, sampling_options, search_options
+from keras_transformer.cli.translator_options import TranslatorOptions, split_directories
 from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -19,7 +17,7 @@ from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, read_lines
 from keras_transformer.text.languages import checked_language
 from keras_transformer.text.line_breaks import json_line, one_column
-from keras_transformer.translate.translator import Translation, Translator
+from keras_transformer.translate.translator import Translator
 
 
 def translate(options) -> None:
@@ -32,11 +30,13 @@ def translate(options) -> None:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
     options.source_language = checked_language("source_language", options.source_language)
-    with TextLines(options.file, options.encoding) as lines, _output(options) as (write, done):
+    chosen = TranslatorOptions.of(options, options.directory)
+    with TextLines(options.file, options.encoding) as lines, _output(options, chosen) as (write, done):
         source = itertools.islice(lines, done, None)
-        sources, translator = collections.deque(), make_translator(options)
+        sources, translator = collections.deque(), chosen.load()
         if options.split_sentences:
-            translator = _splitting(translator, options)
+            language = options.source_language or ModelDirectory(chosen.directories[0]).languages[0]
+            translator = _splitting(translator, language)
 
         def read():
             for count, line in enumerate(source, done + 1):
@@ -44,10 +44,10 @@ def translate(options) -> None:
                 sources.append(line)
                 yield line
 
-        to_text = _formatter(options)
+        to_text = _as_json if options.json else _as_rows if chosen.n_best > 1 else _as_text
         interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
         with _bar(initial=done, disable=interactive) as bar:
-            batching = options.batch_size, options.batch_tokens, _n_best(options), bar.update
+            batching = *dataclasses.astuple(chosen.limits), chosen.n_best, bar.update
             chunks = ([line] for line in read()) if interactive else [read()]
             number = done
             for chunk in chunks:
@@ -70,7 +70,7 @@ def evaluate(options) -> None:
 
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
     check_test_set(source, reference, options.bleu_tokenize)
-    translator = make_translator(options)
+    translator = TranslatorOptions.of(options, options.directory).load()
     with _bar(total=len(source)) as bar:
         batching = options.batch_size, options.batch_tokens
         scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update)
@@ -101,7 +101,7 @@ def compare(options) -> None:
 def _given_translations(name, source, options) -> list[str] | None:
     """The translations in a file; `None` for model directories."""
     if not Path(name).is_file():
-        for path in directories(Namespace(directory=name)):
+        for path in split_directories(name):
             ModelDirectory(path).require_finished()
         return None
     lines = read_lines(name, options.encoding)
@@ -111,8 +111,7 @@ def _given_translations(name, source, options) -> list[str] | None:
 
 
 def _translated(name, source, options) -> list[str]:
-    options.directory = name
-    translator = make_translator(options)
+    translator = TranslatorOptions.of(options, name).load()
     with _bar(total=len(source), desc=name) as bar:
         batching = options.batch_size, options.batch_tokens
         return [translation.text for translation in translator.translate(source, *batching, progress=bar.update)]
@@ -141,26 +140,14 @@ def score(options) -> None:
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
 
 
-def _splitting(translator, options) -> Translator:
+def _splitting(translator, language) -> Translator:
     from keras_transformer.translate.splitting_translator import SplittingTranslator
 
-    language = options.source_language or ModelDirectory(directories(options)[0]).languages[0]
     return SplittingTranslator(translator, language)
-
-
-def _n_best(options) -> int:
-    return search_options(options).get("n_best", 1)
 
 
 def _bar(**options):
     return progress_bar(unit="line", **options)
-
-
-def _formatter(options) -> Callable[[int, str, Translation], str]:
-    """Returns a function that formats a translation: `(line number from 1, source line, translation) -> text`."""
-    if options.json:
-        return _as_json
-    return _as_rows if _n_best(options) > 1 else _as_text
 
 
 def _as_text(number, source, translation):
@@ -177,7 +164,7 @@ def _as_json(number, source, translation):
 
 
 @contextlib.contextmanager
-def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
+def _output(options, chosen) -> Iterator[tuple[Callable[[str], None], int]]:
     """Yields a function that writes the text of one source line, and the number of source lines already written."""
     if options.output is None:
         if options.resume:
@@ -189,7 +176,7 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
         raise ValueError(f"`--output` must name a file. Received: --output={options.output}")
     if options.file and path == Path(options.file).resolve():
         raise ValueError(f"`--output` must not be the source file. Received: --output={options.output}")
-    with _file(path, options) as (file, done):
+    with _file(path, options, chosen) as (file, done):
 
         def write(text):
             file.write(text.encode() + b"\n")
@@ -199,12 +186,12 @@ def _output(options) -> Iterator[tuple[Callable[[str], None], int]]:
 
 
 @contextlib.contextmanager
-def _file(path, options):
+def _file(path, options, chosen):
     """Opens a file that appears when it is complete. It can be resumed if the source is a regular file."""
     if options.file and Path(options.file).is_file():
-        has_rows = _n_best(options) > 1 and not options.json
+        has_rows = chosen.n_best > 1 and not options.json
         item_of = (lambda row: row.partition(b"\t")[0]) if has_rows else None
-        with ResumableFile(path, _record(options), item_of).writing(options.resume) as (file, done):
+        with ResumableFile(path, _record(options, chosen), item_of).writing(options.resume) as (file, done):
             yield file, done
     elif options.resume:
         raise ValueError(f"`--resume` requires a regular source file. Received: {options.file or 'standard input'}")
@@ -213,7 +200,7 @@ def _file(path, options):
             yield file, 0
 
 
-def _record(options) -> dict:
+def _record(options, chosen) -> dict:
     """Returns the data that determine the output: hashes of source and model, runtime, search and format."""
     from keras_transformer.storage.origin import hash_of_program
 
@@ -223,13 +210,13 @@ def _record(options) -> dict:
             digest.update(line.encode() + b"\n")
     record = {
         "source": digest.hexdigest(),
-        "model": ",".join(hash_of_program(path, options.runtime) for path in directories(options)),
+        "model": ",".join(hash_of_program(path, options.runtime) for path in chosen.directories),
         "runtime": options.runtime,
-        "search": search_options(options),
+        "search": chosen.search,
         "json": options.json,
     }
     if options.protect != "auto":
         record["protect"] = options.protect
-    if options.sampling:
-        record["sampling"] = sampling_options(options)
+    if chosen.sampling:
+        record["sampling"] = chosen.sampling
     return record | ({"split_sentences": options.source_language} if options.split_sentences else {})

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 import pytest
 from jsonargparse import ArgumentError, ArgumentParser
 
-from keras_transformer.cli.runtime_options import add_optional_file, add_runtime, make_translator, search_options
+from keras_transformer.cli.runtime_options import add_optional_file, add_runtime
+from keras_transformer.cli.translator_options import TranslatorOptions
 from keras_transformer.decoding import BeamSearch
 
 
@@ -22,6 +23,10 @@ def parsed(tmp_path):
         return parser.parse_args([argument.format(tmp_path) for argument in arguments])
 
     return parsed
+
+
+def chosen(options):
+    return TranslatorOptions.of(options, options.directory)
 
 
 @pytest.mark.parametrize(
@@ -72,24 +77,24 @@ def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments
         made.append(options)
         return clients.get(runtime)
 
-    monkeypatch.setattr("keras_transformer.translate.load.load_translator", load)
-    assert search_options(parsed("DIR", *arguments)) == search
-    make_translator(parsed("DIR", *arguments))
+    monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", load)
+    assert chosen(parsed("DIR", *arguments)).search == search
+    chosen(parsed("DIR", *arguments)).load()
     assert made[0]["strategy"] == BeamSearch(**search)
-    assert make_translator(parsed("DIR", "--runtime=ctranslate2", *arguments)).strategy == BeamSearch(
+    assert chosen(parsed("DIR", "--runtime=ctranslate2", *arguments)).load().strategy == BeamSearch(
         **{"beam_size": 5, "n_best": 1, **search}
     )
     if search:
         with pytest.raises(ValueError, match="search of the onnx export.*Received: "):
-            make_translator(parsed("DIR", "--runtime=onnx", *arguments))
+            chosen(parsed("DIR", "--runtime=onnx", *arguments)).load()
     else:
-        assert make_translator(parsed("DIR", "--runtime=onnx", *arguments)) is clients["onnx"]
+        assert chosen(parsed("DIR", "--runtime=onnx", *arguments)).load() is clients["onnx"]
 
 
 def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
     client = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
-    monkeypatch.setattr("keras_transformer.translate.load.load_translator", lambda *_, **__: client)
-    assert make_translator(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")) is client
+    monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", lambda *_, **__: client)
+    assert chosen(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")).load() is client
 
 
 @pytest.mark.parametrize(
@@ -106,8 +111,8 @@ def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, a
         received.update(options)
         return client
 
-    monkeypatch.setattr("keras_transformer.translate.load.load_translator", load)
-    make_translator(parsed("DIR", "--runtime=onnx", *arguments))
+    monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", load)
+    chosen(parsed("DIR", "--runtime=onnx", *arguments)).load()
     assert received == options
-    make_translator(parsed("DIR", *arguments))
+    chosen(parsed("DIR", *arguments)).load()
     assert received.pop("strategy") == BeamSearch() and received == options

@@ -38,7 +38,7 @@ def translate(monkeypatch, capsys):
 
         stdin = SimpleNamespace(buffer=io.BufferedReader(Typed()), isatty=lambda: terminal)
         monkeypatch.setattr("sys.stdin", stdin)
-        monkeypatch.setattr("keras_transformer.cli.translate_files.make_translator", lambda options: Shouting())
+        monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", lambda *_, **__: Shouting())
         assert main(["translate", "DIR", *options]) == 0
         return [*printed, capsys.readouterr().out]
 
