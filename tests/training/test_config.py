@@ -109,7 +109,7 @@ def test_model_fields_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preset": "huge"}, "`model.preset` .*'tiny'.*Received: preset='huge'"),
+        ({"preset": "huge"}, "`model.preset` .*tiny.*Received: model.preset='huge'"),
         ({"d_model": 511, "num_heads": 7}, "`d_model` .*even.*Received: d_model=511"),
         ({"positions": "learned"}, "`max_length` .*learned positions.*Received: "),
         ({"num_heads": 3}, "`d_model` .*`num_heads`.*Received: "),

@@ -25,11 +25,12 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
 
     def install(name, version="9.1", requires=()):
-        for path in folder.glob(f"{name}-*"):
+        stem = name.replace("-", "_")
+        for path in folder.glob(f"{stem}-*"):
             shutil.rmtree(path)
         lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requires)]
         lines += [f"Provides-Extra: {extra}" for extra in ("gpu", "jax", "demo") if requires]
-        (folder / f"{name}-{version}.dist-info").mkdir()
+        (folder / f"{stem}-{version}.dist-info").mkdir()
         (folder / f"{name}-{version}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
 
     return install

@@ -53,7 +53,7 @@ BAD_TRAINING = {
         "Received: d_model=63",
     ),
     "several faults at once": ([*FILES, "--model.d_ff=0", "--model.dropout=1"], "Received: dropout=1"),
-    "unknown preset": ([*FILES, "--model.preset=huge"], "Received: preset='huge'"),
+    "unknown preset": ([*FILES, "--model.preset=huge"], "Received: model.preset='huge'"),
     "unknown option": ([*FILES, "--modle.d_ff=3"], "--modle.d_ff=3. Did you mean --model.d_ff?"),
     "abbreviated option": ([*FILES, "--recipe.epoch=3"], "--recipe.epoch=3. Did you mean --recipe.epochs?"),
     "no number": ([*FILES, "--recipe.epochs=many"], "`--recipe.epochs` must be an integer. Received: many"),

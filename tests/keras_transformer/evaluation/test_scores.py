@@ -90,5 +90,5 @@ def test_an_unknown_tokenizer_is_found_before_translating():
 
 
 def test_misaligned_source_is_found_before_translating():
-    with pytest.raises(ValueError, match="Source and reference.*Received: 2 and 3"):
+    with pytest.raises(ValueError, match="`source` and `reference`.*Received: 2 and 3"):
         evaluate(None, ["a", "b"], REFERENCES)

@@ -165,7 +165,7 @@ def test_near_keeps_vowel_signs():
         ({"min_letters": 1.5}, "min_letters.*1.5"),
         ({"min_score": 0.5}, "min_score.*model"),
         ({"min_score": float("inf"), "model": "runs/x"}, "min_score.*inf"),
-        ({"reverse_model": "runs/x", "min_letters": -1}, "min_letters.*-1.*reverse_model"),
+        ({"reverse_model": "runs/x", "min_letters": -1}, "(?s)min_letters.*-1.*reverse_model"),
     ],
 )
 def test_options_are_checked(options, message):
