@@ -31,7 +31,7 @@ def install(tmp_path, monkeypatch):
         lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requires)]
         lines += [f"Provides-Extra: {extra}" for extra in ("gpu", "jax", "demo") if requires]
         (folder / f"{stem}-{version}.dist-info").mkdir()
-        (folder / f"{name}-{version}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
+        (folder / f"{stem}-{version}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
 
     return install
 

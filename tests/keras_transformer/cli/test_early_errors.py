@@ -35,7 +35,7 @@ ERRORS = {
     "evaluate {finished} --source={text} --reference=none": "none: No such file",
     "evaluate {folder} --source={text} --reference={text}": "{folder} .no config.yaml",
     "evaluate {finished} --source={text} --reference={longer}": "`source` and `reference`.*Received: 1 and 2",
-    "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize`.*=x",
+    "evaluate {finished} --source={text} --reference={text} --bleu_tokenize=x": "`bleu_tokenize`.*='x'",
     "score {finished} --source={text} --target=none": "none: No such file",
     "score {folder} --source={text} --target={text}": "{folder} .no config.yaml",
     "plot-attention {folder} one --output=x.png": "{folder} .no config.yaml",

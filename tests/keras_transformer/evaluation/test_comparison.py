@@ -71,7 +71,7 @@ def test_equal_translations():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"bleu_tokenize": "13b"}, "bleu_tokenize=13b"), ({}, "other must have 60.*59")]
+    ("options", "message"), [({"bleu_tokenize": "13b"}, "bleu_tokenize='13b'"), ({}, "other must have 60.*59")]
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):

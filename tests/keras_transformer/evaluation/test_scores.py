@@ -85,7 +85,7 @@ def test_misaligned(translations, references):
 
 
 def test_an_unknown_tokenizer_is_found_before_translating():
-    with pytest.raises(ValueError, match="`bleu_tokenize`.*13a, none, .*Received: bleu_tokenize=moses"):
+    with pytest.raises(ValueError, match="`bleu_tokenize`.*13a, none, .*Received: bleu_tokenize='moses'"):
         evaluate(None, REFERENCES, REFERENCES, bleu_tokenize="moses")
 
 
