@@ -1,3 +1,3 @@
 from .comparison import Comparison as Comparison, compare as compare
-from .scorer import PairScore as PairScore, LikelihoodScorer as LikelihoodScorer
-from .scores import Scores as Scores, evaluate as evaluate
+from .scorer import LikelihoodScorer as LikelihoodScorer, PairScore as PairScore
+from .scores import Scores as Scores, corpus_scores as corpus_scores, evaluate as evaluate
