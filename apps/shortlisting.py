@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.apps.lexicon import coverage, learn_lexicon, make_shortlist
+from keras_transformer.config import EOS_ID
 from keras_transformer.counting import counted
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.lines import MAX_LENGTH
-from keras_transformer.text.tokenization import EOS_ID
 from keras_transformer.translate.batching import BATCH_SIZE
 
 #: Number of pairs below which the list lacks most translations.

@@ -6,7 +6,7 @@ import tempfile
 import numpy as np
 
 from benchmarks.train_peers import LONGEST
-from keras_transformer.text.tokenization import BOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, PAD_ID
 
 
 def random_batches(rows, length, count, vocab_size):

@@ -11,9 +11,10 @@ import numpy as np
 from num2words import num2words
 
 import keras_transformer as kt
+from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.export import export_model
-from keras_transformer.text.tokenization import BOS_ID, EOS_ID, SPECIAL_PIECES
+from keras_transformer.text.tokenization import SPECIAL_PIECES
 
 LARGEST, NUMBERS = 10_000, 4
 THEN = "then"

@@ -10,8 +10,9 @@ import numpy as np
 from num2words import num2words
 
 import keras_transformer as kt
+from keras_transformer.config import EOS_ID
 from keras_transformer.export import export_model
-from keras_transformer.text.tokenization import EOS_ID, SPECIAL_PIECES
+from keras_transformer.text.tokenization import SPECIAL_PIECES
 
 SEPARATOR = "or"
 

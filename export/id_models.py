@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.backend import require_tensorflow
 from keras_transformer.export.onnx.export import convert, copy_with_dtype, search_program
@@ -23,7 +24,6 @@ from keras_transformer.export.verify.equality import (
 from keras_transformer.models import LanguageModel, SentenceClassifier
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 
 
 def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]:

@@ -5,6 +5,9 @@ from typing import Any, Literal, Self
 
 from keras_transformer.checks import at_least, fields, one_of, positive, require, within
 
+#: Ids of padding, unknown text, start and end: those of every tokenizer of this package, and the defaults of models.
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
@@ -83,9 +86,9 @@ class TransformerConfig:
     scale_embedding: bool = True
     logits_bias: bool = False
     layer_norm_epsilon: float = 1e-5
-    pad_id: int = 0
-    bos_id: int = 2
-    eos_id: int = 3
+    pad_id: int = PAD_ID
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
 
     def __post_init__(self) -> None:
         require(self._type_problems(), of="Invalid TransformerConfig")

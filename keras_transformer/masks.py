@@ -7,10 +7,12 @@ from keras import ops
 # Keras has no public function that reads the implicit mask. JAX tracers do not store it as an attribute.
 from keras.src.backend import get_keras_mask
 
+from keras_transformer.config import PAD_ID
+
 __all__ = ["attention_mask", "causal_mask", "padding_mask", "segment_mask"]
 
 
-def padding_mask(ids, pad_id: int = 0):
+def padding_mask(ids, pad_id: int = PAD_ID):
     """Boolean mask of the tokens that are not padding.
 
     Args:

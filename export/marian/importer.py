@@ -10,7 +10,7 @@ import numpy as np
 
 import keras_transformer as kt
 from keras_transformer.checks import require
-from keras_transformer.config import TransformerConfig
+from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     ForeignWeight,
     Naming,
@@ -24,7 +24,6 @@ from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.languages import checked_language, is_language, normal_code
-from keras_transformer.text.tokenization import PAD_ID
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
 EMBEDDING, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"

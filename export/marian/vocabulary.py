@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenization import SPECIAL_PIECES
 
 #: Maximum share of a SentencePiece model's pieces that vocab.json may lack.
@@ -189,7 +190,7 @@ def rewritten(model, pieces: Sequence[str]) -> bytes:
             score, its_kind = 0.0, special[piece]
         model.pieces.add(piece=piece, score=score, type=its_kind)
     spec = model.trainer_spec
-    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = range(4)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL_PIECES
     spec.vocab_size = len(pieces)
     return model.SerializeToString()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 
 
 class OnnxGreedySearch:

@@ -7,12 +7,12 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.export.format import Program
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 
 
 class _Server(tf.Module):

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 
 #: Maximum difference of the weights of a target token, for float32 and for other types. At most 1.
 MOST_DIFFERENCE, MOST_APPROXIMATE_DIFFERENCE = 1e-3, 0.2

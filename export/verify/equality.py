@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, length_penalty
-from keras_transformer.text.tokenization import EOS_ID, PAD_ID
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import Translation
 

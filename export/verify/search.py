@@ -5,9 +5,9 @@ import dataclasses
 
 import numpy as np
 
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import TIE, candidates_of_batch
-from keras_transformer.text.tokenization import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.translate.translator import with_n_best
 
 

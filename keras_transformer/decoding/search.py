@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from keras_transformer import cache as kv_cache
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding.scores import NEG_INF
 
 
@@ -41,9 +42,9 @@ class SpecialIds(NamedTuple):
         eos: id of the end token.
     """
 
-    pad: int = 0
-    bos: int = 2
-    eos: int = 3
+    pad: int = PAD_ID
+    bos: int = BOS_ID
+    eos: int = EOS_ID
 
 
 class SearchInputs(NamedTuple):

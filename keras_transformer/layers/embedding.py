@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.checks import at_least, require
+from keras_transformer.config import PAD_ID
 from keras_transformer.layers.checks import check_width
 
 #: Arguments of `keras.layers.Embedding` that `TokenEmbedding` would ignore or lose when it is saved.
@@ -44,7 +45,7 @@ class TokenEmbedding(keras.layers.Embedding):
         Vaswani et al. 2017, §3.4.
     """
 
-    def __init__(self, vocab_size, d_model, pad_id=0, scale=True, **kwargs):
+    def __init__(self, vocab_size, d_model, pad_id=PAD_ID, scale=True, **kwargs):
         require(at_least(1, vocab_size=vocab_size, d_model=d_model))
         for name in _UNSUPPORTED & kwargs.keys():
             raise ValueError(f"`{name}` of `keras.layers.Embedding` is not supported. Received: {name}={kwargs[name]}")

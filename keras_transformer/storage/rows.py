@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.text.tokenization import BOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, PAD_ID
 
 
 class TokenSide:

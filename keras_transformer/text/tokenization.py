@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from keras_transformer.checks import at_least, require, within
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding.text_constraints import TextConstraints
 from keras_transformer.text.normalization import normalization_rule, used_shapes
 
 #: Default vocabulary size. A small corpus may yield a smaller vocabulary.
 DEFAULT_VOCAB_SIZE = 8000
-
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 #: Pieces of the special ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 #: SentencePiece's sign for a space.

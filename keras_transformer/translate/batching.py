@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from keras_transformer.checks import at_least, require
-from keras_transformer.text.tokenization import PAD_ID
+from keras_transformer.config import PAD_ID
 
 #: Maximum sentences per batch.
 BATCH_SIZE = 32

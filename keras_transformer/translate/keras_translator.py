@@ -8,10 +8,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import SourceText, source_text_of
-from keras_transformer.text.tokenization import PAD_ID, Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.translator import TokenTranslator, with_n_best
 
 

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from keras_transformer.checks import require, within
+from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.storage.source_text import SourceText
 from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
-from keras_transformer.text.tokenization import PAD_ID, Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.alignment import Alignment, diagonal, from_attention
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.translate.protected_text import ProtectedText

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.config import PAD_ID
 from keras_transformer.storage.rows import TokenSide, laid_out
-from keras_transformer.text.tokenization import PAD_ID
 from keras_transformer.training.data.buckets import bucket_lengths
 from keras_transformer.training.data.packed_rows import PACKED_INPUTS, Shape, packed_rows, packed_shape
 from keras_transformer.training.data.packing import Packing

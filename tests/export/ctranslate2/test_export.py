@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.export.ctranslate2.export import write_ctranslate2
 from keras_transformer.export.ctranslate2.translator import CTranslate2Translator
 from keras_transformer.export.verify.equality import teacher_forced_scores
 from keras_transformer.export.verify.search import check_search
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
-from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.translate.translation import Translation
 
 GREEDY = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=12)

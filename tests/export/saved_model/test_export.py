@@ -3,10 +3,11 @@ import types
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import BeamSearch, Hypotheses
 from keras_transformer.export.saved_model.export import write_saved_model
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
-from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 
 def tokenizer(text):

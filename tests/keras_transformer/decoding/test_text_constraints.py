@@ -6,9 +6,10 @@ import unicodedata
 import numpy as np
 import pytest
 
+from keras_transformer.config import UNK_ID
 from keras_transformer.decoding import TextConstraints
 from keras_transformer.decoding.text_constraints import LAST_STEPS
-from keras_transformer.text.tokenization import UNK_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 CONSTRAINTS = TextConstraints.of(260, [1], {4 + byte: byte for byte in range(256)})
 #: Every kind of byte, with the first and the last of each range.

@@ -3,8 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_transformer.config import EOS_ID
 from keras_transformer.storage.rows import TokenSide
-from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.training.data.bpe_dropout import BpeDropout
 
 WORDS = ["lower", "lowest", "newer", "newest", "wider", "widest", "low", "new", "wide", "schönes", "Wetter"]

@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from keras_transformer.config import EOS_ID
 from keras_transformer.storage.token_directory import TokenDirectory
-from keras_transformer.text.tokenization import EOS_ID, Tokenizer, TokenizerConfig
+from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.blocks import BlockMaker, TokenizedCorpus
 from keras_transformer.training.data.mixture import Mixture, Stage
