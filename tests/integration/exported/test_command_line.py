@@ -213,7 +213,7 @@ def test_evaluate(exported, keras_translator, toy_files, lines, capsys):
 
 
 BAD = {
-    "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "[Ss]ource .*20 and 300"),
+    "misaligned": (["--source={files}/test.en", "--reference={files}/train.de"], "`source` and .*20 and 300"),
     "missing": (["--source={files}/test.en", "--reference={files}/none"], "{files}/none.*No such file"),
     "tokenizer": (
         ["--source={files}/test.en", "--reference={files}/test.de", "--bleu_tokenize=moses"],

@@ -237,7 +237,7 @@ def test_length_penalty_never_falls():
         ({"length_penalty": -0.1}, "`length_penalty`.*Received: length_penalty=-0.1"),
         ({"length_penalty": float("nan")}, "`length_penalty`.*Received: length_penalty=nan"),
         ({"extra_length": -1}, "`extra_length`.*Received: extra_length=-1"),
-        ({"length_penalty_kind": "wu"}, "`length_penalty_kind` .*'gnmt'.*Received: length_penalty_kind='wu'"),
+        ({"length_penalty_kind": "wu"}, "`length_penalty_kind` .*gnmt.*Received: length_penalty_kind='wu'"),
     ],
 )
 def test_bad_arguments(arguments, message):
