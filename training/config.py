@@ -6,7 +6,6 @@ from typing import Any
 
 from keras_transformer.checks import at_least, fields, one_of, require
 from keras_transformer.config import PRESETS, TransformerConfig
-from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.data_config import (
     LANGUAGES,
@@ -18,10 +17,6 @@ from keras_transformer.training.data_config import (
 from keras_transformer.training.mixture_config import problems_of_stages
 from keras_transformer.training.recipe_config import RecipeConfig
 
-#: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
-_CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
-#: Options that set the number of steps. They may change too, except with a cosine schedule, which depends on it.
-_STEPS = ("recipe.epochs", "recipe.max_steps")
 #: Fields of `TransformerConfig` that the tokenizer determines.
 _FROM_TOKENIZER = {"vocab_size", "source_vocab_size", "share_embeddings", "pad_id", "bos_id", "eos_id"}
 
@@ -189,20 +184,6 @@ class TrainConfig(BatchConfig, DataConfig):
         if self.prepared:  # The prepared folder records these options.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}
         return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
-
-    def check_resumable(self, directory: ModelDirectory, overwrite: bool) -> bool:
-        """Whether the directory contains this run, to be resumed.
-
-        Args:
-            directory: the model directory.
-            overwrite: start over and replace an existing run.
-
-        Raises:
-            ModelDirectoryError: if the run cannot use the directory; see `ModelDirectory.check_resumable`.
-        """
-        defaults = TrainConfig(output=self.output, prepared=self.prepared).record()
-        changeable = _CHANGEABLE if self.recipe.schedule == "cosine" else _STEPS + _CHANGEABLE
-        return directory.check_resumable(self.record(), overwrite, defaults, changeable)
 
     def accumulation_steps(self, replicas: int) -> int:
         """Number of micro-batches per training step, with gradient accumulation.

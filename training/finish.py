@@ -12,7 +12,7 @@ from keras_transformer.training.curve import write_curve
 from keras_transformer.training.plan import TrainingPlan
 
 
-def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: CheckpointFiles, state: TrainingState) -> None:
+def finish(config, directory: ModelDirectory, plan: TrainingPlan, state: TrainingState) -> None:
     """Writes the finished model, marks the run as finished, and plots the training curve if matplotlib is installed.
 
     The tokens in the model directory are deleted. Tokens of `prepared` are kept.
@@ -21,10 +21,9 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, files: Checkpo
         config: the `TrainConfig`.
         directory: the model directory.
         plan: the `TrainingPlan`.
-        files: the run's checkpoints.
         state: the training state.
     """
-    recipe = config.recipe
+    recipe, files = config.recipe, CheckpointFiles(directory.checkpoints)
     kept = files.steps()
     if recipe.weights == "average":
         steps = list(files.valid(kept[-recipe.keep_checkpoints :]))

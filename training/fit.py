@@ -1,4 +1,4 @@
-"""Keras `fit`, from the latest checkpoint to the finished model."""
+"""Keras `fit`, from the latest checkpoint to the last step."""
 
 import contextlib
 import math
@@ -15,8 +15,7 @@ from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence
-from keras_transformer.training.checkpoints import CheckpointFiles, restore_random, seed_generators
-from keras_transformer.training.finish import finish
+from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState, restore_random, seed_generators
 from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.progress import Progress
 from keras_transformer.training.scalars import Scalars
@@ -30,14 +29,17 @@ _SCALARS = 1000
 _SCALARS_EVERY = 10
 
 
-def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices):
-    """Trains from the latest valid checkpoint, or from the start, and writes the finished model.
+def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices) -> TrainingState:
+    """Trains from the latest valid checkpoint, or from the start.
 
     Args:
         config: the `TrainConfig`.
         directory: the model directory.
         plan: the `TrainingPlan`.
         devices: the devices of the training.
+
+    Returns:
+        The state at the end, whose checkpoint is written.
 
     Raises:
         Interrupted: if a signal stopped the process. A checkpoint is saved.
@@ -86,10 +88,9 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
             if state.validations and checkpoints.should_stop:
                 break
             _call_fit(model, call, plan, devices, recipe.seed, callbacks)
-    if devices.is_chief:
-        if sources := plan.batches.sources(state.step):
-            print(f"pairs trained on: {sources}", file=sys.stderr)
-        finish(config, directory, plan, files, state)
+    if devices.is_chief and (sources := plan.batches.sources(state.step)):
+        print(f"pairs trained on: {sources}", file=sys.stderr)
+    return state
 
 
 def _print_resuming(model, plan, checkpoint, step):

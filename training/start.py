@@ -8,6 +8,7 @@ from keras_transformer.text.files import readable
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.datasets import check_text
+from keras_transformer.training.resume import check_resumable
 
 
 def check_run(config: TrainConfig) -> None:
@@ -23,7 +24,7 @@ def check_run(config: TrainConfig) -> None:
     directory = ModelDirectory(config.output)
     if config.init_from and directory.path.resolve() == Path(config.init_from).resolve():
         raise ValueError(f"`output` must be another directory than `init_from`. Received: output={config.output}")
-    resuming = config.check_resumable(directory, config.overwrite)
+    resuming = check_resumable(config, directory, config.overwrite)
     if config.init_from:
         ModelDirectory(config.init_from).require_finished()
     if config.prepared:

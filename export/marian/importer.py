@@ -73,20 +73,22 @@ def import_marian(
         import_marian("opus-mt-en-de", "runs/opus-en-de")
     """
     result = ModelDirectory(output)
-    record: dict[str, Any] = {"imported_from": "marian"}
-    result.check_resumable(record, overwrite)
+    result.require_free(overwrite)
     languages = _languages(Path(directory), source_language, target_language)
     model, tokenizers = read_marian(directory)
     with result.locked():
-        result.check_resumable(record, overwrite)
+        result.require_free(overwrite)
         with result.claimed():
             result.clear()
             result.delete_tokens()
             with result.replacing_model(tokenizers) as temporary:
                 model.save(temporary)
-        record["languages"] = languages
-        record["model_config"] = dataclasses.asdict(model.config)
-        record["tokenizers_sha256"] = [tokenizer.sha256 for tokenizer in load_tokenizers(result)]
+        record = {
+            "imported_from": "marian",
+            "languages": languages,
+            "model_config": dataclasses.asdict(model.config),
+            "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(result)],
+        }
         result.write_record(record, finished=True)
     return result
 

@@ -10,12 +10,12 @@ import glob
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, clean_up, delete_matching
-from keras_transformer.storage.run_records import differences, migrate, refusal, with_defaults
+from keras_transformer.storage.run_records import migrate
 
 FORMAT_VERSION = 2
 
@@ -165,42 +165,34 @@ class ModelDirectory:
             raise ModelDirectoryError(f"{self.path} contains no finished model ({detail})")
         return record
 
-    def check_resumable(
-        self,
-        record: dict[str, Any],
-        overwrite: bool = False,
-        defaults: dict[str, Any] | None = None,
-        changeable: Collection[str] = (),
-    ) -> bool:
-        """Checks whether a run can start in the directory or resume the run in it.
+    def is_started(self, overwrite: bool = False) -> bool:
+        """Whether the directory contains a model, or a run that has started.
 
         Args:
-            record: the options of the new run.
-            overwrite: whether to start over instead of resuming.
-            defaults: defaults of the options in `record`, for records from before an option existed.
-            changeable: dotted names of the options that a resumed run may change. A finished run is resumed if
-                only such options differ.
-
-        Returns:
-            `True` to resume the run in the directory, `False` to start a new one.
+            overwrite: ignore them, because they will be replaced.
 
         Raises:
-            ModelDirectoryError: if the directory contains a finished model or a run with another configuration and
-                `overwrite` is false, or if it is neither empty nor a model directory.
+            ModelDirectoryError: if the directory is neither empty nor a model directory.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ModelDirectoryError(f"{self.path} is a file, not a directory")
         if not self.config_file.exists():
             self._require_empty()
             return False
-        found = self.record()
-        if overwrite or _is_mark(found):
-            return False
-        found_options = with_defaults({name: found[name] for name in record if name in found}, defaults or {})
-        changes = differences(record, found_options)
-        if message := refusal(self.path, found["finished"], changes, changeable):
-            raise ModelDirectoryError(message)
-        return True
+        return not (_is_mark(self.record()) or overwrite)
+
+    def require_free(self, overwrite: bool) -> None:
+        """Checks that a model may be written here.
+
+        Args:
+            overwrite: whether an existing model or run may be replaced.
+
+        Raises:
+            ModelDirectoryError: if the directory contains a model, a run, or other files.
+        """
+        if self.is_started(overwrite):
+            what = "a finished model" if self.record()["finished"] else "an unfinished run"
+            raise ModelDirectoryError(f"{self.path} contains {what}. To replace it, use --overwrite")
 
     def _require_empty(self):
         """Raises an error if the folder contains files, except temporary ones of a killed process."""

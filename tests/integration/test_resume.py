@@ -146,7 +146,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_finished_model(
         cut(files.path(step))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = SimpleNamespace(recipe=RecipeConfig(weights=weights, keep_checkpoints=4), record=dict, prepared="tokens")
-    finish(config, directory, plan, files, state)
+    finish(config, directory, plan, state)
     said = capsys.readouterr().err
     assert {step for step in broken if f"{files.path(step)} (" in said} == reported
     assert re.search(f"model .*{directory.path}\n.*matplotlib", said)
@@ -293,7 +293,7 @@ def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypat
         patch.setattr("pathlib.Path.unlink", refuse)
         assert main([*arguments(killed, **{"recipe.seed": 2}), "--overwrite"]) == 2
     assert f"{first}: permission denied" in capsys.readouterr().err
-    assert not ModelDirectory(killed).check_resumable({})
+    assert not ModelDirectory(killed).is_started()
 
 
 def test_a_checkpoint_of_another_run_is_refused(killed, arguments, capsys):
@@ -324,7 +324,7 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
         raise ValueError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("keras_transformer.training.run.write_tokens", kill)
+        patch.setattr("keras_transformer.training.data.run_tokens.write_tokens", kill)
         assert main(arguments(run)) == 2
         assert not run.exists()
     run = (tmp_path / "killed").rename(run)

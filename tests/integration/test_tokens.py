@@ -90,7 +90,7 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
         (run.tokens / "tokens.json").unlink()
         (run.tokens / f"{TEMPORARY}1").mkdir()
     else:
-        monkeypatch.setattr("keras_transformer.training.run.load_corpus", None)
+        monkeypatch.setattr("keras_transformer.training.data.run_tokens.load_corpus", None)
     assert main(arguments(run.path, target_language="de", **BRIEF)) == 0  # Languages can be added, and stay.
     assert run.record()["finished"] and not run.tokens.exists() and run.languages == ("en", "de")
 

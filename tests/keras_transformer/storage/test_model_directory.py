@@ -64,15 +64,12 @@ def test_no_record(directory):
         directory.record()
 
 
-def test_an_unfinished_run_of_format_1_is_resumed_under_todays_names(directory):
+def test_a_record_of_format_1_has_todays_names(directory):
     directory.path.mkdir()
     old = {"format": 1, "finished": False, "tokens": "corpus", "recipe": {"keep": 5}, "model_as_built": {"d_model": 8}}
     directory.config_file.write_text(json.dumps(old))  # JSON is YAML.
-    assert directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 5}})
-    with pytest.raises(ModelDirectoryError, match=r"recipe.keep_checkpoints\b.*\b5\b.*\b6\. To resume it"):
-        directory.check_resumable({"prepared": "corpus", "recipe": {"keep_checkpoints": 6}})
-    record = directory.record()
-    assert record["model_config"] == {"d_model": 8} and not {"tokens", "model_as_built"} & set(record)
+    new = {"prepared": "corpus", "recipe": {"keep_checkpoints": 5}, "model_config": {"d_model": 8}}
+    assert directory.record() == {"format": 1, "finished": False, **new}
 
 
 def test_newer_format(directory):
@@ -81,7 +78,7 @@ def test_newer_format(directory):
     for ask in (
         directory.record,
         directory.require_finished,
-        lambda: directory.check_resumable(RECORD, overwrite=True),
+        lambda: directory.is_started(overwrite=True),
     ):
         with pytest.raises(ModelDirectoryError, match=rf"format {FORMAT_VERSION + 6}\b.*\b{FORMAT_VERSION}$"):
             ask()
@@ -120,11 +117,11 @@ def test_an_overwritten_model_stays_until_the_new_one_is_complete(directory):
     new = {**RECORD, "dataset": "e"}
     for _ in range(2):  # It may be overwritten again before it has finished.
         directory.clear()
-        assert not directory.check_resumable(new)
+        assert not directory.is_started()
         directory.write_record({**directory.record(), **new, "languages": ["en", "de"]}, finished=False)
-        assert directory.check_resumable(new) and directory.replaces_model
+        assert directory.is_started() and directory.replaces_model
     with pytest.raises(ModelDirectoryError, match="unfinished run"):
-        directory.check_resumable(RECORD)
+        directory.require_free(overwrite=False)
     with pytest.raises(OSError, match="full"), directory.replacing_model((b"one", b"other")) as temporary:
         temporary.write_bytes(b"half")
         raise OSError("full")
@@ -152,62 +149,20 @@ def test_a_file_is_missing(directory, name):
         directory.require_finished()
 
 
-def test_a_new_directory_is_not_resumed(directory):
-    assert not directory.check_resumable(RECORD)
-    directory.path.mkdir()
-    assert not directory.check_resumable(RECORD)
+def test_a_new_directory_is_free(directory):
+    for _ in range(2):
+        assert not directory.is_started()
+        directory.require_free(overwrite=False)
+        directory.path.mkdir(exist_ok=True)
 
 
-def test_an_unfinished_run_of_the_same_configuration_is_resumed(directory):
-    directory.write_record(RECORD, finished=False)
-    assert directory.check_resumable(RECORD)
-    assert not directory.check_resumable(RECORD, overwrite=True)
-
-
-def test_an_unfinished_run_of_another_configuration_names_what_differs(directory):
-    directory.write_record(RECORD, finished=False)
-    other = {"dataset": "d", "recipe": {"seed": 2, "epochs": 3}, "reverse": True}
-    with pytest.raises(ModelDirectoryError, match=r"recipe.seed\b.*1.*2.*\breverse\b.*None.*True") as caught:
-        directory.check_resumable(other)
-    assert "epochs" not in str(caught.value) and "dataset" not in str(caught.value)
-    assert not directory.check_resumable(other, overwrite=True)
-
-
-def test_a_finished_run_is_refused(directory):
-    finish(directory)
-    with pytest.raises(ModelDirectoryError, match="finished model.*--overwrite"):
-        directory.check_resumable(RECORD)
-    assert not directory.check_resumable(RECORD, overwrite=True)
-
-
-def test_options_that_a_resumed_run_may_change(directory):
-    record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
-    directory.write_record(RECORD, finished=False)
-    with pytest.raises(ModelDirectoryError, match=r"recipe.epochs\b.*\b3\b.*\b5\. To resume it"):
-        directory.check_resumable(record)
-    assert directory.check_resumable(record, changeable=("recipe.epochs",))
-    record["recipe"]["seed"] = 2
-    message = r"recipe.seed\b.*\b1\b.*\b2\b.*change only.*recipe.epochs$"
-    with pytest.raises(ModelDirectoryError, match=message):
-        directory.check_resumable(record, changeable=("recipe.epochs",))
-
-
-def test_a_finished_run_goes_on_with_other_options_alone(directory):
-    finish(directory)
-    record = {"dataset": "d", "recipe": {"seed": 1, "epochs": 5}}
-    assert directory.check_resumable(record, changeable=("recipe.epochs",))
-    message = "--overwrite.*--init_from .*run .*--output.*recipe.epochs"
-    for refused, more in ((RECORD, "$"), ({**record, "dataset": "e"}, ".*dataset .*'d'.*'e'$")):
-        with pytest.raises(ModelDirectoryError, match=message + more):
-            directory.check_resumable(refused, changeable=("recipe.epochs",))
-
-
-def test_an_option_that_a_record_lacks_has_its_default(directory):
-    directory.write_record({"dataset": "d", "recipe": {"seed": 1}}, finished=False)
-    defaults = {"dataset": "x", "recipe": {"seed": 0, "epochs": 3}, "encoding": "utf-8"}
-    assert directory.check_resumable({**RECORD, "encoding": "utf-8"}, defaults=defaults)
-    with pytest.raises(ModelDirectoryError, match="encoding .*'utf-8'.*'latin-1'\\. To resume it"):
-        directory.check_resumable({**RECORD, "encoding": "latin-1"}, defaults=defaults)
+@pytest.mark.parametrize(("finished", "what"), [(False, "an unfinished run"), (True, "a finished model")])
+def test_a_run_is_replaced_only_if_asked(directory, finished, what):
+    directory.write_record(RECORD, finished)
+    assert directory.is_started() and not directory.is_started(overwrite=True)
+    directory.require_free(overwrite=True)
+    with pytest.raises(ModelDirectoryError, match=f"{directory.path} contains {what}. To replace it, use --overwrite"):
+        directory.require_free(overwrite=False)
 
 
 FOREIGN = (
@@ -225,26 +180,26 @@ def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
     (directory.path / name).parent.mkdir(parents=True)
     (directory.path / name).touch()
     with pytest.raises(ModelDirectoryError, match="not empty.*no config.yaml"):
-        directory.check_resumable(RECORD, overwrite)
+        directory.is_started(overwrite)
 
 
 def test_a_mark_stays_only_beside_other_files(directory):
     for files in ([], ["tokenizer.model"]):
         with pytest.raises(RuntimeError), directory.locked(), directory.claimed():
-            assert not directory.check_resumable(RECORD)
+            assert not directory.is_started()
             for name in files:
                 (directory.path / name).touch()
             raise RuntimeError
         assert directory.path.exists() == bool(files)
-    assert not directory.check_resumable(RECORD)  # A new run may take the directory, whatever its configuration.
+    assert not directory.is_started()  # A new run may take the directory, whatever its configuration.
     with directory.claimed():
         directory.write_record(RECORD, finished=False)
-    assert directory.check_resumable(RECORD)
+    assert directory.is_started()
 
 
 def test_what_a_process_that_was_killed_before_its_mark_has_left(directory):
     (directory.path / f"{TEMPORARY}abc").mkdir(parents=True)
-    assert not directory.check_resumable(RECORD)
+    assert not directory.is_started()
     with directory.locked():
         assert contents(directory.path) == []
 
@@ -262,7 +217,7 @@ def test_clear_leaves_other_files_and_the_mark(directory):
     directory.delete_tokens()
     files = [name for name in contents(directory.path) if (directory.path / name).is_file()]
     assert files == sorted([*FOREIGN[2:], "export/mine/model.onnx", "notes.txt", "config.yaml"])
-    assert not directory.check_resumable(RECORD)
+    assert not directory.is_started()
 
 
 def test_clear_follows_no_links(directory, tmp_path, capsys):
@@ -335,4 +290,4 @@ def test_a_directory_that_stays_empty_is_removed(directory):
 def test_a_directory_that_is_a_file(directory):
     directory.path.write_text("text")
     with pytest.raises((ModelDirectoryError, OSError), match=str(directory.path)):
-        directory.check_resumable(RECORD)
+        directory.is_started()
