@@ -6,6 +6,7 @@ import itertools
 import sys
 
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.averaging import write_model
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState
 from keras_transformer.training.curve import write_curve
@@ -51,4 +52,4 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, state: Trainin
             file=sys.stderr,
         )
     if not config.prepared:
-        directory.delete_tokens()
+        TokenDirectory(directory.tokens).delete()

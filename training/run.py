@@ -11,6 +11,7 @@ import keras
 
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import ENTRY, SourceText
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.backends import make_devices
 from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.run_tokens import run_tokens
@@ -62,7 +63,7 @@ def _clear(config, directory, plan):
     """Makes room for a new run."""
     directory.clear()
     if config.prepared and Path(config.prepared).resolve() != directory.tokens.resolve():
-        directory.delete_tokens()  # They belong to the overwritten run.
+        TokenDirectory(directory.tokens).delete()  # They belong to the overwritten run.
     if not directory.replaces_model:
         directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
 

@@ -1,17 +1,15 @@
 """The output folder of a distillation. Only this module knows the names of the files."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, delete
-from keras_transformer.storage.json_files import read_json
-from keras_transformer.storage.model_directory import ModelDirectoryError
+from keras_transformer.storage.atomic_files import delete
+from keras_transformer.storage.recorded_folder import ModelDirectoryError, RecordedFolder, write_json
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.storage.token_directory import SIDES, TokenDirectory
 
 
-class DistillationFolder:
+class DistillationFolder(RecordedFolder):
     """The files in the output of a distillation.
 
     distillation.json                     what determines the other files
@@ -24,9 +22,11 @@ class DistillationFolder:
         path: the folder, which need not exist.
     """
 
+    record_name = "distillation.json"
+    kind, foreign = "folder of a distillation", "contains no distillation"
+
     def __init__(self, path: str):
-        self.path = Path(path)
-        self.record_file = self.path / "distillation.json"
+        super().__init__(path)
         self.translations = self.path / "translations.jsonl"
         self.reverse_scores = self.path / "reverse_scores.txt"
         self.texts = [self.path / f"train.{side}.txt" for side in SIDES]
@@ -41,11 +41,7 @@ class DistillationFolder:
         Raises:
             ValueError: if the folder contains tokens, or other files.
         """
-        if not self.record_file.exists() and self.path.exists():
-            if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
-                raise ModelDirectoryError(
-                    f"{self.path} is not empty and contains no distillation (no {self.record_file.name})"
-                )
+        self.is_free()
         self.tokens.require_free(overwrite)
 
     def begin(self, record: dict, overwrite: bool) -> None:
@@ -58,7 +54,7 @@ class DistillationFolder:
         Raises:
             ValueError: if they may not, or the record cannot be read.
         """
-        recorded = self._recorded()
+        recorded = self.record() if self.record_file.exists() else {}
         found, wanted = recorded.get("translations"), record["translations"]
         if found not in (None, wanted):
             if not overwrite:
@@ -67,22 +63,18 @@ class DistillationFolder:
                     f"{self.path} contains translations with another {', '.join(differing)}; "
                     "use --overwrite to replace them"
                 )
-            _delete(self.translations)
+            _delete_lines(self.translations)
         if recorded.get("scores") != record["scores"] or found != wanted:
-            _delete(self.reverse_scores)
+            _delete_lines(self.reverse_scores)
         for path in (self.translations, self.reverse_scores):
             if path.exists():
-                delete(resumable(path, {}).folder)  # From a process that was killed when the file was complete.
-        with atomic_write(self.record_file) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-    def _recorded(self):
-        return read_json(self.record_file) if self.record_file.exists() else {}
+                delete(resumable(path, {}).path)  # From a process that was killed when the file was complete.
+        write_json(self.record_file, record)
 
 
-def _delete(path):
+def _delete_lines(path):
     delete(path)
-    delete(resumable(path, {}).folder)
+    delete(resumable(path, {}).path)
 
 
 def resumable(path: Path, record: dict) -> ResumableFile:

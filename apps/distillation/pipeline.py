@@ -19,6 +19,7 @@ from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import hash_of_program
+from keras_transformer.storage.recorded_folder import hash_of_files
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.files import UTF_8
@@ -73,7 +74,7 @@ def distill(config: DistillConfig) -> TokenDirectory:
             f"`validation_source` must be given if fewer than {HELD_OUT_EVERY} lines are used. "
             f"Received: {counted(lines.count, 'line')}, reject={config.reject}"
         )
-    with ModelDirectory(folder.path).locked():
+    with folder.locked():
         translator = _teacher(config)
         translator.check_n_best(config.n_best)
         record = _record(lines, config)
@@ -129,16 +130,8 @@ def _record(lines, config):
     if config.reverse_model:
         scores = {"reverse_model": hash_of_program(config.reverse_model, "keras"), "select": config.select}
         if config.target:
-            scores["target"] = _hash_of_files(config.target)
+            scores["target"] = hash_of_files(config.target)
     return {"translations": translations, "scores": scores}
-
-
-def _hash_of_files(paths):
-    digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def _translate(lines, translator, config, output: ResumableFile) -> None:

@@ -22,6 +22,7 @@ from keras_transformer.export.interop.weight_map import (
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.languages import checked_language, is_language, normal_code
 
@@ -80,7 +81,7 @@ def import_marian(
         result.require_free(overwrite)
         with result.claimed():
             result.clear()
-            result.delete_tokens()
+            TokenDirectory(result.tokens).delete()
             with result.replacing_model(tokenizers) as temporary:
                 model.save(temporary)
         record = {

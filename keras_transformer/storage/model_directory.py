@@ -1,31 +1,28 @@
-"""The model directory: file names, format version and locks. No other module knows them.
+"""The model directory: names of its files, its record and its state. No other module knows them.
 
 `config.yaml` marks a folder as a model directory. It is written before any other file, and files are deleted or
 replaced only in a folder that contains it.
 """
 
 import contextlib
-import fcntl
 import glob
-import itertools
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, clean_up, delete_matching
+from keras_transformer.storage.atomic_files import atomic_write, delete_matching
+from keras_transformer.storage.recorded_folder import ModelDirectoryError, parsing, read_json
 from keras_transformer.storage.run_records import migrate
+from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder
 
 FORMAT_VERSION = 2
 
 #: File in the folder of an export that identifies the model it was made from.
 ORIGIN = "origin.json"
-#: Files of a shared tokenizer, a source tokenizer and a target tokenizer.
-_TOKENIZERS = ("tokenizer.model", "source_tokenizer.model", "target_tokenizer.model")
 _SHORTLIST = "shortlist.npz"
 #: Files of a finished model, except its exports.
-_MODEL = ("model.keras", _SHORTLIST, *_TOKENIZERS)
+_MODEL = ("model.keras", _SHORTLIST, *TOKENIZERS)
 #: Patterns of the other files that a run writes, except `config.yaml` and tokens.
 _WRITTEN = (
     f"checkpoints/step-{'[0-9]' * 8}.keras",
@@ -36,25 +33,22 @@ _WRITTEN = (
 )
 #: Entry of the record of an unfinished run: the record of the finished model that the run replaces at its end.
 _REPLACES = "replaces"
-_TOKENS_RECORD = "tokens.json"
-#: Names of the files of tokens that do not depend on its splits.
-_TOKENS = ("validation.source.txt", "validation.target.txt", *_TOKENIZERS, _TOKENS_RECORD)
 
 
-class ModelDirectoryError(ValueError):
-    """Raised if a directory cannot be used as requested. The message gives the reason."""
-
-
-class ModelDirectory:
+class ModelDirectory(TokenizerFolder):
     """File names, record, state and lock of a model directory.
 
     Args:
         path: the directory, which need not exist.
     """
 
+    record_name = "config.yaml"
+    format_version = FORMAT_VERSION
+    kind, foreign = "model directory", "is not a model directory"
+    subfolders = ("checkpoints", "tokens", "export")
+
     def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self.config_file = self.path / "config.yaml"
+        super().__init__(path)
         self.model_file = self.path / "model.keras"
         self.checkpoints = self.path / "checkpoints"
         self.tokens = self.path / "tokens"
@@ -64,17 +58,6 @@ class ModelDirectory:
         self.export = self.path / "export"
         self.verification_file = self.export / "verification.json"
 
-    @property
-    def tokenizer_files(self) -> tuple[Path, Path]:
-        """Files of the source tokenizer and the target tokenizer. A shared tokenizer is returned twice."""
-        shared, source, target = self.possible_tokenizer_files
-        return (source, target) if source.exists() else (shared, shared)
-
-    @property
-    def possible_tokenizer_files(self) -> tuple[Path, ...]:
-        """Files of a shared tokenizer, a source tokenizer and a target tokenizer, which need not exist."""
-        return tuple(self.path / name for name in _TOKENIZERS)
-
     def exported(self, name: str) -> Path:
         """Returns the folder of an export, which need not exist.
 
@@ -83,46 +66,20 @@ class ModelDirectory:
         """
         return self.export / name
 
-    def tokenizer_models(self) -> tuple[bytes, ...]:
-        """Reads the serialized SentencePiece models, `(shared,)` or `(source, target)`, for `write_tokenizers`."""
-        return tuple(path.read_bytes() for path in dict.fromkeys(self.tokenizer_files))
-
-    def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
-        """Writes a shared tokenizer, or a source and a target tokenizer.
-
-        Args:
-            models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
-        """
-        names = _TOKENIZERS[:1] if len(models) == 1 else _TOKENIZERS[1:]
-        for name, model in zip(names, models, strict=True):
-            with atomic_write(self.path / name) as temporary:
-                temporary.write_bytes(model)
-        for name in set(_TOKENIZERS) - set(names):
-            (self.path / name).unlink(missing_ok=True)
-
     def record(self) -> dict[str, Any]:
         """Reads `config.yaml`, migrated to the current names.
 
         Raises:
             ModelDirectoryError: if the file does not exist, cannot be read, or has a newer format.
         """
+        return migrate(super().record())
+
+    def _load(self):
         import yaml  # Imported here, because clients that only translate do not need it.
 
-        if not self.config_file.is_file():
-            if self.path.is_dir():
-                raise ModelDirectoryError(f"Not a model directory: {self.path} (no config.yaml)")
-            reason = "it is a file" if self.path.exists() else "no such directory"
-            raise ModelDirectoryError(f"Not a model directory: {self.path} ({reason})")
-        try:
-            record = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-            record = {**record, "format": int(record["format"]), "finished": bool(record["finished"])}
-        except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, ValueError) as error:
-            raise ModelDirectoryError(f"Unreadable {self.config_file}: {error!r}") from error
-        if record["format"] > FORMAT_VERSION:
-            raise ModelDirectoryError(
-                f"{self.path} has format {record['format']}; this version reads formats up to {FORMAT_VERSION}"
-            )
-        return migrate(record)
+        with parsing(self.record_file):
+            record = yaml.safe_load(self.record_file.read_text(encoding="utf-8"))
+            return {**record, "finished": bool(record["finished"])}
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -143,7 +100,7 @@ class ModelDirectory:
         """
         import yaml
 
-        with atomic_write(self.config_file) as temporary:
+        with atomic_write(self.record_file) as temporary:
             state = {"format": FORMAT_VERSION, "finished": finished}
             temporary.write_text(yaml.safe_dump({**state, **record, **state}, sort_keys=False), encoding="utf-8")
 
@@ -176,8 +133,7 @@ class ModelDirectory:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ModelDirectoryError(f"{self.path} is a file, not a directory")
-        if not self.config_file.exists():
-            self._require_empty()
+        if self.is_free():
             return False
         return not (_is_mark(self.record()) or overwrite)
 
@@ -194,22 +150,17 @@ class ModelDirectory:
             what = "a finished model" if self.record()["finished"] else "an unfinished run"
             raise ModelDirectoryError(f"{self.path} contains {what}. To replace it, use --overwrite")
 
-    def _require_empty(self):
-        """Raises an error if the folder contains files, except temporary ones of a killed process."""
-        if self.path.exists() and any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
-            raise ModelDirectoryError(f"{self.path} is not empty and is not a model directory (no config.yaml)")
-
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
         """Writes the mark of a new directory before the block. Removes it if the block fails without writing files."""
-        is_new = not self.config_file.exists() or _is_mark(self.record())
-        if not self.config_file.exists():
+        is_new = not self.record_file.exists() or _is_mark(self.record())
+        if not self.record_file.exists():
             self.write_record({}, finished=False)
         try:
             yield
         except BaseException:
-            if is_new and [*self.path.iterdir()] == [self.config_file]:
-                self.config_file.unlink()
+            if is_new and [*self.path.iterdir()] == [self.record_file]:
+                self.record_file.unlink()
             raise
 
     def clear(self) -> None:
@@ -267,25 +218,6 @@ class ModelDirectory:
                 self._delete_model(exports)
             self.write_tokenizers(tokenizers)
 
-    def delete_tokens(self) -> None:
-        """Deletes the tokenized corpus in the directory. Files of other programs are kept.
-
-        Raises:
-            OSError: if a path cannot be deleted. The message contains the path.
-        """
-        splits = dict.fromkeys(["train", "validation", *self._recorded_splits()])
-        sides = itertools.product(splits, ("source", "target"), ("", ".lengths"))
-        for name in (*(f"{split}.{side}{kind}.npy" for split, side, kind in sides), *_TOKENS):
-            delete_matching(self.path, self.tokens.name, glob.escape(name))
-
-    def _recorded_splits(self):
-        """The splits of the tokens in the directory; none if their record is missing or damaged."""
-        try:
-            record = json.loads((self.tokens / _TOKENS_RECORD).read_text(encoding="utf-8"))
-            return [*record.get("splits", ()), *record.get("statistics", ())]
-        except (OSError, ValueError, AttributeError):
-            return []
-
     def recorded_exports(self) -> set[str]:
         """Returns the names of the exports that `verification.json` records.
 
@@ -294,10 +226,7 @@ class ModelDirectory:
         """
         if not self.verification_file.exists():
             return set()
-        try:
-            return {program.split()[0] for program in json.loads(self.verification_file.read_text(encoding="utf-8"))}
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise ModelDirectoryError(f"Unreadable {self.verification_file}: {error!r}") from error
+        return {program.partition(" ")[0] for program in read_json(self.verification_file)}
 
     def require_replaceable(self, name: str) -> None:
         """Checks that the folder of an export does not exist or contains an earlier export.
@@ -328,36 +257,6 @@ class ModelDirectory:
                 f"No shortlist in {self.path}. Make one: keras-transformer shortlist {self.path} --source … --target …"
             )
         return self.shortlist_file
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Locks the directory against other writers. The system releases the lock of a killed process.
-
-        The directory is created if it does not exist, and removed if it is empty at the end. Temporary files of killed
-        processes are deleted.
-
-        Raises:
-            ModelDirectoryError: if another process holds the lock.
-            OSError: if a temporary file cannot be deleted.
-        """
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        # Locks the directory itself, so no lock file is left behind.
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise ModelDirectoryError(f"{self.path} is in use by another process") from error
-        try:
-            for folder in (self.path, self.checkpoints, self.tokens, self.export):
-                clean_up(folder)
-            yield
-        finally:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):  # Folders that are not empty are kept.
-                for folder in made:
-                    folder.rmdir()
 
 
 def export_name(format: str, quantize: str | None = None) -> str:

@@ -5,8 +5,8 @@ import json
 import zipfile
 from pathlib import Path
 
-from keras_transformer.storage.json_files import read_json
 from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
+from keras_transformer.storage.recorded_folder import hash_of_files, read_json, write_json
 from keras_transformer.storage.source_text import ENTRY, SourceText
 
 #: Key of the fingerprint in the file.
@@ -23,8 +23,7 @@ def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText)
         fingerprint: fingerprint of the model; see `fingerprint_of`.
         source_text: what is known of the source text that the model was trained on.
     """
-    record = {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()}
-    (folder / ORIGIN).write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / ORIGIN, {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()})
 
 
 def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:
@@ -98,14 +97,10 @@ def hash_of_program(directory: str | Path, runtime: str) -> str:
     Returns:
         Hexadecimal digits.
     """
-    places, digest = ModelDirectory(directory), hashlib.sha256()
+    places = ModelDirectory(directory)
     is_keras = runtime == "keras"
     files = [places.model_file, *places.tokenizer_files] if is_keras else sorted(places.exported(runtime).rglob("*"))
-    for path in files:
-        if path.is_file():
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return hash_of_files(filter(Path.is_file, files))
 
 
 def _recorded(folder):

@@ -1,7 +1,6 @@
 """A text file that appears when it is complete. After an interruption, writing can be resumed."""
 
 import contextlib
-import fcntl
 import itertools
 import json
 import sys
@@ -9,20 +8,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, clean_up
-from keras_transformer.storage.json_files import read_json
+from keras_transformer.storage.atomic_files import clean_up
+from keras_transformer.storage.recorded_folder import ModelDirectoryError, RecordedFolder, lock, write_json
 
 #: Stands for a missing entry of a record, since `None` is a value.
 _NONE = object()
 
 
-class ResumableFile:
+class ResumableFile(RecordedFolder):
     """Writes a text file that can be resumed.
 
     Until the file is complete, its lines are in `NAME.partial/lines` and the record is in `NAME.partial/record.json`.
 
     Args:
-        path: the file to write.
+        file: the file to write.
         record: JSON data that determine the content. Writing is resumed only with an equal record.
         item_of: called with a line, it returns the item of the line. The lines of an item follow one another. Default:
             each line is an item. On resumption an item that may be incomplete is removed: the last one, if an item may
@@ -30,17 +29,20 @@ class ResumableFile:
         how_to_resume: what the user does to resume, for messages.
     """
 
+    record_name = "record.json"
+    kind, foreign = "folder of an interrupted translation", "contains no interrupted translation"
+
     def __init__(
         self,
-        path: Path,
+        file: Path,
         record: dict,
         item_of: Callable[[bytes], object] | None = None,
         how_to_resume: str = "use --resume",
     ):
-        self.path, self.item_of, self.how_to_resume = path, item_of, how_to_resume
-        self.record = json.loads(json.dumps(record))
-        self.folder = path.with_name(f"{path.name}.partial")
-        self._lines_file, self._record_file = self.folder / "lines", self.folder / "record.json"
+        super().__init__(file.with_name(f"{file.name}.partial"))
+        self.file, self.item_of, self.how_to_resume = file, item_of, how_to_resume
+        self._determining = json.loads(json.dumps(record))
+        self._lines_file = self.path / "lines"
 
     @contextlib.contextmanager
     def writing(self, resume: bool) -> Iterator[tuple[BinaryIO, int]]:
@@ -58,41 +60,30 @@ class ResumableFile:
         """
         self._begin(resume)
         with open(self._lines_file, "a+b") as file:
-            self._lock(file)
+            lock(file, self.path)
             try:
                 yield file, self._cut(file)
             except BaseException:
                 self._leave(file)
                 raise
-        self._lines_file.replace(self.path)
+        self._lines_file.replace(self.file)
         self._remove_folder()
 
     def _begin(self, resume):
-        """Creates the folder, or checks that an existing one can be resumed."""
-        if not self._record_file.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # A process that was killed before the record was complete leaves a temporary folder.
-            if any(not path.name.startswith(TEMPORARY) for path in self.folder.iterdir()):
-                raise ValueError(f"{self.folder} exists but contains no interrupted translation; delete or move it")
-            with atomic_write(self._record_file) as temporary:
-                temporary.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
-        elif not resume:
-            raise ValueError(f"{self.folder} contains an interrupted translation; {self.how_to_resume} or delete it")
-        else:
-            found = read_json(self._record_file)
-            differing = [
-                name for name in {**self.record, **found} if found.get(name, _NONE) != self.record.get(name, _NONE)
-            ]
-            if differing:
-                raise ValueError(
-                    f"{self.folder} contains an interrupted translation with another {', '.join(differing)}"
-                )
-
-    def _lock(self, file):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"{self.folder} is in use by another process") from error
+        """Writes the record, or checks that the existing one allows to resume."""
+        if self.is_free():
+            write_json(self.record_file, self._determining)
+            return
+        if not resume:
+            raise ModelDirectoryError(
+                f"{self.path} contains an interrupted translation; {self.how_to_resume} or delete it"
+            )
+        found, wanted = self.record(), self._determining
+        differing = [name for name in {**wanted, **found} if found.get(name, _NONE) != wanted.get(name, _NONE)]
+        if differing:
+            raise ModelDirectoryError(
+                f"{self.path} contains an interrupted translation with another {', '.join(differing)}"
+            )
 
     def _cut(self, file) -> int:
         """Removes an item that may be incomplete at the end. Returns the number of the others."""
@@ -119,13 +110,13 @@ class ResumableFile:
         """Keeps the lines for resumption, or removes the folder if there are no lines."""
         file.flush()
         if file.tell():
-            print(f"The incomplete translation is in {self.folder}; {self.how_to_resume} to continue", file=sys.stderr)
+            print(f"The incomplete translation is in {self.path}; {self.how_to_resume} to continue", file=sys.stderr)
         else:
             self._lines_file.unlink()
             self._remove_folder()
 
     def _remove_folder(self):
-        self._record_file.unlink()
-        clean_up(self.folder)
+        self.record_file.unlink()
+        clean_up(self.path)
         with contextlib.suppress(OSError):  # The folder contains a file of another program.
-            self.folder.rmdir()
+            self.path.rmdir()

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.storage.json_files import read_json
 from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.recorded_folder import read_json
 from keras_transformer.text.translatable import is_translatable
 
 #: Name of the entry in the records of tokens and models, and in the record of an export.

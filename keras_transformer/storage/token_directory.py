@@ -11,9 +11,8 @@ tokens.json                                   the record; a marker while the fil
 
 import contextlib
 import dataclasses
-import hashlib
+import glob
 import itertools
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.counting import counted
-from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write, delete, naming
-from keras_transformer.storage.json_files import read_json
-from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.atomic_files import TEMPORARY, delete, delete_matching, naming
+from keras_transformer.storage.recorded_folder import ModelDirectoryError, hash_of_files, write_json
 from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder
 from keras_transformer.text.files import readable, split_lines
 from keras_transformer.text.line_breaks import one_line
 
@@ -64,16 +63,20 @@ class Statistics:
         )
 
 
-class TokenDirectory:
+class TokenDirectory(TokenizerFolder):
     """File names, record and contents of a tokenized corpus.
 
     Args:
         path: the folder. It need not exist.
     """
 
+    record_name = "tokens.json"
+    format_version = FORMAT_VERSION
+    kind, foreign = "folder of prepared tokens", "contains no tokens"
+
     def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self.record_file = self.path / "tokens.json"
+        super().__init__(path)
+        self._record: dict[str, Any] | None = None
 
     def ids_file(self, split: str, side: str) -> Path:
         """The token ids of a side of a split."""
@@ -87,16 +90,8 @@ class TokenDirectory:
         """The validation text of a side."""
         return self.path / f"validation.{side}.txt"
 
-    def tokenizer_models(self) -> tuple[bytes, ...]:
-        """The serialized SentencePiece models, `(shared,)` or `(source, target)`."""
-        return ModelDirectory(self.path).tokenizer_models()
-
-    def write_tokenizers(self, models: tuple[bytes, ...]) -> None:
-        """Writes the SentencePiece models; see `ModelDirectory.write_tokenizers`."""
-        ModelDirectory(self.path).write_tokenizers(models)
-
     def record(self) -> dict[str, Any]:
-        """Reads the record.
+        """The record, which is read once.
 
         Returns:
             `data` (the options), `languages`, `vocab_sizes`, `tokenizers_sha256`, `statistics` of each
@@ -105,26 +100,20 @@ class TokenDirectory:
         Raises:
             ValueError: if the record is missing or unreadable, or has a newer format.
         """
-        if not self.record_file.is_file():
-            raise ValueError(f"Not a folder of prepared tokens: {self.path} (no {self.record_file.name})")
-        record = self._read()
-        if _is_incomplete(record):
-            raise ValueError(f"Incomplete tokens: {self.path} (the command that wrote it was interrupted)")
-        if "statistics" not in record:
-            raise ValueError(f"Unreadable {self.record_file}: it has no statistics")
-        return record
+        if self._record is None:
+            record = self._read()
+            if _is_incomplete(record):
+                raise ValueError(f"Incomplete tokens: {self.path} (the command that wrote it was interrupted)")
+            if "statistics" not in record:
+                raise ValueError(f"Unreadable {self.record_file}: it has no statistics")
+            self._record = record
+        return self._record
 
     def _read(self):
         """The contents of the record file, which may be incomplete, under the names of the current format."""
-        record = read_json(self.record_file)
-        try:
-            version = int(record["format"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"Unreadable {self.record_file}: {error!r}") from error
-        if version > FORMAT_VERSION:
-            raise ValueError(f"{self.path} has format {version}; this version reads formats up to {FORMAT_VERSION}")
+        record = super().record()
         for counts in record.get("statistics", {}).values():
-            if version < 2 and "alike" in counts:
+            if "alike" in counts:  # Format 1.
                 counts["identical"] = counts.pop("alike")
         return record
 
@@ -134,13 +123,12 @@ class TokenDirectory:
         Args:
             record: contents of the record, without format and hash.
         """
-        digest = hashlib.sha256()
-        for split, side in itertools.product(record["statistics"], SIDES):
-            for path in (self.ids_file(split, side), self.lengths_file(split, side)):
-                with open(path, "rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
-        record = {"format": FORMAT_VERSION, **record, "sha256": digest.hexdigest()}
-        self.record_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        files = itertools.chain(*(self._arrays(split) for split in record["statistics"]))
+        write_json(self.record_file, {"format": FORMAT_VERSION, **record, "sha256": hash_of_files(files)})
+        self._record = None
+
+    def _arrays(self, split) -> list[Path]:
+        return [file(split, side) for side in SIDES for file in (self.ids_file, self.lengths_file)]
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -195,24 +183,27 @@ class TokenDirectory:
         Raises:
             ValueError: if the folder contains tokens, or other files.
         """
-        if self.record_file.exists():
-            if not _is_incomplete(self._read()) and not overwrite:
-                raise ModelDirectoryError(f"{self.path} contains tokens; use --overwrite to replace them")
-        elif self.path.exists():
-            if not self.path.is_dir() or any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
-                raise ModelDirectoryError(
-                    f"{self.path} is not empty and contains no tokens (no {self.record_file.name})"
-                )
+        if not self.is_free() and not _is_incomplete(self._read()) and not overwrite:
+            raise ModelDirectoryError(f"{self.path} contains tokens; use --overwrite to replace them")
 
-    def _delete_data(self, splits):
-        """Deletes all token files except the record."""
-        for split, side in itertools.product(splits, SIDES):
-            delete(self.ids_file(split, side))
-            delete(self.lengths_file(split, side))
-        for file in (*map(self.text_file, SIDES), *ModelDirectory(self.path).possible_tokenizer_files):
-            delete(file)
+    def delete(self) -> None:
+        """Deletes the tokens, and the folder if it is then empty. Files of other programs are kept.
 
-    def _known_splits(self):
+        Raises:
+            OSError: if a path cannot be deleted. The message contains the path.
+        """
+        splits = ["train", "validation"]
+        with contextlib.suppress(ValueError):  # A damaged record.
+            splits += self._known_splits()
+        for file in (*self._data(splits), self.record_file):
+            delete_matching(self.path.parent, glob.escape(self.path.name), glob.escape(file.name))
+
+    def _data(self, splits) -> list[Path]:
+        """All files except the record."""
+        arrays = itertools.chain(*map(self._arrays, dict.fromkeys(splits)))
+        return [*arrays, *map(self.text_file, SIDES), *(self.path / name for name in TOKENIZERS)]
+
+    def _known_splits(self) -> list[str]:
         """The splits in the record, which may be incomplete. Older versions had two."""
         record = self._read() if self.record_file.exists() else {}
         return record.get("splits") or list(record.get("statistics", ("train", "validation")))
@@ -234,9 +225,10 @@ class TokenDirectory:
                 yield temporary
             # The names of all files of this package that may be here until the record is complete.
             splits = list(dict.fromkeys([*self._known_splits(), *temporary.splits]))
-            with atomic_write(self.record_file) as record_file:
-                record_file.write_text(json.dumps({**_INCOMPLETE, "splits": splits}), encoding="utf-8")
-            self._delete_data(splits)
+            write_json(self.record_file, {**_INCOMPLETE, "splits": splits})
+            self._record = None
+            for file in self._data(splits):
+                delete(file)
             for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
                 file.rename(self.path / file.name)
         finally:

@@ -91,7 +91,7 @@ def test_a_run_of_format_1_is_resumed_under_todays_names(directory, config):
     record["tokens"] = record.pop("prepared")
     record["recipe"]["keep"] = record["recipe"].pop("keep_checkpoints")
     directory.path.mkdir()
-    directory.config_file.write_text(json.dumps({"format": 1, "finished": False, **record}))  # JSON is YAML.
+    directory.record_file.write_text(json.dumps({"format": 1, "finished": False, **record}))  # JSON is YAML.
     assert check_resumable(config(), directory)
     with pytest.raises(ModelDirectoryError, match=r"recipe.seed is 1, requested 2\. To resume it"):
         check_resumable(config(seed=2), directory)

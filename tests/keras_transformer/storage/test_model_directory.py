@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.storage.atomic_files import TEMPORARY
 from keras_transformer.storage.model_directory import FORMAT_VERSION, ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.token_directory import TokenDirectory
 
 RECORD = {"dataset": "d", "recipe": {"seed": 1, "epochs": 3}}
 HOLD = """
@@ -40,15 +41,15 @@ def test_record_round_trip(directory):
 
 def test_an_edited_record(directory):
     directory.path.mkdir()
-    directory.config_file.write_text("format: '1'\nfinished: false\nlanguages:\ntokens: x\n", encoding="utf-8")
+    directory.record_file.write_text("format: '1'\nfinished: false\nlanguages:\ntokens: x\n", encoding="utf-8")
     assert directory.record()["prepared"] == "x" and directory.languages == (None, None)
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "finished: true", "\x80\x81"])
 def test_unreadable_record(directory, text):
     directory.path.mkdir()
-    directory.config_file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ModelDirectoryError, match=f"Unreadable.*{directory.config_file}"):
+    directory.record_file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ModelDirectoryError, match=f"Unreadable.*{directory.record_file}"):
         directory.record()
 
 
@@ -67,14 +68,14 @@ def test_no_record(directory):
 def test_a_record_of_format_1_has_todays_names(directory):
     directory.path.mkdir()
     old = {"format": 1, "finished": False, "tokens": "corpus", "recipe": {"keep": 5}, "model_as_built": {"d_model": 8}}
-    directory.config_file.write_text(json.dumps(old))  # JSON is YAML.
+    directory.record_file.write_text(json.dumps(old))  # JSON is YAML.
     new = {"prepared": "corpus", "recipe": {"keep_checkpoints": 5}, "model_config": {"d_model": 8}}
     assert directory.record() == {"format": 1, "finished": False, **new}
 
 
 def test_newer_format(directory):
     directory.path.mkdir()
-    directory.config_file.write_text(f"format: {FORMAT_VERSION + 6}\nfinished: true\n")
+    directory.record_file.write_text(f"format: {FORMAT_VERSION + 6}\nfinished: true\n")
     for ask in (
         directory.record,
         directory.require_finished,
@@ -214,7 +215,7 @@ def test_clear_leaves_other_files_and_the_mark(directory):
         (directory.path / name).touch()
     directory.verification_file.write_text(json.dumps({"onnx encoder and decoder": {}}))
     directory.clear()
-    directory.delete_tokens()
+    TokenDirectory(directory.tokens).delete()
     files = [name for name in contents(directory.path) if (directory.path / name).is_file()]
     assert files == sorted([*FOREIGN[2:], "export/mine/model.onnx", "notes.txt", "config.yaml"])
     assert not directory.is_started()
