@@ -41,7 +41,7 @@ class DistillationFolder(RecordedFolder):
         Raises:
             ValueError: if the folder contains tokens, or other files.
         """
-        self.is_free()
+        self.is_free()  # Other files are an error.
         self.tokens.require_free(overwrite)
 
     def begin(self, record: dict, overwrite: bool) -> None:
@@ -54,7 +54,7 @@ class DistillationFolder(RecordedFolder):
         Raises:
             ValueError: if they may not, or the record cannot be read.
         """
-        recorded = self.record() if self.record_file.exists() else {}
+        recorded = {} if self.is_free() else self.record()
         found, wanted = recorded.get("translations"), record["translations"]
         if found not in (None, wanted):
             if not overwrite:

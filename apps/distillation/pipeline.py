@@ -22,8 +22,7 @@ from keras_transformer.storage.origin import hash_of_program
 from keras_transformer.storage.recorded_folder import hash_of_files
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.storage.token_directory import TokenDirectory
-from keras_transformer.text.files import UTF_8
-from keras_transformer.text.line_breaks import one_line
+from keras_transformer.text.files import UTF_8, one_line
 from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.identification import LanguageRule
 from keras_transformer.training.data.prepare import check_cleaning, prepare

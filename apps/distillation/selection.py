@@ -51,9 +51,8 @@ class _Choose:
     def _quality(self, text, reference) -> float:
         import sacrebleu  # Slow to import, and not needed by the main process.
 
-        if self.select == "chrf":
-            return sacrebleu.sentence_chrf(text, [reference]).score
-        return sacrebleu.sentence_bleu(text, [reference]).score
+        score = sacrebleu.sentence_chrf if self.select == "chrf" else sacrebleu.sentence_bleu
+        return score(text, [reference]).score
 
 
 def choose(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from keras_transformer.checks import needs
-from keras_transformer.text.identification import lingua_languages
+from keras_transformer.text.languages import lingua_detector, lingua_languages
 from keras_transformer.text.translatable import is_translatable
 
 #: How many times as likely as each other language a language must be to be certain. `docs/http.md` says why.
@@ -87,7 +87,7 @@ class Detector:
         self._groups = {code: max((one for one in groups if code in one), key=len) for code in self._languages}
         self.alike = [group for group in dict.fromkeys(self._groups.values()) if len(group) > 1]
         distinct = {one for found in languages.values() for one in found}
-        self._lingua = _build(distinct, preload=len(sources) > 1) if len(distinct) > 1 else None
+        self._lingua = lingua_detector(distinct, preload=len(sources) > 1) if len(distinct) > 1 else None
 
     def _group(self, code) -> tuple[str, ...]:
         mine = set(self._languages[code])
@@ -156,10 +156,3 @@ def _lingua_languages(codes, is_required) -> dict:
     with needs("serve") if is_required else contextlib.suppress(ImportError):
         return {code: lingua_languages(code) for code in codes}
     return dict.fromkeys(codes, ())
-
-
-def _build(languages, preload):
-    from lingua import LanguageDetectorBuilder
-
-    builder = LanguageDetectorBuilder.from_languages(*languages)
-    return (builder.with_preloaded_language_models() if preload else builder).build()

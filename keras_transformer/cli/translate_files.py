@@ -14,9 +14,8 @@ from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.resumable_file import ResumableFile
-from keras_transformer.text.files import TextLines, read_lines
+from keras_transformer.text.files import TextLines, json_line, one_column, read_lines
 from keras_transformer.text.languages import checked_language
-from keras_transformer.text.line_breaks import json_line, one_column
 from keras_transformer.translate.translator import Translator
 
 

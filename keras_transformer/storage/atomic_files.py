@@ -24,9 +24,10 @@ _DELETER = "import shutil, sys; sys.stdin.buffer.read(); shutil.rmtree(sys.argv[
 def atomic_write(path: Path, owns_folder: bool = True) -> Iterator[Path]:
     """Context manager that writes a file or folder atomically: it replaces `path` if the block raises no error.
 
+    Parent folders are created. If `path` is a link, the link is replaced, not its target.
+
     Args:
-        path: a file or folder, which need not exist. Parent folders are created. If `path` is a link, the link is
-            replaced, not its target.
+        path: a file or folder, which need not exist.
         owns_folder: whether a later command calls `clean_up` for the parent folder, in case this process is killed.
             If not, another process deletes the temporary folder then.
 
@@ -53,10 +54,7 @@ def atomic_write(path: Path, owns_folder: bool = True) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _deleted_after_kill(folder):
-    """Starts a process that deletes a folder when this process ends, by any signal.
-
-    This process handles no signal for it, so each signal ends it at once.
-    """
+    """Starts a process that deletes a folder when this process ends, by any signal, which this one need not handle."""
     command = [sys.executable, "-ISc", _DELETER, str(folder.resolve())]
     null = subprocess.DEVNULL
     # In a session of its own, it does not receive the signals that a terminal sends to this process.
@@ -65,13 +63,10 @@ def _deleted_after_kill(folder):
 
 
 def clean_up(folder: Path) -> None:
-    """Deletes the temporary folders that killed processes have left in a folder.
+    """Deletes the temporary folders that killed processes have left in a folder, which need not exist.
 
     A process that was killed while it replaced a folder may have left neither the old folder nor the new one in its
     place. The new one, which is complete, is then put there.
-
-    Args:
-        folder: the folder, which need not exist.
 
     Raises:
         OSError: if a path cannot be deleted. The message contains the path.
@@ -85,7 +80,7 @@ def clean_up(folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Context manager that adds a file name to write errors without one or with a temporary one, such as a full disk.
+    """Adds a file name to write errors without one or with a temporary one, such as a full disk.
 
     Args:
         path: the file or folder that the block writes.
@@ -104,9 +99,6 @@ def naming(path: Path) -> Iterator[None]:
 
 def delete(path: Path) -> None:
     """Deletes a file, or a folder with its contents. A link is removed but its target is kept, with a message.
-
-    Args:
-        path: the file or folder, which need not exist.
 
     Raises:
         OSError: if the path cannot be deleted. The message contains the path.
@@ -129,9 +121,6 @@ def delete_matching(folder: Path, *patterns: str) -> None:
     Args:
         folder: the folder, which need not exist.
         *patterns: one name pattern per level: `"logs", "*.txt"` matches the text files in the subfolder `logs`.
-
-    Raises:
-        OSError: if a path cannot be deleted. The message contains the path.
     """
     first, *others = patterns
     found = sorted(folder.iterdir()) if folder.is_dir() else []

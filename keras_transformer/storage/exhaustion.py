@@ -29,10 +29,7 @@ _LESS_MEMORY = {
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory has run out, on the CPU or on another device.
-
-    Args:
-        error: an error of Python, TensorFlow, JAX, PyTorch, onnxruntime or CTranslate2.
+    """Whether an error of any library means that memory has run out, on the CPU or on another device.
 
     Example:
 
@@ -56,9 +53,6 @@ def full_disk(error: BaseException) -> int | None:
     Libraries in C++ raise errors of their own, and h5py an `OSError` without a number. Their messages end with the
     message of the operating system.
 
-    Args:
-        error: an error of any library.
-
     Example:
 
     >>> full_disk(RuntimeError("variables.data; No space left on device")) == errno.ENOSPC
@@ -72,9 +66,6 @@ def full_disk(error: BaseException) -> int | None:
 
 def describe_out_of_memory(command: str) -> str:
     """Describes a lack of memory, and how a command needs less.
-
-    Args:
-        command: name of the command.
 
     Example:
 

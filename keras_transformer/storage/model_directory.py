@@ -59,19 +59,11 @@ class ModelDirectory(TokenizerFolder):
         self.verification_file = self.export / "verification.json"
 
     def exported(self, name: str) -> Path:
-        """Returns the folder of an export, which need not exist.
-
-        Args:
-            name: name of the export; see `export_name`.
-        """
+        """The folder of an export, which need not exist, by the name that `export_name` returns."""
         return self.export / name
 
     def record(self) -> dict[str, Any]:
-        """Reads `config.yaml`, migrated to the current names.
-
-        Raises:
-            ModelDirectoryError: if the file does not exist, cannot be read, or has a newer format.
-        """
+        """Reads `config.yaml`, migrated to the current names."""
         return migrate(super().record())
 
     def _load(self):
@@ -83,21 +75,12 @@ class ModelDirectory(TokenizerFolder):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The codes of the source language and of the target language of the model; `None` if unknown.
-
-        Raises:
-            ModelDirectoryError: see `record`.
-        """
+        """The codes of the source language and of the target language of the model; `None` if unknown."""
         source, target = _of_model(self.record()).get("languages") or (None, None)
         return source, target
 
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
-        """Writes `config.yaml`.
-
-        Args:
-            record: the options to record. Its `format` and `finished` are replaced.
-            finished: whether training has finished.
-        """
+        """Writes `config.yaml`. The `format` and `finished` of `record` are replaced."""
         import yaml
 
         with atomic_write(self.record_file) as temporary:
@@ -167,9 +150,6 @@ class ModelDirectory(TokenizerFolder):
         """Deletes the files of a run. Its tokens, the mark and files of other programs are kept.
 
         A finished model stays valid, with its tokenizers, shortlist and exports, until `replacing_model` replaces it.
-
-        Raises:
-            OSError: if a path cannot be deleted. The message contains the path.
         """
         exports = self.recorded_exports()
         replaced = self._finished_record()
@@ -200,15 +180,9 @@ class ModelDirectory(TokenizerFolder):
 
     @contextlib.contextmanager
     def replacing_model(self, tokenizers: tuple[bytes, ...]) -> Iterator[Path]:
-        """Context manager that writes the model and its tokenizers.
+        """Context manager that writes the model, to the path that it yields, and its tokenizers.
 
         A finished model that `clear` has kept is deleted with its exports when the new one is complete.
-
-        Args:
-            tokenizers: see `write_tokenizers`.
-
-        Yields:
-            A temporary path for the model.
         """
         with atomic_write(self.model_file) as temporary:
             yield temporary
@@ -219,11 +193,7 @@ class ModelDirectory(TokenizerFolder):
             self.write_tokenizers(tokenizers)
 
     def recorded_exports(self) -> set[str]:
-        """Returns the names of the exports that `verification.json` records.
-
-        Raises:
-            ModelDirectoryError: if the file cannot be read.
-        """
+        """The names of the exports that `verification.json` records."""
         if not self.verification_file.exists():
             return set()
         return {program.partition(" ")[0] for program in read_json(self.verification_file)}
@@ -232,12 +202,6 @@ class ModelDirectory(TokenizerFolder):
         """Checks that the folder of an export does not exist or contains an earlier export.
 
         An export is recorded in `verification.json`, or its folder contains `origin.json`.
-
-        Args:
-            name: name of the export.
-
-        Raises:
-            ModelDirectoryError: if the folder contains other files.
         """
         place = self.exported(name)
         is_export = name in self.recorded_exports() or (place / ORIGIN).is_file()
@@ -247,11 +211,7 @@ class ModelDirectory(TokenizerFolder):
             )
 
     def require_shortlist(self) -> Path:
-        """Returns the file of the shortlist.
-
-        Raises:
-            ModelDirectoryError: if there is none.
-        """
+        """Returns the file of the shortlist, which must exist."""
         if not self.shortlist_file.is_file():
             raise ModelDirectoryError(
                 f"No shortlist in {self.path}. Make one: keras-transformer shortlist {self.path} --source … --target …"
@@ -260,11 +220,7 @@ class ModelDirectory(TokenizerFolder):
 
 
 def export_name(format: str, quantize: str | None = None) -> str:
-    """Returns the name of an export, which is also the name of its folder and of its runtime.
-
-    Args:
-        format: format of the export, such as `"onnx"`.
-        quantize: type of quantized weights, such as `"int8"`. Default: float32 weights.
+    """The name of an export, which is also the name of its folder and of its runtime.
 
     Example:
 

@@ -16,26 +16,12 @@ _METADATA = "metadata.json"
 
 
 def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText) -> None:
-    """Records the fingerprint of the exported model in an export, and what its translator must know of its text.
-
-    Args:
-        folder: folder of the export.
-        fingerprint: fingerprint of the model; see `fingerprint_of`.
-        source_text: what is known of the source text that the model was trained on.
-    """
+    """Records in an export the fingerprint of its model, and what its translator must know of the source text."""
     write_json(folder / ORIGIN, {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()})
 
 
 def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:
-    """The folder of an export, which may be missing.
-
-    Args:
-        directory: a model directory, or the folder of the export.
-        format: format of the export.
-        quantize: type of its weights if it is not float32.
-
-    Returns:
-        The export's folder in the model directory if it exists, otherwise `directory`.
+    """The folder of an export in a model directory if it exists, otherwise `directory`, which is the export's own then.
 
     Raises:
         ModelDirectoryError: if the model has changed since the export.
@@ -44,7 +30,9 @@ def export_folder(directory: str | Path, format: str, quantize: str | None = Non
     folder = places.exported(export_name(format, quantize))
     if not folder.is_dir():
         return Path(directory)
-    recorded, found = _recorded(folder), fingerprint_of(places.model_file)
+    file = folder / ORIGIN
+    recorded = read_json(file).get(_FINGERPRINT) if file.is_file() else None  # Older versions did not record it.
+    found = fingerprint_of(places.model_file)
     if None not in (recorded, found) and recorded != found:
         raise ModelDirectoryError(
             f"{places.model_file} has changed since the export {folder}. "
@@ -55,11 +43,6 @@ def export_folder(directory: str | Path, format: str, quantize: str | None = Non
 
 def export_command(directory: str | Path, format: str, quantize: str | None = None) -> str:
     """The command that writes an export.
-
-    Args:
-        directory: the model directory.
-        format: format of the export.
-        quantize: type of its weights if it is not float32.
 
     Example:
 
@@ -73,11 +56,7 @@ def export_command(directory: str | Path, format: str, quantize: str | None = No
 def fingerprint_of(model_file: Path) -> str | None:
     """Hash of the weights and the configuration in a `.keras` file, computed from the checksums in the archive.
 
-    Args:
-        model_file: the file.
-
-    Returns:
-        Hexadecimal digits; `None` if the file is missing or invalid.
+    `None` if the file is missing or invalid.
     """
     try:
         with zipfile.ZipFile(model_file) as archive:
@@ -88,22 +67,8 @@ def fingerprint_of(model_file: Path) -> str | None:
 
 
 def hash_of_program(directory: str | Path, runtime: str) -> str:
-    """Hash of the files that translate: the model and its tokenizers, or the files of an export.
-
-    Args:
-        directory: the model directory.
-        runtime: `keras`, or the name of an export.
-
-    Returns:
-        Hexadecimal digits.
-    """
+    """Hash of the files that translate: the model and its tokenizers for `keras`, or the files of an export."""
     places = ModelDirectory(directory)
     is_keras = runtime == "keras"
     files = [places.model_file, *places.tokenizer_files] if is_keras else sorted(places.exported(runtime).rglob("*"))
     return hash_of_files(filter(Path.is_file, files))
-
-
-def _recorded(folder):
-    """The fingerprint in an export; `None` for exports of versions that did not record it."""
-    file = folder / ORIGIN
-    return read_json(file).get(_FINGERPRINT) if file.is_file() else None

@@ -37,15 +37,14 @@ class RecordedFolder:
         self.record_file = self.path / self.record_name
 
     def is_free(self) -> bool:
-        """Whether the folder has no record. Files that killed processes have left do not count.
+        """Whether the folder has no record. Other files without a record are an error.
 
-        Raises:
-            ModelDirectoryError: if it has no record, but other files.
+        Temporary files that killed processes have left do not count.
         """
         if self.record_file.exists():
             return False
-        is_file = self.path.exists() and not self.path.is_dir()
-        if is_file or self.path.exists() and any(not path.name.startswith(TEMPORARY) for path in self.path.iterdir()):
+        is_empty = self.path.is_dir() and all(path.name.startswith(TEMPORARY) for path in self.path.iterdir())
+        if self.path.exists() and not is_empty:
             raise ModelDirectoryError(f"{self.path} is not empty and {self.foreign} (no {self.record_name})")
         return True
 
@@ -60,17 +59,18 @@ class RecordedFolder:
             reason = f"no {self.record_name}" if self.path.is_dir() else missing
             raise ModelDirectoryError(f"Not a {self.kind}: {self.path} ({reason})")
         record = self._load()
-        return record if self.format_version is None else self._with_format(record, self.format_version)
+        if self.format_version is None:
+            return record
+        with parsing(self.record_file):
+            version = int(record["format"])
+        if version > self.format_version:
+            raise ModelDirectoryError(
+                f"{self.path} has format {version}; this version reads formats up to {self.format_version}"
+            )
+        return {**record, "format": version}
 
     def _load(self) -> dict[str, Any]:
         return read_json(self.record_file)
-
-    def _with_format(self, record, newest):
-        with parsing(self.record_file):
-            version = int(record["format"])
-        if version > newest:
-            raise ModelDirectoryError(f"{self.path} has format {version}; this version reads formats up to {newest}")
-        return {**record, "format": version}
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -60,16 +60,13 @@ class Rows(NamedTuple):
 
 
 def laid_out(side: TokenSide, sentences: np.ndarray, segments: np.ndarray, shape: tuple[int, int]) -> Rows:
-    """Lays out sentences in rows.
+    """Lays out sentences in rows of int32, padded with segment 0.
 
     Args:
         side: the side of the corpus.
         sentences: int `(sentences,)`: indices of the sentences, row by row.
         segments: int `(sentences,)`: index of each sentence in its row. Every 1 starts a new row.
         shape: number and length of the rows.
-
-    Returns:
-        `Rows` of int32, padded with segment 0.
     """
     sizes, is_first = side.lengths[sentences], segments == 1
     before = np.cumsum(sizes) - sizes

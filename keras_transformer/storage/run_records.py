@@ -7,13 +7,7 @@ _RENAMED_IN_2 = {"tokens": "prepared", "recipe.keep": "recipe.keep_checkpoints",
 
 
 def migrate(record: dict[str, Any]) -> dict[str, Any]:
-    """Renames the options of a record of an earlier format to their current names.
-
-    Args:
-        record: the contents of `config.yaml`, including `format`.
-
-    Returns:
-        The record with current names. Its `format` is unchanged.
+    """Renames the options of a record of an earlier format to their current names. Its `format` is unchanged.
 
     Example:
 

@@ -78,9 +78,7 @@ class SourceText:
 def source_text_of(folder: str | Path) -> SourceText:
     """What is known of the source text of a model directory, or of an export.
 
-    Args:
-        folder: a model directory, or the folder of an export. The exports of older versions record nothing; then the
-            record of the model directory that contains the export is used.
+    Exports of older versions record nothing; then the record of the model directory that contains the export is used.
     """
     folder = Path(folder)
     origin = folder / ORIGIN

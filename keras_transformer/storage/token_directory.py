@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import glob
 import itertools
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,8 +25,7 @@ from keras_transformer.storage.atomic_files import TEMPORARY, delete, delete_mat
 from keras_transformer.storage.recorded_folder import ModelDirectoryError, hash_of_files, write_json
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder
-from keras_transformer.text.files import readable, split_lines
-from keras_transformer.text.line_breaks import one_line
+from keras_transformer.text.files import one_line, readable, split_lines
 
 #: Since format 2, the statistics call pairs with equal sides `identical`. Since format 3, there may be several corpora.
 FORMAT_VERSION = 3
@@ -118,11 +116,7 @@ class TokenDirectory(TokenizerFolder):
         return record
 
     def write_record(self, record: dict[str, Any]) -> None:
-        """Writes the record, and adds a hash of the token files, which must be complete.
-
-        Args:
-            record: contents of the record, without format and hash.
-        """
+        """Writes the record, with the format and a hash of the token files, which must be complete."""
         files = itertools.chain(*(self._arrays(split) for split in record["statistics"]))
         write_json(self.record_file, {"format": FORMAT_VERSION, **record, "sha256": hash_of_files(files)})
         self._record = None
@@ -156,11 +150,7 @@ class TokenDirectory(TokenizerFolder):
         return Statistics(**self.record()["statistics"][split])
 
     def sides(self, split: str) -> tuple[TokenSide, TokenSide]:
-        """Source and target of a split, memory-mapped.
-
-        Raises:
-            ValueError: if a file is missing or damaged.
-        """
+        """Source and target of a split, memory-mapped."""
         source, target = (
             TokenSide(_mapped(self.ids_file(split, side)), _mapped(self.lengths_file(split, side))) for side in SIDES
         )
@@ -175,23 +165,15 @@ class TokenDirectory(TokenizerFolder):
         return tuple(sides)
 
     def require_free(self, overwrite: bool) -> None:
-        """Checks that tokens may be written here. Files of an interrupted command do not count.
+        """Checks that tokens may be written here: the folder is empty, or it has tokens and `overwrite` is true.
 
-        Args:
-            overwrite: whether existing tokens may be replaced.
-
-        Raises:
-            ValueError: if the folder contains tokens, or other files.
+        Files of an interrupted command do not count.
         """
         if not self.is_free() and not _is_incomplete(self._read()) and not overwrite:
             raise ModelDirectoryError(f"{self.path} contains tokens; use --overwrite to replace them")
 
     def delete(self) -> None:
-        """Deletes the tokens, and the folder if it is then empty. Files of other programs are kept.
-
-        Raises:
-            OSError: if a path cannot be deleted. The message contains the path.
-        """
+        """Deletes the tokens, and the folder if it is then empty. Files of other programs are kept."""
         splits = ["train", "validation"]
         with contextlib.suppress(ValueError):  # A damaged record.
             splits += self._known_splits()
@@ -210,32 +192,32 @@ class TokenDirectory(TokenizerFolder):
 
     @contextlib.contextmanager
     def atomic_write(self) -> Iterator["TokenDirectory"]:
-        """Yields a temporary folder. If the block succeeds, its files replace the existing tokens.
+        """Yields a temporary `TokenDirectory`. If the block succeeds, its files replace the existing tokens.
 
         Arrays that were memory-mapped in the block stay valid.
-
-        Yields:
-            The temporary `TokenDirectory`.
         """
         is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = TokenDirectory(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.path))
         try:
-            with naming(self.path):
-                yield temporary
-            # The names of all files of this package that may be here until the record is complete.
-            splits = list(dict.fromkeys([*self._known_splits(), *temporary.splits]))
-            write_json(self.record_file, {**_INCOMPLETE, "splits": splits})
-            self._record = None
-            for file in self._data(splits):
-                delete(file)
-            for file in sorted(temporary.path.iterdir(), key=lambda file: file.name == self.record_file.name):
-                file.rename(self.path / file.name)
+            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self.path, ignore_cleanup_errors=True) as folder:
+                temporary = TokenDirectory(folder)
+                with naming(self.path):
+                    yield temporary
+                self._replace_with(temporary)
         finally:
-            shutil.rmtree(temporary.path, ignore_errors=True)
             if is_new:
                 with contextlib.suppress(OSError):  # The folder is not empty.
                     self.path.rmdir()
+
+    def _replace_with(self, new):
+        """Moves the files of another folder here. Until the record is complete, it lists all splits of both."""
+        splits = [*self._known_splits(), *new.splits]
+        write_json(self.record_file, {**_INCOMPLETE, "splits": list(dict.fromkeys(splits))})
+        self._record = None
+        for file in self._data(splits):
+            delete(file)
+        for file in sorted(new.path.iterdir(), key=lambda file: file.name == self.record_name):
+            file.rename(self.path / file.name)
 
 
 def _is_incomplete(record) -> bool:
@@ -243,12 +225,7 @@ def _is_incomplete(record) -> bool:
 
 
 class ArrayFile:
-    """A one-dimensional `.npy` file that can be appended to; a context manager.
-
-    Args:
-        path: the file. An existing file is replaced.
-        dtype: dtype of the array.
-    """
+    """A new one-dimensional `.npy` file that can be appended to; a context manager."""
 
     def __init__(self, path: Path, dtype: Any):
         self.dtype = np.dtype(dtype)
@@ -276,12 +253,7 @@ class ArrayFile:
 
 
 def write_lines(file, lines: Sequence[str]) -> None:
-    """Writes lines of text. Line breaks within a line become spaces.
-
-    Args:
-        file: a binary file.
-        lines: the text.
-    """
+    """Writes lines of text to a binary file. Line breaks within a line become spaces."""
     file.writelines(one_line(line).encode() + b"\n" for line in lines)
 
 

@@ -1,29 +1,27 @@
-"""Text files, plain or gzipped, and standard input."""
+"""Files with a line of text per record: reading them, plain or gzipped, and text that stays on one line."""
 
 import codecs
 import contextlib
 import gzip
 import io
+import json
 import os
+import re
 import stat
 import sys
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 #: Default encoding of text files.
 UTF_8 = "utf-8"
+#: Line breaks of Unicode that JSON does not escape. Other programs may split lines at them.
+_UNESCAPED = re.compile("[\x85\u2028\u2029]")
 
 
 def canonical_encoding(encoding: str) -> str:
-    """Returns the canonical Python name of a text encoding.
-
-    Args:
-        encoding: name or alias of a text encoding, such as `"utf-8"`, `"cp1252"` or `"utf-16"`.
-
-    Returns:
-        The canonical name.
+    """The canonical Python name of a text encoding.
 
     Raises:
         ValueError: if the encoding is unknown or is not a text encoding.
@@ -45,13 +43,7 @@ def canonical_encoding(encoding: str) -> str:
 
 @contextlib.contextmanager
 def readable(path: str | Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """Context manager that opens a text file for reading bytes.
-
-    Args:
-        path: the file, plain or `.gz`.
-
-    Yields:
-        The open file, decompressed if the name ends in `.gz`.
+    """Context manager that opens a text file for reading bytes, decompressed if its name ends in `.gz`.
 
     Raises:
         ValueError: if the file cannot be read. The message contains its name.
@@ -62,35 +54,15 @@ def readable(path: str | Path) -> Iterator[BinaryIO | gzip.GzipFile]:
 
 
 def read_lines(path: str | Path, encoding: str = UTF_8) -> list[str]:
-    """Reads the lines of a text file, plain or gzipped.
-
-    Args:
-        path: the file.
-        encoding: encoding of the file.
-
-    Returns:
-        The lines without line breaks; see `split_lines`. A byte order mark is removed.
-
-    Raises:
-        ValueError: if the file cannot be read, `encoding` is unknown, or the file has another encoding. In the last
-            case the message contains the line number.
-    """
+    """Reads the lines of a text file; see `TextLines`."""
     with TextLines(path, encoding) as lines:
         return list(lines)
 
 
 def split_lines(file: BinaryIO | gzip.GzipFile, encoding: str = UTF_8) -> Generator[str]:
-    r"""Splits a text into lines at `\n` and `\r\n` only, not at other line separators of Unicode.
+    r"""Splits an open file into lines at `\n` and `\r\n` only, not at other line separators of Unicode.
 
-    Args:
-        file: the open file, which is not closed.
-        encoding: encoding of the file. It may use several bytes per character, as UTF-16 does.
-
-    Yields:
-        The lines without line breaks.
-
-    Raises:
-        UnicodeError: if the bytes are not in this encoding.
+    The encoding may use several bytes per character, as UTF-16 does. The file is not closed.
 
     Example:
 
@@ -186,7 +158,7 @@ def _named_errors(path):
 
 
 def _size(file):
-    """Returns the size of a regular file in bytes, and 0 for pipes and other streams."""
+    """The size of a regular file in bytes; 0 for pipes and other streams."""
     try:
         status = os.fstat(file.fileno())
     except OSError:  # A stream in memory has no file descriptor.
@@ -198,3 +170,30 @@ def _is_wide(line):
     """Whether a decoded line has many NUL characters, because UTF-16, UTF-32 or binary data was read as other text."""
     count = line.count("\0")
     return count > 1 and 3 * count >= len(line)
+
+
+def one_line(text: str) -> str:
+    r"""Replaces the line breaks in a text by spaces.
+
+    Example:
+
+    >>> one_line("two\r\nlines\u2028more\r")
+    'two lines more'
+    """
+    return " ".join(text.splitlines())
+
+
+def one_column(text: str) -> str:
+    """Replaces the line breaks and tabs in a text by spaces, for files with tab-separated columns."""
+    return one_line(text).replace("\t", " ")
+
+
+def json_line(content: Any) -> str:
+    r"""Writes JSON on one line, with the letters of all languages as they are.
+
+    Example:
+
+    >>> json_line({"text": "ä\u2028\n"})
+    '{"text": "ä\\u2028\\n"}'
+    """
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(content, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Codes of languages, such as `en`, `pt-BR` and `zh-Hans`."""
+"""Codes of languages, such as `en`, `pt-BR` and `zh-Hans`, and the languages that lingua identifies."""
 
 import functools
 import re
@@ -39,6 +39,8 @@ _OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | _pairs(
 )
 #: The script of Chinese in a region.
 _CHINESE = {"CN": "Hans", "SG": "Hans", "MY": "Hans", "TW": "Hant", "HK": "Hant", "MO": "Hant"}
+#: The script in which lingua knows a language that is written in several.
+_LINGUA_SCRIPTS = _pairs("az:Latn bs:Latn hi:Deva kk:Cyrl mn:Cyrl ms:Latn pa:Guru sr:Cyrl")
 #: What an unknown code is told.
 KNOWN_CODES = f"{', '.join(_ISO_639)}, or a code of three letters"
 
@@ -60,9 +62,6 @@ class Language(NamedTuple):
 @functools.lru_cache(1000)
 def normal_code(code: str) -> str:
     """Writes a code with hyphens and in the usual case.
-
-    Args:
-        code: a code, such as `"pt_br"`.
 
     Example:
 
@@ -90,14 +89,7 @@ def is_language(code: str) -> bool:
 
 
 def checked_language(name: str, code: str | None) -> str | None:
-    """Checks the code of a language.
-
-    Args:
-        name: argument name in the error message.
-        code: the code, or `None`.
-
-    Returns:
-        `normal_code(code)`, or `None`.
+    """Returns `normal_code(code)`, or `None`. `name` is the argument in the error message.
 
     Raises:
         ValueError: if `code` is not the code of a language.
@@ -114,14 +106,10 @@ def checked_language(name: str, code: str | None) -> str | None:
 def parse_language(code: str) -> Language:
     """Reads a code.
 
-    Args:
-        code: a code.
-
     Example:
 
-    >>> parse_language("zh-TW"), parse_language("deu"), parse_language("nb")
-    (Language(base='zh', form='Hant', region='TW'), Language(base='de', form=None, region=None), \
-Language(base='no', form='nb', region=None))
+    >>> parse_language("zh-TW"), parse_language("nb")
+    (Language(base='zh', form='Hant', region='TW'), Language(base='no', form='nb', region=None))
     """
     code = normal_code(code)
     base, *others = code.split("-")
@@ -136,10 +124,6 @@ Language(base='no', form='nb', region=None))
 def same_language(one: str, other: str) -> bool:
     """Whether two codes name one language in the same script, in any region.
 
-    Args:
-        one: a code.
-        other: a code.
-
     Example:
 
     >>> same_language("en-US", "en-GB"), same_language("zh-TW", "zh-CN"), same_language("nb", "nn")
@@ -149,17 +133,10 @@ def same_language(one: str, other: str) -> bool:
 
 
 def find_language(code: str, among: Iterable[str]) -> str | None:
-    """Finds a language by a code that may be written in another way, or name more or less than the known one.
+    """Finds a known code by one that may be written in another way, or name more or less.
 
     A known code that names the same is found first, then one without the region, then one without the script (RFC 4647,
     §3.4). Otherwise, the only known one of the language that has no other script is found.
-
-    Args:
-        code: a code.
-        among: the known codes.
-
-    Returns:
-        The known code, or `None`.
 
     Example:
 
@@ -184,3 +161,38 @@ def find_language(code: str, among: Iterable[str]) -> str | None:
 def _agree(one: str | None, other: str | None) -> bool:
     """Whether two parts of codes can mean the same: one of them is open, or they are equal."""
     return one is None or other is None or one == other
+
+
+def lingua_languages(code: str) -> tuple:
+    """The languages of lingua that a code names: two for `no`, none for a language that lingua does not know.
+
+    The region of the code is ignored, and so is the script of Chinese. Lingua is in the extras `serve` and `clean`.
+
+    Example:
+
+    >>> [[one.name for one in lingua_languages(code)] for code in ("deu", "no", "zh-Hant", "gl", "sr-Latn")]
+    [['GERMAN'], ['BOKMAL', 'NYNORSK'], ['CHINESE'], [], []]
+    """
+    import lingua
+
+    language = parse_language(code)
+    if language.form and language.form != _LINGUA_SCRIPTS.get(language.base, language.form):
+        return ()
+    names = [language.form or "nb", language.form or "nn"] if language.base == "no" else [language.base]
+    found = [getattr(lingua.IsoCode639_1, name.upper(), None) for name in dict.fromkeys(names)]
+    return tuple(lingua.Language.from_iso_code_639_1(one) for one in found if one is not None)
+
+
+def codes_of_lingua() -> list[str]:
+    """The codes of the languages that lingua knows."""
+    import lingua
+
+    return sorted(["no", *(one.iso_code_639_1.name.lower() for one in lingua.Language.all())])
+
+
+def lingua_detector(languages: Iterable, preload: bool = False):
+    """A detector of lingua for some of its languages. With `preload` it loads their models now."""
+    import lingua
+
+    builder = lingua.LanguageDetectorBuilder.from_languages(*languages)
+    return (builder.with_preloaded_language_models() if preload else builder).build()

@@ -11,40 +11,22 @@ MAX_LENGTH = 512
 
 
 def max_tokens(num_positions: int | None) -> int:
-    """Returns the maximum subwords per line, not counting the end token.
+    """The maximum subwords per line, not counting the end token.
 
     Args:
         num_positions: number of learned positions of the model, or `None` if any length is supported.
-
-    Returns:
-        The smaller of `MAX_LENGTH` and `num_positions - 1`.
     """
     return MAX_LENGTH if num_positions is None else min(MAX_LENGTH, num_positions - 1)
 
 
 def check_no_string(name: str, lines: Iterable[str]) -> None:
-    """Checks that `lines` is not a single string, whose characters would be used as lines.
-
-    Args:
-        name: argument name in the error message.
-        lines: the argument.
-
-    Raises:
-        ValueError: if `lines` is a string or bytes.
-    """
+    """Checks that the argument `name` is not a single string, whose characters would be used as lines."""
     if isinstance(lines, (str, bytes)):
         raise ValueError(f"`{name}` must be a list of strings. Received: {lines[:80]!r}")
 
 
 def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
-    """Checks lines and makes them valid text, which SentencePiece needs; see `valid_text`.
-
-    Args:
-        name: argument name in the error message.
-        lines: an iterable of strings, not a single string.
-
-    Returns:
-        The list of lines.
+    """Returns the lines of the argument `name` as valid text, which SentencePiece needs.
 
     Raises:
         ValueError: if `lines` is a string or contains other objects than strings.
@@ -60,9 +42,6 @@ def checked_lines(name: str, lines: Iterable[str]) -> list[str]:
 def valid_text(text: str) -> str:
     r"""Replaces lone surrogates by question marks, and removes NUL, which no normalization of SentencePiece does.
 
-    Args:
-        text: the text.
-
     Example:
 
     >>> valid_text("a\ud800b\0c")
@@ -74,19 +53,13 @@ def valid_text(text: str) -> str:
 def encode_lines(
     tokenizer: Tokenizer, lines: Sequence[str], longest: int, numbers: Sequence[int] | None = None
 ) -> list[list[int]]:
-    """Encodes lines to ids and truncates long ones.
+    """Encodes lines to ids, with the end token, and truncates long ones with a warning.
 
     Args:
         tokenizer: the `Tokenizer`.
         lines: result of `checked_lines`.
         longest: maximum subwords per line, not counting the end token.
         numbers: numbers of the lines, for warnings. Default: from 1.
-
-    Returns:
-        One list of ids per line, with the end token.
-
-    Warns:
-        UserWarning: for each truncated line.
     """
     sentences = tokenizer.encode(lines)
     warn_of_long(lines, [len(ids) - 1 for ids in sentences], longest, numbers)
@@ -103,9 +76,6 @@ def warn_of_long(
         lengths: subwords of each line, not counting the end token.
         longest: maximum subwords per line.
         numbers: numbers of the lines. Default: from 1.
-
-    Warns:
-        UserWarning: for each longer line.
     """
     for number, line, length in zip(numbers or range(1, len(lines) + 1), lines, lengths, strict=True):
         if length > longest:
@@ -116,7 +86,7 @@ def warn_of_long(
 
 
 def level_outside_package():
-    """Returns the `stacklevel` of the first caller outside this package."""
+    """The `stacklevel` of the first caller outside this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
         frame, level = frame.f_back, level + 1

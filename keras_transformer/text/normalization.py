@@ -40,13 +40,9 @@ _USED = 1e-5
 
 
 def used_shapes(lines: Iterable[str]) -> set[str]:
-    """Finds the letters, digits and punctuation in other widths, fonts and positions that a text uses regularly.
+    """The letters, digits and punctuation in other widths, fonts and positions that a text uses regularly.
 
-    Args:
-        lines: the lines of the text.
-
-    Returns:
-        The characters that are at least one in 100,000 characters of the text.
+    They are at least one in 100,000 of its characters.
 
     Example:
 
@@ -62,7 +58,7 @@ def used_shapes(lines: Iterable[str]) -> set[str]:
 
 
 def normalization_rule(kept: Iterable[str] = ()) -> str:
-    """Makes the default normalization rule.
+    """The default normalization rule in SentencePiece's TSV format.
 
     Characters are composed (Unicode's form NFC). White space becomes spaces. Control characters and invisible format
     characters are removed, except those that scripts and emoji need. Letters and digits in other widths, fonts and
@@ -72,9 +68,6 @@ def normalization_rule(kept: Iterable[str] = ()) -> str:
     Args:
         kept: letters, digits and punctuation in other widths, fonts and positions that do not change; see
             `used_shapes`.
-
-    Returns:
-        The rule in SentencePiece's TSV format: one string and its replacement per line, in hexadecimal code points.
     """
     shapes = {string: text for string, text in _shapes().items() if not set(string) & set(kept)}
     table = {**_composition(), **shapes, **_removal()}

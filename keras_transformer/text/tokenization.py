@@ -70,17 +70,13 @@ class TokenizerConfig:
 def train_sentencepiece(
     sentences: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = (), kept: Iterable[str] | None = None
 ) -> bytes:
-    """Trains a SentencePiece tokenizer.
+    """Trains a SentencePiece tokenizer, and returns the serialized model.
 
     Args:
         sentences: the sentences.
         config: a `TokenizerConfig`.
         tags: symbols, such as `<bt>`, that are one subword each. Text cannot produce these subwords.
-        kept: letters and digits that the default normalization does not change; see `used_shapes`. Default: those of
-            the sentences.
-
-    Returns:
-        The serialized SentencePiece model.
+        kept: letters and digits that the default normalization keeps. Default: `used_shapes` of the sentences.
 
     Raises:
         ValueError: if `vocab_size` is too large or too small for the text, or the text is empty.
@@ -201,12 +197,10 @@ class Tokenizer:
     @functools.cached_property
     def unknown_ids(self) -> list[int]:
         """The ids of characters that have no subword of text: the unknown subword and the bytes."""
-        processor = self._processor
-        return [i for i in range(self.vocab_size) if processor.is_unknown(i) or processor.is_byte(i)]
+        return [i for i in range(self.vocab_size) if self._is_unknown(i)]
 
-    @functools.cached_property
-    def _unknown_ids(self):
-        return frozenset(self.unknown_ids)
+    def _is_unknown(self, i):
+        return self._processor.is_unknown(i) or self._processor.is_byte(i)
 
     @functools.cached_property
     def text_constraints(self) -> TextConstraints:
@@ -253,7 +247,7 @@ class Tokenizer:
             `None` if a character of the text has no subword, but bytes or the unknown subword.
         """
         ids = self._processor.encode(text)
-        if not self._unknown_ids.isdisjoint(ids):
+        if any(map(self._is_unknown, ids)):
             return None
         return "".join(map(self._processor.id_to_piece, ids)).replace(_SPACE, " ")
 

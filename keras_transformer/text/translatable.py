@@ -85,13 +85,7 @@ class TextPart(NamedTuple):
 
 
 def kept_parts(line: str) -> list[tuple[int, int]]:
-    """Finds the parts of a line that are no language: URLs, mail addresses, placeholders, tags, names, codes.
-
-    Args:
-        line: the line.
-
-    Returns:
-        `(begin, end)` of each part, in order.
+    """The parts of a line that are no language: URLs, mail addresses, placeholders, tags, names, codes.
 
     Example:
 
@@ -102,10 +96,7 @@ def kept_parts(line: str) -> list[tuple[int, int]]:
 
 
 def is_translatable(line: str) -> bool:
-    """Whether a line has letters outside the parts that are no language; see `kept_parts`.
-
-    Args:
-        line: the line.
+    """Whether a line has letters outside its `kept_parts`.
 
     Example:
 
@@ -118,11 +109,7 @@ def is_translatable(line: str) -> bool:
 
 
 def writes_ordinals(language: str) -> bool:
-    """Whether a language writes ordinal numbers with a dot, as in `2. Weltkrieg`.
-
-    Args:
-        language: code of the language.
-    """
+    """Whether a language writes ordinal numbers with a dot, as in `2. Weltkrieg`."""
     return parse_language(language).base in ORDINALS
 
 
@@ -130,14 +117,7 @@ def split_markers(line: str, language: str | None = None) -> Iterator[TextPart]:
     """Splits a line at list markers, the bars of a table and tags such as `<br />` after a sentence, which are kept.
 
     A number with a dot is a marker unless the language writes ordinal numbers that way, as in `2. Weltkrieg`, or is
-    unknown.
-
-    Args:
-        line: the line.
-        language: code of its language.
-
-    Yields:
-        Pieces that make up the line.
+    unknown. The parts make up the line.
 
     Example:
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.decoding.scores import NEG_INF
-from keras_transformer.text.line_breaks import json_line, one_line
+from keras_transformer.text.files import json_line, one_line
 
 
 @dataclasses.dataclass(frozen=True)

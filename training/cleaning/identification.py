@@ -3,7 +3,7 @@
 import itertools
 
 from keras_transformer.checks import needs
-from keras_transformer.text.identification import codes_of_lingua, lingua_languages
+from keras_transformer.text.languages import codes_of_lingua, lingua_detector, lingua_languages
 
 #: The languages that crawled text has most often, with which the languages of the corpus are compared.
 COMMON_LANGUAGES = ("en", "ru", "es", "de", "fr", "ja", "pt", "it", "zh", "tr")
@@ -22,8 +22,7 @@ class LanguageRule:
 
     def __init__(self, source: str | None, target: str | None):
         with needs("clean"):
-            from lingua import LanguageDetectorBuilder
-        sides = [lingua_languages(code or "") for code in (source, target)]
+            sides = [lingua_languages(code or "") for code in (source, target)]
         if not all(sides) or set(sides[0]) & set(sides[1]):
             raise ValueError(
                 "`cleaning.languages` requires `source_language` and `target_language`, two languages that lingua "
@@ -32,7 +31,7 @@ class LanguageRule:
             )
         self._sides = sides
         known = dict.fromkeys(itertools.chain(*sides, *map(lingua_languages, COMMON_LANGUAGES)))
-        self._detector = LanguageDetectorBuilder.from_languages(*known).build()
+        self._detector = lingua_detector(known)
 
     def __call__(self, source: str, target: str) -> bool:
         return all(self._is_in(line, side) for line, side in zip((source, target), self._sides, strict=True))

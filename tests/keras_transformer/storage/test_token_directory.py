@@ -56,6 +56,12 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
     assert directory.statistics("train").kept == 2
 
 
+def test_the_record_is_read_once(directory):
+    languages = directory.languages
+    directory.record_file.unlink()
+    assert directory.splits == ["train"] and directory.languages == languages
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

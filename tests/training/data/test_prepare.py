@@ -3,7 +3,7 @@ import pytest
 
 from keras_transformer.storage.atomic_files import TEMPORARY
 from keras_transformer.storage.token_directory import FORMAT_VERSION, TokenDirectory
-from keras_transformer.text.line_breaks import one_line
+from keras_transformer.text.files import one_line
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.data import prepare as module
 from keras_transformer.training.data.prepare import prepare, write_tokens
