@@ -33,14 +33,7 @@ class DistillationFolder(RecordedFolder):
         self.tokens = TokenDirectory(self.path / "tokens")
 
     def require_free(self, overwrite: bool) -> None:
-        """Checks that a distillation may be written here.
-
-        Args:
-            overwrite: whether earlier tokens may be replaced.
-
-        Raises:
-            ValueError: if the folder contains tokens, or other files.
-        """
+        """Checks that a distillation may be written here. `overwrite` says whether earlier tokens may be replaced."""
         self.is_free()  # Other files are an error.
         self.tokens.require_free(overwrite)
 
@@ -49,10 +42,7 @@ class DistillationFolder(RecordedFolder):
 
         Args:
             record: what determines the `translations` and the `scores`.
-            overwrite: whether translations with another record may be replaced.
-
-        Raises:
-            ValueError: if they may not, or the record cannot be read.
+            overwrite: whether translations with another record may be replaced. Otherwise they are an error.
         """
         recorded = {} if self.is_free() else self.record()
         found, wanted = recorded.get("translations"), record["translations"]
@@ -78,12 +68,7 @@ def _delete_lines(path):
 
 
 def resumable(path: Path, record: dict) -> ResumableFile:
-    """A file of the folder that can be resumed.
-
-    Args:
-        path: the file.
-        record: what determines its content.
-    """
+    """A file of the folder that can be resumed, with what determines its content."""
     return ResumableFile(path, record, how_to_resume="start the command again")
 
 

@@ -19,11 +19,7 @@ _CHUNK = 2_000
 
 
 class _Choose:
-    """Chooses a hypothesis of each sentence, in a worker process.
-
-    Args:
-        select: how.
-    """
+    """Chooses a hypothesis of each sentence, in a worker process."""
 
     def __init__(self, select: Selection):
         self.select = select
@@ -67,8 +63,7 @@ def choose(
         select: how hypotheses are chosen.
 
     Returns:
-        The number of the chosen hypothesis of each sentence, int32 `(count,)`, and the teacher's score of it, float64
-        `(count,)`.
+        The number of each chosen hypothesis, int32 `(count,)`, and the teacher's score of it, float64 `(count,)`.
     """
     choices, scores = np.zeros(count, "int32"), np.zeros(count)
     targets = (target for _, target in references) if references and select != "score" else iter(())

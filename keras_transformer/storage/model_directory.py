@@ -13,7 +13,6 @@ from typing import Any
 
 from keras_transformer.storage.atomic_files import atomic_write, delete_matching
 from keras_transformer.storage.recorded_folder import ModelDirectoryError, parsing, read_json
-from keras_transformer.storage.run_records import migrate
 from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder
 
 FORMAT_VERSION = 2
@@ -33,6 +32,8 @@ _WRITTEN = (
 )
 #: Entry of the record of an unfinished run: the record of the finished model that the run replaces at its end.
 _REPLACES = "replaces"
+#: Old name -> new name of the options that format 2 renamed. Nested names are joined with a dot.
+_RENAMED_IN_2 = {"tokens": "prepared", "recipe.keep": "recipe.keep_checkpoints", "model_as_built": "model_config"}
 
 
 class ModelDirectory(TokenizerFolder):
@@ -64,7 +65,8 @@ class ModelDirectory(TokenizerFolder):
 
     def record(self) -> dict[str, Any]:
         """Reads `config.yaml`, migrated to the current names."""
-        return migrate(super().record())
+        record = super().record()
+        return _renamed(record, _RENAMED_IN_2) if record["format"] < 2 else record
 
     def _load(self):
         import yaml  # Imported here, because clients that only translate do not need it.
@@ -238,3 +240,13 @@ def _is_mark(record):
 def _of_model(record):
     """The record of the model in the directory, which an unfinished run may be about to replace."""
     return {**record[_REPLACES], "format": record["format"], "finished": False} if _REPLACES in record else record
+
+
+def _renamed(record, names, prefix=""):
+    """Renames options in a record and in its nested records."""
+    result = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            value = _renamed(value, names, f"{prefix}{name}.")
+        result[names.get(f"{prefix}{name}", f"{prefix}{name}").removeprefix(prefix)] = value
+    return result

@@ -26,7 +26,7 @@ class RecordedFolder:
     record_name: str
     #: The newest format that can be read; `None` for records without a format.
     format_version: int | None = None
-    #: What a folder without a record is not, and what it is instead, for messages.
+    #: For messages about a folder without a record: "Not a {kind}", "… is not empty and {foreign}".
     kind: str
     foreign: str
     #: Names of the subfolders to which files are written atomically.

@@ -192,22 +192,18 @@ class TokenDirectory(TokenizerFolder):
 
     @contextlib.contextmanager
     def atomic_write(self) -> Iterator["TokenDirectory"]:
-        """Yields a temporary `TokenDirectory`. If the block succeeds, its files replace the existing tokens.
+        """Locks the folder, and yields a temporary one. If the block succeeds, its files replace the existing tokens.
 
         Arrays that were memory-mapped in the block stay valid.
         """
-        is_new = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self.path, ignore_cleanup_errors=True) as folder:
-                temporary = TokenDirectory(folder)
-                with naming(self.path):
-                    yield temporary
-                self._replace_with(temporary)
-        finally:
-            if is_new:
-                with contextlib.suppress(OSError):  # The folder is not empty.
-                    self.path.rmdir()
+        with (
+            self.locked(),
+            tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self.path, ignore_cleanup_errors=True) as folder,
+        ):
+            new = TokenDirectory(folder)
+            with naming(self.path):
+                yield new
+            self._replace_with(new)
 
     def _replace_with(self, new):
         """Moves the files of another folder here. Until the record is complete, it lists all splits of both."""

@@ -50,7 +50,6 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
     corpus = corpus or load_corpus(config)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(directory.locked())
         temporary = stack.enter_context(directory.atomic_write())
         if config.clean:
             # Its imports are slow, and optional.
