@@ -106,8 +106,8 @@ def measured(folder, name, workers, options, count, kills=0):
 
 
 def finished(output):
-    """The finished files and shards."""
-    return [path for path in [*output.glob("*.txt"), *output.glob(f"*.partial/{'[0-9]' * 8}")] if path.is_file()]
+    """The finished files, and the lines of the others."""
+    return [path for path in [*output.glob("*.txt"), *output.glob("*.partial/lines")] if path.is_file()]
 
 
 def contents(folder):

@@ -12,18 +12,19 @@ import http.client
 import itertools
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 #: Start of the command line of a replica's process.
-REPLICA = b"ray::ServeReplica:keras-transformer:Replica"
+REPLICA = b"ray::ServeReplica:default:Replica"
 
 
 def main():
@@ -77,20 +78,31 @@ def has_shortlist(directory, runtime):
 @contextlib.contextmanager
 def service(options, replicas):
     """Runs the service. Yields its port."""
-    command = [sys.executable, ROOT / "examples/ray/serve_app.py", options.directory, "--languages=en-de", "--port=0"]
-    command[-1] = f"--port={free_port()}"
-    command += [f"--runtime={options.runtime}", f"--replicas={replicas}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path.cwd())
-    try:
-        for line in process.stdout:
-            if found := re.search(r"Serving on http://\S+:(\d+)", line):
-                break
-        else:
-            sys.exit("The service did not start")
-        yield int(found[1])
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+    port = free_port()
+    arguments = {"directories": str(Path(options.directory).resolve()), "languages": "en-de"}
+    arguments |= {"runtime": options.runtime, "replicas": replicas}
+    environment = {"env_vars": {"PYTHONPATH": str(ROOT / "examples/ray")}}
+    application = {"name": "default", "import_path": "serve_app:build", "args": arguments, "runtime_env": environment}
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.yaml")
+        config.write_text(json.dumps({"http_options": {"port": port}, "applications": [application]}))  # JSON is YAML.
+        serve = Path(sys.executable).with_name("serve")
+        process = subprocess.Popen([serve, "run", config])
+        try:
+            while not is_healthy(port):
+                if process.poll() is not None:
+                    sys.exit("The service did not start")
+                time.sleep(1)
+            yield port
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def is_healthy(port):
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as answer:
+        return answer.status == 200
+    return False
 
 
 def free_port():
@@ -190,7 +202,7 @@ def replica_processes():
 def running_replicas():
     from ray import serve
 
-    deployment = serve.status().applications["keras-transformer"].deployments["Replica"]
+    deployment = serve.status().applications["default"].deployments["Replica"]
     return deployment.replica_states.get("RUNNING", 0)
 
 

@@ -1,10 +1,10 @@
 """The examples for Ray. Those that need Ray itself run at night, if it is installed: the extra `ray`."""
 
 import asyncio
+import gzip
 import importlib.util
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -12,7 +12,6 @@ import pytest
 from starlette.requests import Request
 
 from keras_transformer.cli import main
-from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.translator import Translation
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -46,6 +45,7 @@ def load(name):
 
 @pytest.fixture(scope="module")
 def serve_app():
+    pytest.importorskip("ray")
     return load("serve_app")
 
 
@@ -91,13 +91,15 @@ class Response:
             from ray.exceptions import RayActorError
 
             raise RayActorError
-        return await self.replicas.serve_app.run_asgi(echo, self.scope, self.body)
+        replica = object.__new__(self.replicas.serve_app.Replica.func_or_class)
+        replica._app = echo
+        return await replica.answer(self.scope, self.body)
 
     def cancel(self):
         self.replicas.cancelled += 1
 
 
-def ask(serve_app, replicas, path="/translate", body=b"abc", max_body=10, retries=2, seconds=5.0):
+def ask(serve_app, replicas, path="/translate", body=b"abc"):
     """The response of the ingress."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -105,7 +107,7 @@ def ask(serve_app, replicas, path="/translate", body=b"abc", max_body=10, retrie
         return messages.pop()
 
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": [], "client": ["a", 1]}
-    ingress = serve_app.Ingress(replicas, max_body, retries, seconds)
+    ingress = serve_app.Ingress.func_or_class(replicas, max_body=10)
     return asyncio.run(ingress(Request({**scope, "app": object()}, receive)))
 
 
@@ -129,9 +131,10 @@ def test_a_lost_call_is_repeated_at_most_twice(serve_app, deaths, status, calls)
 
 @pytest.mark.nightly
 @needs_ray
-def test_a_request_that_takes_too_long_is_cancelled(serve_app):
+def test_a_request_that_takes_too_long_is_cancelled(serve_app, monkeypatch):
+    monkeypatch.setattr(serve_app, "SECONDS", 0.1)
     replicas = Replicas(serve_app, seconds=60)
-    response = ask(serve_app, replicas, seconds=0.1)
+    response = ask(serve_app, replicas)
     assert response.status_code == 503 and "error" in json.loads(response.body)
     assert (replicas.calls, replicas.cancelled) == (1, 1)
 
@@ -157,7 +160,7 @@ class Upper:
     def __init__(self, lines=10**9):
         self.lines = lines
 
-    def translate_stream(self, lines, batch_size, first_line):
+    def translate_stream(self, lines, first_line):
         for line in lines:
             self.lines -= 1
             if self.lines < 0:
@@ -170,6 +173,7 @@ TEXTS = {
     "a.txt": ("".join(f"line {i}\n" for i in range(1000)).encode(), [f"LINE {i}" for i in range(1000)]),
     "bom.txt": (b"\xef\xbb\xbfone\r\n\r\ntwo\xe2\x80\xa8three", ["ONE", "", "TWO THREE"]),
     "empty.txt": (b"", []),
+    "zip.txt": (gzip.compress(b"four\n"), ["FOUR"]),
 }
 
 
@@ -178,22 +182,18 @@ def job(translate_files, tmp_path, monkeypatch):
     """Runs a job without Ray. Its worker fails after a number of lines. Returns the number of translated lines."""
     source, output = tmp_path / "texts", tmp_path / "translations"
     source.mkdir()
+    output.mkdir()
     for name, (content, _) in TEXTS.items():
-        (source / name).write_bytes(content)
+        (source / name.replace("zip.txt", "zip.txt.gz")).write_bytes(content)
 
-    def job(lines=10**9, record=None):
+    def job(lines=10**9, model="x"):
         translator = Upper(lines)
         monkeypatch.setattr(translate_files, "load_translator", lambda *_, **options: translator)
-
-        def rows(shards, workers, arguments, address):
-            worker = translate_files.Worker(*arguments)
-            return map(worker, reversed(shards))  # In another order than that of the lines.
-
-        monkeypatch.setattr(translate_files, "_rows", rows)
-        with translate_files.locked(output):
-            files = translate_files.text_files(source, output, record or {"model": "x"}, BatchLimits(1), 1)
-            files = [file for file in files if file.begin()]
-            return sum(translate_files.translated(files, 1, ("model", "onnx", 1), None))
+        monkeypatch.setattr(translate_files, "hash_of_program", lambda *_: model)
+        worker = translate_files.Worker("model", "onnx")
+        for row in translate_files.missing_files(source, output):
+            worker(row)
+        return lines - translator.lines
 
     job.source, job.output = source, output
     return job
@@ -201,94 +201,37 @@ def job(translate_files, tmp_path, monkeypatch):
 
 def check_outputs(output):
     expected = {name: "".join(f"{line}\n" for line in lines).encode() for name, (_, lines) in TEXTS.items()}
-    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == expected
-    assert not list(output.glob("*.partial"))
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == expected
 
 
 def test_the_files_are_those_of_the_lines_in_order(job):
-    assert job() == 1003
+    assert job() == 1004
     check_outputs(job.output)
 
 
-@pytest.mark.parametrize("lines", [0, 50, 64, 500, 1000])
-def test_an_interrupted_job_keeps_finished_shards(job, lines):
+@pytest.mark.parametrize("lines", [0, 1, 500, 1000, 1002])
+def test_an_interrupted_job_keeps_translated_lines(job, lines):
     with pytest.raises(KeyboardInterrupt):
         job(lines)
-    shards = [path for path in job.output.glob("*.partial/*") if path.name.isdigit()]
-    kept = sum(path.read_bytes().count(b"\n") for path in shards)
-    kept += 3 if (job.output / "bom.txt").exists() else 0
-    assert lines - 64 < kept <= lines
-    assert job() == 1003 - kept
+    assert job() == 1004 - lines
     check_outputs(job.output)
     assert job() == 0
 
 
-@pytest.mark.parametrize("step", ["atomic_write", "rmtree"])
-@pytest.mark.parametrize("name", ["a.txt", "bom.txt"])  # The last file that is finished, and one before others.
-def test_an_interruption_while_a_file_is_finished(job, translate_files, monkeypatch, step, name):
-    module = translate_files if step == "atomic_write" else translate_files.shutil
-    original, calls = getattr(module, step), []
-
-    def interrupted(path, *arguments, **options):
-        path = pathlib.Path(path)
-        is_record = path.parent.name == translate_files.RECORDS and path.name == f"{name}.json"
-        if is_record or path.name == f"{name}.partial":
-            calls.append(path)
-            raise KeyboardInterrupt
-        return original(path, *arguments, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, step, interrupted)
+def test_a_partial_translation_of_something_else_is_refused(job):
+    with pytest.raises(KeyboardInterrupt):
+        job(500)
+    with pytest.raises(ValueError, match="a.txt.partial contains an interrupted translation with another model"):
+        job(model="y")
+    (job.source / "a.txt").write_bytes(TEXTS["a.txt"][0] + b"more\n")
+    with pytest.raises(ValueError, match="a.txt.partial contains an interrupted translation with another source"):
         job()
-    assert calls and (job.output / name).exists() and (job.output / f"{name}.partial").exists()
-    job()
-    check_outputs(job.output)
 
 
-def test_outputs_of_something_else_are_refused(job):
-    job()
-    (job.source / "a.txt").write_text("other\n")
-    with pytest.raises(ValueError, match="a.txt was made with another source; delete it and"):
+def test_two_files_do_not_have_one_output(job):
+    (job.source / "a.txt.gz").write_bytes(gzip.compress(b"other\n"))
+    with pytest.raises(ValueError, match="must not contain a file both with and without .gz"):
         job()
-    with pytest.raises(ValueError, match="a.txt was made with another source, model"):
-        job(record={"model": "y"})
-    (job.source / "new.txt").write_text("one\n")
-    (job.output / "new.txt").write_text("precious\n")
-    (job.output / "a.txt").unlink()
-    (job.output / ".records/a.txt.json").unlink()
-    with pytest.raises(ValueError, match="new.txt exists and is not an output"):
-        job()
-    assert (job.output / "new.txt").read_text() == "precious\n"
-
-
-def test_a_shard_that_kills_each_worker_ends_the_job(translate_files, tmp_path):
-    shard = translate_files.Shard("text", 0, 1, 64, str(tmp_path / "00000000"))
-    for _ in range(4):
-        shard.count_attempt()
-    with pytest.raises(RuntimeError, match="4 workers died at text, lines 1 to 64"):
-        shard.count_attempt()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(["--runtime=onnx"], "has no export for --runtime onnx"), (["--chunks=0"], "--chunks.*at least 1. Received: 0")],
-)
-def test_bad_options_leave_no_files(translate_files, tmp_path, monkeypatch, capsys, options, message):
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/a.txt").write_text("one\n")
-    monkeypatch.setattr(translate_files.ModelDirectory, "require_finished", lambda self: {})
-    arguments = [str(tmp_path / "model"), str(tmp_path / "source"), str(tmp_path / "output"), *options]
-    monkeypatch.setattr("sys.argv", ["translate_files.py", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        translate_files.main()
-    assert re.search(message, f"{caught.value} {capsys.readouterr().err}")
-    assert not (tmp_path / "output").exists()
-
-
-def test_two_jobs_do_not_write_the_same_directory(translate_files, tmp_path):
-    with translate_files.locked(tmp_path), pytest.raises(ValueError, match="in use"):
-        with translate_files.locked(tmp_path):
-            pass
 
 
 # With Ray
