@@ -24,15 +24,7 @@ class Lexicon(NamedTuple):
 
 
 def learn_lexicon(sources: Sequence[Ids], targets: Sequence[Ids], vocab_size: int) -> Lexicon:
-    """Estimates lexical translation probabilities with IBM Model 1.
-
-    Args:
-        sources: source ids of each sentence.
-        targets: ids of its translation.
-        vocab_size: size of the target vocabulary.
-
-    Returns:
-        The `Lexicon` of all tokens that occur together.
+    """Estimates the translation probabilities of all tokens that occur together, with IBM Model 1.
 
     Reference:
         Brown et al. 1993, "The Mathematics of Statistical Machine Translation", §4.1.
@@ -92,9 +84,6 @@ def make_shortlist(
         required: ids of further tokens that are always considered, such as special tokens.
         copies: int `(source_vocab_size,)`: the target token with the text of each source token, which is considered
             in addition to the translations; -1 if there is none. Default: no copies.
-
-    Returns:
-        The `Shortlist`.
     """
     vocab_size = len(frequencies)
     by_frequency = np.argsort(-frequencies, kind="stable")[: np.count_nonzero(frequencies >= 0)]
@@ -113,21 +102,23 @@ def make_shortlist(
     return Shortlist(table, always, vocab_size)
 
 
-def coverage(shortlist: Shortlist, sources: Sequence[Ids], targets: Sequence[Ids], batch_size: int = 1) -> float:
-    """The share of the tokens of translations that are among the candidates of their batch.
+class Coverage(NamedTuple):
+    """What a shortlist has for the batches of a text."""
 
-    Args:
-        shortlist: the shortlist.
-        sources: source ids of each sentence.
-        targets: ids of its translation.
-        batch_size: sentences per batch, in the given order.
-    """
-    inside = total = 0
+    candidates: float  # the mean number per batch
+    share: float  # of the tokens of translations that are among the candidates of their batch
+
+
+def coverage(shortlist: Shortlist, sources: Sequence[Ids], targets: Sequence[Ids], batch_size: int = 1) -> Coverage:
+    """Computes the candidates of each batch of sentences, in the given order, and compares them with translations."""
+    sizes, inside, total = [], 0, 0
     for start in range(0, len(sources), batch_size):
         source, target = (
             np.concatenate([np.asarray(ids, "int64") for ids in side[start : start + batch_size]])
             for side in (sources, targets)
         )
-        inside += np.isin(target, shortlist.candidates(source[None])).sum()
+        candidates = shortlist.candidates(source)
+        sizes.append(len(candidates))
+        inside += np.isin(target, candidates).sum()
         total += len(target)
-    return inside / max(total, 1)
+    return Coverage(float(np.mean(sizes)), inside / max(total, 1))

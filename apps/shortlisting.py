@@ -108,12 +108,11 @@ def _describe(shortlist, sources, targets):
     if not sources:
         return
     for batch_size in (1, BATCH_SIZE):
-        starts = range(0, len(sources), batch_size)
-        sizes = [len(shortlist.candidates([np.concatenate(sources[i : i + batch_size])])) for i in starts]
+        candidates, share = coverage(shortlist, sources, targets, batch_size)
         print(
             f"{counted(batch_size, 'sentence')} at a time: "
-            f"{np.mean(sizes):,.0f} of {shortlist.vocab_size:,} subwords considered, "
-            f"{coverage(shortlist, sources, targets, batch_size):.2%} of the subwords of "
+            f"{candidates:,.0f} of {shortlist.vocab_size:,} subwords considered, "
+            f"{share:.2%} of the subwords of "
             f"{counted(len(sources), 'held-out translation')} among them",
             file=sys.stderr,
         )

@@ -35,8 +35,8 @@ class DataConfig:
         corpora: several training corpora instead of `dataset` or `source`, in a YAML file: name -> options, see
             `CorpusConfig`. Without `validation_source`, the first corpus is validated on.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
-        max_length_ratio: maximum ratio of the two lengths of a pair. Pairs with a larger ratio are removed if the
-            lengths also differ by more than 10 tokens.
+        max_length_ratio: maximum ratio of the two lengths of a pair in tokens. Pairs with a larger ratio are removed if
+            the lengths also differ by more than 10 tokens. Cleaning has a filter by characters, which comes first.
 
     Raises:
         ValueError: if an option is invalid.

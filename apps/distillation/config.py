@@ -59,7 +59,7 @@ class DistillConfig:
         num_threads: threads per batch. 0: all cores, divided among the parallel batches.
         parallel_batches: batches translated at the same time. Default: all cores, or 1 for Keras on a GPU or on JAX.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
-        max_length_ratio: maximum ratio of the two lengths of a pair, as in `prepare`.
+        max_length_ratio: maximum ratio of the two lengths of a pair in tokens, as in `prepare`.
         cleaning: filters for the pairs, as in `prepare`. By default only copies and duplicates are removed. `model`
             requires `min_score`. `languages` uses the languages that the teacher records.
         tokenizer: options of a new tokenizer for the student. Default: the tokenizer of the teacher.

@@ -1,6 +1,7 @@
 """The choice of a hypothesis of each sentence."""
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Iterable
@@ -18,37 +19,37 @@ from keras_transformer.translate.batching import chunks_of
 _CHUNK = 2_000
 
 
-class _Choose:
-    """Chooses a hypothesis of each sentence, in a worker process."""
+def choose_among(select: Selection, lines: list[str], references: list[str]) -> list[tuple[int, float]]:
+    """Chooses a hypothesis of each sentence.
 
-    def __init__(self, select: Selection):
-        self.select = select
+    Args:
+        select: how.
+        lines: the hypotheses of each sentence, in JSON.
+        references: the reference translations; empty if hypotheses are chosen by score.
 
-    def __call__(self, lines: list[str], references: list[str]) -> list[tuple[int, float]]:
-        """Returns the number of each chosen hypothesis, and the teacher's score of it.
+    Returns:
+        The number of each chosen hypothesis, and the teacher's score of it.
+    """
+    return [
+        _best(select, json.loads(line)["translations"], reference)
+        for line, reference in itertools.zip_longest(lines, references)
+    ]
 
-        Args:
-            lines: the hypotheses of each sentence, in JSON.
-            references: the reference translations; empty if hypotheses are chosen by score.
-        """
-        return [
-            self._best(json.loads(line)["translations"], reference)
-            for line, reference in itertools.zip_longest(lines, references)
-        ]
 
-    def _best(self, hypotheses, reference):
-        texts = [hypothesis["text"] for hypothesis in hypotheses]
-        choices = [i for i, text in enumerate(texts) if text.strip()] or [0]  # An empty one would remove the pair.
-        best = choices[0]  # They are sorted by score.
-        if self.select != "score":
-            best = max(choices, key=lambda i: self._quality(texts[i], reference))
-        return best, hypotheses[best]["score"]
+def _best(select, hypotheses, reference):
+    texts = [hypothesis["text"] for hypothesis in hypotheses]
+    choices = [i for i, text in enumerate(texts) if text.strip()] or [0]  # An empty one would remove the pair.
+    best = choices[0]  # They are sorted by score.
+    if select != "score":
+        best = max(choices, key=lambda i: _quality(select, texts[i], reference))
+    return best, hypotheses[best]["score"]
 
-    def _quality(self, text, reference) -> float:
-        import sacrebleu  # Slow to import, and not needed by the main process.
 
-        score = sacrebleu.sentence_chrf if self.select == "chrf" else sacrebleu.sentence_bleu
-        return score(text, [reference]).score
+def _quality(select, text, reference) -> float:
+    import sacrebleu  # Slow to import, and not needed by the main process.
+
+    score = sacrebleu.sentence_chrf if select == "chrf" else sacrebleu.sentence_bleu
+    return score(text, [reference]).score
 
 
 def choose(
@@ -63,13 +64,13 @@ def choose(
         select: how hypotheses are chosen.
 
     Returns:
-        The number of each chosen hypothesis, int32 `(count,)`, and the teacher's score of it, float64 `(count,)`.
+        What `choose_among` finds, as arrays: int32 `(count,)` and float64 `(count,)`.
     """
     choices, scores = np.zeros(count, "int32"), np.zeros(count)
     targets = (target for _, target in references) if references and select != "score" else iter(())
     chunks = ((lines, list(itertools.islice(targets, len(lines)))) for lines in chunks_of(written_lines(path), _CHUNK))
     done = 0
-    with contextlib.closing(WorkerProcesses(_Choose(select))) as workers:
+    with contextlib.closing(WorkerProcesses(functools.partial(choose_among, select))) as workers:
         with progress_bar(total=count, desc="choosing", unit=" lines") as bar:
             for found in workers.map(chunks):
                 part = slice(done, done + len(found))

@@ -5,6 +5,7 @@ import dataclasses
 import html
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from keras_transformer.apps.html.tokens import VOID, WITHOUT_TEXT, Token, escape
 from keras_transformer.text.sentences import SentenceSplitter
@@ -18,30 +19,18 @@ _LINE_ENDS = re.compile(r"[\t\n\r\f\v\x1c-\x1e\x85\u2028\u2029]")
 _MAX_DEPTH = 100
 
 
-class Sentence:
-    """A sentence, and the inline elements in it.
+class Sentence(NamedTuple):
+    """A sentence, its place in the text of the block, and the inline elements in it, with places in the block."""
 
-    Args:
-        text: the sentence.
-        begin: its place in the text of the block.
-        elements: the elements, with places in the text of the block.
-    """
-
-    def __init__(self, text: str, begin: int, elements: list[Element]):
-        self.text = text
-        self.elements = elements
-        self._begin = begin
+    text: str
+    begin: int
+    elements: list[Element]
 
     def translated(self, translation: str, alignment: Alignment | None) -> str:
-        """Returns the HTML of the translation.
-
-        Args:
-            translation: the text.
-            alignment: its alignment with the sentence; `None` if the sentence has no elements.
-        """
+        """The HTML of the translation. Without elements, no alignment is needed."""
         if alignment is None or not self.elements:
             return escape(translation)
-        return Projection(self.text, self._begin, self.elements, translation, alignment, escape).text()
+        return Projection(self.text, self.begin, self.elements, translation, alignment, escape).text()
 
 
 class Block:
@@ -106,14 +95,11 @@ class Block:
         return element
 
     def split(self, splitter: SentenceSplitter, is_preformatted: bool) -> "tuple[list[str | Sentence], Sequence[str]]":
-        """Splits the block into sentences and the HTML between them.
+        """Splits the block into sentences and the HTML between them. Returns these parts, and warnings.
 
         Args:
             splitter: splits the text.
             is_preformatted: whether the end of a line is the end of a sentence.
-
-        Returns:
-            The parts, and warnings.
         """
         text = self._text if is_preformatted else _LINE_ENDS.sub(" ", self._text)
         # No sentence ends inside an element that is not translated.
@@ -135,13 +121,9 @@ class Block:
         return any(self._text[i].isalnum() and not self._is_kept[i] for i in range(begin, end))
 
     def _within(self, begin, end, elements, is_part=False) -> Iterator[Element]:
-        """The parts of elements in a sentence. An element that contains the whole sentence is outside.
+        """The parts of elements in a sentence. An element that contains all of it is outside.
 
-        Args:
-            begin: begin of the sentence.
-            end: end of the sentence.
-            elements: the elements.
-            is_part: whether they are inside an element that has a part in the sentence.
+        `is_part`: whether the elements are inside an element that has a part in the sentence.
         """
         for element in elements:
             if not element.has_text:

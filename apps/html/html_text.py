@@ -73,9 +73,6 @@ class HtmlText:
 def plain_text(text: str) -> str:
     r"""The text of HTML that is translated, without tags and entities, one block on each line.
 
-    Args:
-        text: the HTML.
-
     Example:
 
     >>> plain_text("<p>Gr&uuml;&szlig;e <b>a</b>us</p><script>let the = 1</script><p>Bonn</p>")

@@ -40,14 +40,7 @@ class Token(NamedTuple):
 
 
 def read_tokens(text: str) -> list[Token]:
-    """Reads the parts of an HTML text.
-
-    Args:
-        text: the HTML.
-
-    Returns:
-        The tokens, whose raw parts make up the text. An element that is not translated is a single token.
-    """
+    """The parts of an HTML text, in order. An element that is not translated is a single token."""
     # No tag follows the last ">". The parser would search for one again and again.
     length = text.rfind(">") + 1
     found = _Parser(text[:length]).found
@@ -147,26 +140,12 @@ class _Parser(HTMLParser):
         self._add("text")
 
     def handle_comment(self, data):
-        """See `HTMLParser`."""
+        """See `HTMLParser`. Declarations and processing instructions are kept, too."""
         self._add("kept")
 
-    def handle_decl(self, decl):
-        """See `HTMLParser`."""
-        self._add("kept")
-
-    def handle_pi(self, data):
-        """See `HTMLParser`."""
-        self._add("kept")
-
-    def unknown_decl(self, data):
-        """See `HTMLParser`."""
-        self._add("kept")
+    handle_decl = handle_pi = unknown_decl = handle_comment
 
 
 def escape(text: str) -> str:
-    """Writes text as HTML.
-
-    Args:
-        text: the text.
-    """
+    """Writes text as HTML."""
     return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")

@@ -16,16 +16,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from keras_transformer.apps.html.html_text import plain_text
-from keras_transformer.apps.serve.batcher import QueueFull, TooManySentences
 from keras_transformer.apps.serve.config import ServeConfig
-from keras_transformer.apps.serve.languages import Languages, UnsupportedLanguage, name_of
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.apps.serve.openapi import ATTENTION, DETECT, ERRORS, HEALTH, LANGUAGES, SETTINGS, TRANSLATE
 from keras_transformer.apps.serve.page import page_routes
-from keras_transformer.apps.serve.pairs import LanguagePair, NoAttention
+from keras_transformer.apps.serve.pairs import LanguagePair
 from keras_transformer.apps.serve.parameters import check_key, integer_parameter, read_parameters, text_parameter
-from keras_transformer.apps.serve.routes import Route, Router, translate
+from keras_transformer.apps.serve.routes import Router, name_of, translate
 from keras_transformer.storage.exhaustion import describe_out_of_memory, is_out_of_memory
 from keras_transformer.text.lines import valid_text
 from keras_transformer.version import __version__
@@ -51,19 +48,7 @@ class JsonResponse(Response):
 
 
 def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metrics) -> FastAPI:
-    """Makes the application.
-
-    Args:
-        pairs: the pairs of languages that it translates.
-        config: the options.
-        metrics: counts requests.
-
-    Returns:
-        The ASGI application.
-
-    Raises:
-        ValueError: see `Router`.
-    """
+    """Makes the application. Raises a `ValueError` if a language must be detected and lingua is not installed."""
     app = FastAPI(
         title="keras-transformer",
         version=__version__,
@@ -74,9 +59,8 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
     )
     # Pages of other sites may call the API, as that of LibreTranslate. It uses no cookies.
     app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
-    languages = Languages(pairs)
-    router = app.state.router = Router(languages)
-    service = _Service(languages, router, config, metrics)
+    router = app.state.router = Router(pairs)
+    service = _Service(router, config, metrics)
     app.add_exception_handler(HTTPException, _error)
     for path, methods, endpoint, description in (
         ("/translate", ["POST"], service.translate, TRANSLATE),
@@ -104,16 +88,16 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         app.add_api_route(path, _refusal(status, reason), methods=[method], include_in_schema=False)
     if config.page:
         app.router.routes += page_routes()
-    metrics.count_waiting(lambda: sum(pair.batcher.queue_length for pair in pairs))
+    metrics.waiting.set_function(lambda: sum(pair.batcher.queue_length for pair in pairs))
     return app
 
 
 class _Service:
     """The endpoints."""
 
-    def __init__(self, languages: Languages, router: Router, config: ServeConfig, metrics: Metrics):
-        self._languages, self._router, self._config, self._metrics = languages, router, config, metrics
-        self._max_n_best = max(pair.translator.max_n_best for pair in languages.pairs.values())
+    def __init__(self, router: Router, config: ServeConfig, metrics: Metrics):
+        self._router, self._config, self._metrics = router, config, metrics
+        self._max_n_best = max(pair.translator.max_n_best for pair in router.pairs.values())
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._limit = config.requests_per_minute and RateLimitItemPerMinute(config.requests_per_minute)
 
@@ -139,7 +123,10 @@ class _Service:
         alternatives = integer_parameter(parameters, "alternatives", self._max_n_best - 1)
         format = text_parameter(parameters, "format", "text")
         is_auto, is_html = source.strip().lower() == "auto", format == "html"
-        routes = await self._detected(texts, target, is_html) if is_auto else self._named(texts, source, target)
+        if is_auto:
+            routes = await asyncio.to_thread(self._router.detected, texts, target, is_html)
+        else:
+            routes = [self._router.named(source, target)] * len(texts)
         if format not in _FORMATS:
             raise HTTPException(400, f"{format} format is not supported")
         self._metrics.characters.inc(sum(map(len, texts)))
@@ -176,13 +163,13 @@ class _Service:
     async def languages(self, request: Request) -> Response:
         return JsonResponse(
             [
-                {"code": code, "name": name_of(code), "targets": self._languages.targets(code)}
-                for code in self._languages.codes
+                {"code": code, "name": name_of(code), "targets": self._router.targets(code)}
+                for code in self._router.codes
             ]
         )
 
     async def settings(self, request: Request) -> Response:
-        source, target = next(iter(self._languages.pairs))
+        source, target = next(iter(self._router.pairs))
         return JsonResponse(
             {
                 "apiKeys": self._config.api_key is not None,
@@ -215,17 +202,6 @@ class _Service:
                 raise HTTPException(429, f"Slowdown: {self._limit}")
         check_key(parameters.get("api_key"), self._config.api_key)
         return parameters
-
-    async def _detected(self, texts, target, is_html) -> list[Route]:
-        """The routes of texts whose language is detected, in another thread."""
-
-        def detected():
-            return self._router.detected([*map(plain_text, texts)] if is_html else texts, target)
-
-        return await asyncio.to_thread(detected)
-
-    def _named(self, texts, source, target) -> list[Route]:
-        return [self._router.named(source, target)] * len(texts)
 
     def _texts(self, parameters) -> list[str]:
         q = parameters.get("q")
@@ -274,14 +250,6 @@ def _error_response(request, error) -> Response:
         return _error(request, error)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # Nobody reads it. It is counted in the metrics.
-    if isinstance(error, UnsupportedLanguage):
-        return JsonResponse({"error": str(error)}, 400)
-    if isinstance(error, NoAttention):
-        return JsonResponse({"error": str(error)}, 400)
-    if isinstance(error, TooManySentences):
-        return JsonResponse({"error": f"Invalid request: {error}"}, 400)
-    if isinstance(error, QueueFull):
-        return JsonResponse({"error": "The server is busy: its queue is full"}, 503, headers={"Retry-After": "1"})
     why = describe_out_of_memory("serve") if is_out_of_memory(error) else repr(error)
     print(f"{request.method} {request.url.path} failed: {why}", file=sys.stderr)
     return JsonResponse({"error": "Cannot translate text: internal error"}, 500)

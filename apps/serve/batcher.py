@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from starlette.exceptions import HTTPException
+
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.counting import counted
 from keras_transformer.translate.batching import BatchLimits
@@ -16,28 +18,20 @@ from keras_transformer.translate.translator import Translation, Translator
 _WINDOW = 16
 
 
-class QueueFull(Exception):
+class QueueFull(HTTPException):
     """Raised if too many sentences are waiting."""
 
-
-class TooManySentences(ValueError):
-    """Raised if one request has more sentences than may wait."""
+    def __init__(self):
+        super().__init__(503, "The server is busy: its queue is full", {"Retry-After": "1"})
 
 
 class _Waiting(NamedTuple):
-    """A sentence in the queue.
-
-    Attributes:
-        sentence: the sentence.
-        n_best: number of hypotheses that the client wants.
-        deadline: time at which it no longer waits for other sentences.
-        future: receives the `Translation`, or an error.
-    """
+    """A sentence in the queue."""
 
     sentence: str
-    n_best: int
-    deadline: float
-    future: asyncio.Future
+    n_best: int  # Number of hypotheses that the client wants.
+    deadline: float  # Time at which it no longer waits for other sentences.
+    future: asyncio.Future  # Receives the `Translation`, or an error.
 
 
 class Batcher:
@@ -79,21 +73,15 @@ class Batcher:
     async def translate(self, sentences: Sequence[str], n_best: int = 1) -> list[Translation]:
         """Translates sentences, together with those of other clients.
 
-        Args:
-            sentences: the sentences.
-            n_best: number of hypotheses per sentence.
-
-        Returns:
-            One `Translation` per sentence.
-
         Raises:
             QueueFull: if too many sentences are waiting. None of these is then translated.
-            TooManySentences: if these alone are more than may wait.
+            HTTPException: if these alone are more than may wait.
         """
         if not sentences:
             return []
         if len(sentences) > self._max_queue:
-            raise TooManySentences(f"the text has {counted(len(sentences), 'sentence')}, more than {self._max_queue}")
+            number = counted(len(sentences), "sentence")
+            raise HTTPException(400, f"Invalid request: the text has {number}, more than {self._max_queue}")
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + self._max_wait
         waiting = [_Waiting(sentence, n_best, deadline, loop.create_future()) for sentence in sentences]

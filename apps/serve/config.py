@@ -90,15 +90,14 @@ class ServeConfig:
     def pairs_of_languages(self) -> list[tuple[str, str]]:
         """Source language and target language of each directory; empty if `languages` is not given."""
         pairs = []
-        for pair in (self.languages or "").split(","):
-            codes = _split_pair(pair.strip())
-            if pair.strip() and codes is None:
+        for pair in filter(None, map(str.strip, (self.languages or "").split(","))):
+            codes = _split_pair(pair)
+            if codes is None:
                 raise ValueError(
                     "`languages` must be pairs of language codes such as en-de, separated by commas. "
                     f"Received: languages={self.languages!r}. The known codes: {KNOWN_CODES}"
                 )
-            if codes:
-                pairs.append(codes)
+            pairs.append(codes)
         return pairs
 
 

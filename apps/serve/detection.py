@@ -69,8 +69,8 @@ class Detector:
 
     Attributes:
         can_detect: whether one of the source languages can be detected.
-        unknown: the source languages that lingua does not know.
-        alike: groups of languages that are one for lingua, such as two scripts of Chinese.
+        notes: what the operator should know: the source languages that lingua does not know, and groups of languages
+            that are one for lingua, such as two scripts of Chinese.
 
     Raises:
         ValueError: if there are several source languages and lingua is not installed.
@@ -78,14 +78,16 @@ class Detector:
 
     def __init__(self, sources: Sequence[str], codes: Sequence[str]):
         languages = _lingua_languages(codes, is_required=len(sources) > 1)
-        self.unknown = [code for code in sources if not languages[code]]
-        if self.unknown and len(sources) == 1:
+        unknown = [code for code in sources if not languages[code]]
+        self.notes = [f"lingua does not know {', '.join(unknown)}"] if unknown else []
+        if unknown and len(sources) == 1:
             languages = {sources[0]: ()}
         self._languages = {code: found for code, found in languages.items() if found or len(languages) == 1}
         self.can_detect = bool(self._languages.keys() & set(sources))
         groups = [self._group(code) for code in self._languages]
         self._groups = {code: max((one for one in groups if code in one), key=len) for code in self._languages}
-        self.alike = [group for group in dict.fromkeys(self._groups.values()) if len(group) > 1]
+        alike = [group for group in dict.fromkeys(self._groups.values()) if len(group) > 1]
+        self.notes += [f"lingua cannot tell {' and '.join(group)} apart" for group in alike]
         distinct = {one for found in languages.values() for one in found}
         self._lingua = lingua_detector(distinct, preload=len(sources) > 1) if len(distinct) > 1 else None
 
@@ -94,11 +96,7 @@ class Detector:
         return tuple(other for other, found in self._languages.items() if other == code or mine & set(found))
 
     def detect(self, texts: Sequence[str]) -> list[Detection]:
-        """Detects the language of each text. A short text that is not certain takes the language of the others.
-
-        Args:
-            texts: the texts.
-        """
+        """Detects the language of each text. A short text that is not certain takes the language of the others."""
         found = [self._detect(text) for text in texts]
         is_clear = [bool(one.shares) and not (one.is_short and not one.is_certain(one.best)) for one in found]
         if len(texts) == 1 or all(is_clear):
@@ -118,19 +116,13 @@ class Detector:
         return Detection(shares if any(shares.values()) else {}, letters)
 
     def detect_together(self, texts: Sequence[str]) -> Detection:
-        """Detects the languages of several texts. Each counts by its letters.
-
-        Args:
-            texts: the texts.
-        """
+        """Detects the languages of several texts. Each counts by its letters."""
         return _together(self.detect(texts))
 
     def ranked(self, detection: Detection, codes: Iterable[str]) -> list[Detected]:
         """Some languages, the most likely one first, with their confidence among these.
 
-        Args:
-            detection: the language of a text.
-            codes: the languages. Those that cannot be detected are omitted, except in text that is no language.
+        Those that cannot be detected are omitted, except in text that is no language.
         """
         if not detection.shares:
             return [Detected(code, 0.0) for code in codes]

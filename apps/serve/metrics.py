@@ -1,7 +1,5 @@
 """Metrics of the server, for Prometheus."""
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 #: Upper bounds in seconds of the histogram of durations.
@@ -17,6 +15,7 @@ class Metrics:
         sentences: translated sentences.
         characters: translated characters.
         batch_size: sentences per batch.
+        waiting: sentences in the queue.
     """
 
     #: Content type of `text`.
@@ -32,15 +31,7 @@ class Metrics:
         self.batch_size = Histogram(
             "batch_sentences", "Sentences per batch", buckets=(1, 2, 4, 8, 16, 32, 64), **options
         )
-        self._waiting = Gauge("waiting_sentences", "Sentences in the queue", **options)
-
-    def count_waiting(self, count: Callable[[], int]) -> None:
-        """Sets the function that counts the sentences in the queue.
-
-        Args:
-            count: returns the number.
-        """
-        self._waiting.set_function(count)
+        self.waiting = Gauge("waiting_sentences", "Sentences in the queue", **options)
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from keras_transformer.apps.html.html_text import HtmlText
 from keras_transformer.apps.serve.batcher import Batcher
@@ -39,10 +40,6 @@ class TranslatedText(NamedTuple):
     scores: list[float]
 
 
-class NoAttention(Exception):
-    """The attention of a runtime or an export is not known."""
-
-
 class LanguagePair:
     """Translates text from one language to another.
 
@@ -70,27 +67,9 @@ class LanguagePair:
             source, translator.count_tokens, translator.max_source_length, splits_sentences
         )
 
-    def split(self, text: str) -> SplitText:
-        """Splits a text into the sentences that `batcher` translates.
-
-        Args:
-            text: any text.
-        """
-        return self._splitter.split(text)
-
     async def translate(self, texts: Sequence[str], n_best: int = 1, is_html: bool = False) -> list[TranslatedText]:
-        """Translates texts.
-
-        Args:
-            texts: plain texts or HTML.
-            n_best: maximum number of hypotheses per text.
-            is_html: whether the texts are HTML.
-
-        Raises:
-            QueueFull: see `Batcher.translate`.
-            TooManySentences: see `Batcher.translate`.
-        """
-        parse, join = (self._parse_html, self._join_html) if is_html else (self.split, _join_text)
+        """Translates plain texts or HTML, with at most `n_best` hypotheses each. Raises as `Batcher.translate` does."""
+        parse, join = (self._parse_html, self._join_html) if is_html else (self._splitter.split, _join_text)
         documents = await _in_thread_if(_size(texts) > _SHORT, lambda: [parse(text) for text in texts])
         sentences = [sentence for document in documents for sentence in document.sentences]
         found = iter(await self.batcher.translate(sentences, n_best))
@@ -110,21 +89,17 @@ class LanguagePair:
     async def attention(self, text: str) -> tuple[np.ndarray, list[str], list[str]]:
         """The attention of the translation of a text's first sentence; see `TokenTranslator.attention`.
 
-        Args:
-            text: plain text.
-
         Raises:
-            NoAttention: if the runtime or the export does not give it.
-            QueueFull: see `Batcher.translate`.
+            HTTPException: if the runtime or the export does not give it.
         """
-        sentences = self.split(text).sentences
+        sentences = self._splitter.split(text).sentences
         if not isinstance(self.translator, TokenTranslator) or not sentences:
-            raise NoAttention(f"There is no attention with {self.runtime}")
+            raise HTTPException(400, f"There is no attention with {self.runtime}")
         (translation,) = await self.batcher.translate(sentences[:1], 1)
         try:
             return await asyncio.to_thread(self.translator.attention, sentences[0], translation)
         except ModelDirectoryError as error:  # An ONNX export without `alignment.onnx`.
-            raise NoAttention(str(error)) from error
+            raise HTTPException(400, str(error)) from error
 
     def _parse_html(self, text: str) -> HtmlText:
         return HtmlText(text, self._splitter)
@@ -156,15 +131,7 @@ async def _in_thread_if(takes_long, function):
 
 
 def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:
-    """Loads the models of a server.
-
-    Args:
-        directories: model directories.
-        config: the options.
-        metrics: counts sentences and batches.
-
-    Returns:
-        One pair per directory.
+    """Loads the models of a server, one pair of languages per directory.
 
     Raises:
         ValueError: if a directory contains no finished model or lacks the export, languages are unknown, or two

@@ -54,25 +54,12 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
 
 
 def max_body_bytes(max_characters: int) -> int:
-    """Maximum number of bytes of a request body.
-
-    Args:
-        max_characters: maximum number of characters of a text.
-    """
+    """Maximum number of bytes of a request body with a text of this many characters."""
     return _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES
 
 
 def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A parameter that is a text.
-
-    Args:
-        parameters: the parameters.
-        name: its name.
-        default: value if it is missing. Default: it must be given.
-
-    Raises:
-        HTTPException: with status 400, if it is missing or not a text.
-    """
+    """A parameter that is a text. Raises an `HTTPException` if it is not, or is missing without a default."""
     value = parameters.get(name) or default
     if value is None:
         raise HTTPException(400, f"Invalid request: missing {name} parameter")
@@ -83,47 +70,19 @@ def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None
     return value
 
 
-def is_valid_key(given: Any, expected: str | None) -> bool:
-    """Whether a client may use the server.
-
-    Args:
-        given: the key in the request, or anything else.
-        expected: the key of the server; `None` if it has none.
-    """
-    if expected is None:
-        return True
-    given = given if isinstance(given, str) else ""
-    return secrets.compare_digest(given.encode("utf-8", "replace"), expected.encode())
-
-
 def check_key(given: Any, expected: str | None) -> None:
-    """Checks the key of a request.
-
-    Args:
-        given: see `is_valid_key`.
-        expected: see `is_valid_key`.
-
-    Raises:
-        HTTPException: with status 400 if it is missing, or 403 if it is wrong.
-    """
-    if is_valid_key(given, expected):
+    """Raises an `HTTPException` if the server has a key and the request has none (status 400) or another one (403)."""
+    if expected is None:
         return
-    if given:
+    if not given:
+        raise HTTPException(400, "Please contact the server operator to get an API key")
+    key = given if isinstance(given, str) else ""
+    if not secrets.compare_digest(key.encode("utf-8", "replace"), expected.encode()):
         raise HTTPException(403, "Invalid API key")
-    raise HTTPException(400, "Please contact the server operator to get an API key")
 
 
 def integer_parameter(parameters: Mapping[str, Any], name: str, largest: int) -> int:
-    """A parameter that is an integer. Default: 0, and so is a negative number.
-
-    Args:
-        parameters: the parameters.
-        name: its name.
-        largest: its largest value.
-
-    Raises:
-        HTTPException: with status 400, if it is not an integer or too large.
-    """
+    """A parameter that is an integer, at most `largest`. Default: 0, and so is a negative number."""
     value = parameters.get(name) or 0
     try:
         number = max(int(value), 0)

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from starlette.exceptions import HTTPException
+
+from keras_transformer.apps.html.html_text import plain_text
 from keras_transformer.apps.serve.detection import Detected, Detector
-from keras_transformer.apps.serve.languages import Languages, UnsupportedLanguage, name_of
 from keras_transformer.apps.serve.pairs import LanguagePair, TranslatedText
-from keras_transformer.text.languages import same_language
+from keras_transformer.text.languages import find_language, normal_code, same_language
 
 
 class Route(NamedTuple):
@@ -26,115 +28,133 @@ class Route(NamedTuple):
 class Router:
     """Chooses the pairs of languages for the texts of requests.
 
+    The codes of requests may be written in other ways than those of the server; see `find_language`.
+
     Args:
-        languages: the languages of the server.
+        pairs: the pairs of languages that the server translates.
 
     Attributes:
+        pairs: the pairs, by source and target.
+        codes: all languages.
         notes: what the operator should know about the detection of languages.
 
     Raises:
         ValueError: see `Detector`.
     """
 
-    def __init__(self, languages: Languages):
-        self._languages = languages
-        self._detector = Detector(languages.sources, languages.codes)
-        self.notes = _notes(self._detector) if len(languages.sources) > 1 else []
+    def __init__(self, pairs: Sequence[LanguagePair]):
+        self.pairs = {(pair.source, pair.target): pair for pair in pairs}
+        self.codes = [*dict.fromkeys(code for pair in self.pairs for code in pair)]
+        self._sources = [*dict.fromkeys(pair.source for pair in pairs)]
+        self._detector = Detector(self._sources, self.codes)
+        self.notes = self._detector.notes if len(self._sources) > 1 else []
+
+    def targets(self, source: str) -> list[str]:
+        """The languages to which a language is translated."""
+        return [target for known, target in self.pairs if known == source]
 
     def named(self, source: str, target: str) -> Route:
         """The route from one language to another. Text that is already in the target language stays as it is.
 
-        Args:
-            source: code of the source language.
-            target: code of the target language.
-
         Raises:
-            UnsupportedLanguage: if the server does not translate this pair.
+            HTTPException: if the server does not translate this pair.
         """
-        route = self._route(*self._languages.find_pair(source, target))
+        translated = [code for code in self._sources if find_language(target, self.targets(code))]
+        source = find_language(source, translated) or self._find(source)
+        route = self._route(source, find_language(target, self.targets(source)) or self._find(target))
         if route.problem:
-            raise UnsupportedLanguage(route.problem)
+            raise HTTPException(400, route.problem)
         return route
 
-    def detected(self, texts: Sequence[str], target: str) -> list[Route]:
+    def detected(self, texts: Sequence[str], target: str, is_html: bool = False) -> list[Route]:
         """The route of each of several texts, whose languages are detected.
 
         Args:
-            texts: plain texts.
+            texts: the texts.
             target: code of the target language.
+            is_html: whether the texts are HTML.
 
         Raises:
-            UnsupportedLanguage: if the languages cannot be detected, the target is unknown, or no text is in a language
+            HTTPException: if the languages cannot be detected, the target is unknown, or no text is in a language
                 that the server translates to it.
         """
         self._require_detection()
-        target = self._languages.find_target(target)
-        routes = [self._detected(detection, target) for detection in self._detector.detect(texts)]
+        target = find_language(target, [code for _, code in self.pairs]) or self._find(target)
+        detections = self._detector.detect([*map(plain_text, texts)] if is_html else texts)
+        routes = [self._detected(detection, target) for detection in detections]
         if all(route.problem for route in routes):
-            raise UnsupportedLanguage(routes[0].problem)
+            raise HTTPException(400, routes[0].problem)
         return routes
 
     def languages_of(self, texts: Sequence[str]) -> list[Detected]:
-        """The languages of several texts together, the most likely one first.
-
-        Args:
-            texts: plain texts.
-
-        Returns:
-            The source languages, and another language of the server if it is the certain one.
+        """The source languages, the most likely one of these texts first, and another one if it is certain.
 
         Raises:
-            UnsupportedLanguage: if the languages cannot be detected.
+            HTTPException: if the languages cannot be detected.
         """
         self._require_detection()
-        detection, codes = self._detector.detect_together(texts), [*self._languages.sources]
+        detection, codes = self._detector.detect_together(texts), [*self._sources]
         if detection.best not in codes and detection.is_certain(detection.best):
             codes.append(detection.best)
         return self._detector.ranked(detection, codes)
 
+    def _find(self, code) -> str:
+        known = find_language(code, self.codes)
+        if known is None:
+            raise HTTPException(400, f"{code} is not supported")
+        return known
+
     def _require_detection(self):
         if not self._detector.can_detect:
-            raise UnsupportedLanguage("auto is not supported")
+            raise HTTPException(400, "auto is not supported")
 
     def _detected(self, detection, target) -> Route:
         """The route of a text. Uncertain languages give way to one that is translated to the target language."""
-        sources = self._languages.sources
-        usable = [code for code in sources if (code, target) in self._languages.pairs]
+        usable = [code for code in self._sources if (code, target) in self.pairs]
         language = detection.best
         if not language and not usable:
-            return Route(None, Detected(sources[0], 0.0))
+            return Route(None, Detected(self._sources[0], 0.0))
         is_other = language not in (target, *usable) and not detection.is_short
         if usable and not (is_other and detection.is_certain(language, (*detection.shares, *usable))):
             language = max(usable, key=lambda code: detection.shares.get(code, 0.0))
             if detection.is_certain(target, usable):
                 language = target
-        ranked = self._detector.ranked(detection, dict.fromkeys((*sources, language)))
+        ranked = self._detector.ranked(detection, dict.fromkeys((*self._sources, language)))
         confidence = {one.language: one.confidence for one in ranked}.get(language, 0.0)
         return self._route(language, target)._replace(detected=Detected(language, confidence))
 
     def _route(self, source, target) -> Route:
-        pair = self._languages.pairs.get((source, target))
+        pair = self.pairs.get((source, target))
         if pair or same_language(source, target):
             return Route(pair)
         names = [f"{name_of(code)} ({code})" for code in (target, source)]
         return Route(None, problem="{} is not available as a target language from {}".format(*names))
 
 
+def name_of(code: str) -> str:
+    """The English name of a language, or the code itself if it is unknown.
+
+    Example:
+
+    >>> name_of("de"), name_of("zh_hans"), name_of("xx")
+    ('German', 'Chinese (Simplified)', 'xx')
+    """
+    from babel import Locale, UnknownLocaleError
+
+    try:
+        return Locale.parse(normal_code(code), sep="-").get_display_name("en") or code
+    except (UnknownLocaleError, ValueError):
+        return code
+
+
 async def translate(routes: Sequence[Route], texts: Sequence[str], n_best: int, is_html: bool) -> list[TranslatedText]:
-    """Translates each text by the pair of its route.
+    """Translates each text by the pair of its route; see `LanguagePair.translate`.
 
     Args:
         routes: the route of each text.
         texts: the texts.
         n_best: number of hypotheses per text. A pair whose search has fewer gives those.
         is_html: whether the texts are HTML.
-
-    Returns:
-        The translations, in the order of the texts.
-
-    Raises:
-        QueueFull: see `LanguagePair.translate`.
-        TooManySentences: see `LanguagePair.translate`.
     """
     found = {
         i: TranslatedText([text], [route.problem] if route.problem else [], [0.0])
@@ -147,9 +167,3 @@ async def translate(routes: Sequence[Route], texts: Sequence[str], n_best: int, 
         translated = await pair.translate([texts[i] for i in places], count, is_html)
         found |= zip(places, translated, strict=True)
     return [found[i] for i in range(len(texts))]
-
-
-def _notes(detector: Detector) -> list[str]:
-    """What the detection of the languages of a server cannot do."""
-    unknown = [f"lingua does not know {', '.join(detector.unknown)}"] if detector.unknown else []
-    return unknown + [f"lingua cannot tell {' and '.join(group)} apart" for group in detector.alike]

@@ -38,7 +38,7 @@ def test_a_shortlist_has_the_likeliest_and_the_most_frequent_tokens(sentences):
     assert {0, 1, 2, 3, 7, 600, 800} <= set(shortlist.always.tolist())
     assert shortlist.table[101].tolist() == [601]
     assert 600 not in shortlist.table  # It is always considered.
-    assert coverage(shortlist, *sentences) == 1.0
+    assert coverage(shortlist, *sentences).share == 1.0
 
 
 def test_source_tokens_may_be_copied():
@@ -54,5 +54,5 @@ def test_coverage():
     lexicon = learn_lexicon([[300], [301]], [[800], [801]], VOCAB)
     shortlist = make_shortlist(lexicon, np.zeros(VOCAB, int), VOCAB, width=2, num_frequent=128, required=range(4))
     sources, targets = [[300], [301]], [[800, 801], [800, 801]]
-    assert coverage(shortlist, sources, targets) == 0.5
-    assert coverage(shortlist, sources, targets, batch_size=2) == 1.0
+    assert coverage(shortlist, sources, targets) == (129, 0.5)
+    assert coverage(shortlist, sources, targets, batch_size=2) == (130, 1.0)

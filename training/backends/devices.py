@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import re
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -96,16 +97,14 @@ class Devices(abc.ABC):
         return self.worker == 0
 
 
+def count_logical_cpus(names: Sequence[str]) -> int:
+    """The number of logical CPU devices to create for these names; 0 if they do not name several."""
+    cpus = {int(found[1]) for name in names if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
+    return 1 + max(cpus) if len(cpus) > 1 else 0
+
+
 def require_known(names: Sequence[str], known: Collection[str]) -> None:
-    """Checks device names, ignoring case.
-
-    Args:
-        names: the requested devices.
-        known: the existing devices.
-
-    Raises:
-        ValueError: if a device does not exist or is named twice.
-    """
+    """Raises a `ValueError` if a device does not exist or is named twice, ignoring case."""
     known, folded = sorted(name.upper() for name in known), [name.upper() for name in names]
     unknown = [name for name, upper in zip(names, folded, strict=True) if upper not in known]
     if unknown:

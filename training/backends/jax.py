@@ -2,22 +2,17 @@
 
 import contextlib
 import functools
-import re
 
 import jax
 import keras
 
 from keras_transformer.training.backends.cluster import count_workers
-from keras_transformer.training.backends.devices import Devices, require_known
+from keras_transformer.training.backends.devices import Devices, count_logical_cpus, require_known
 from keras_transformer.training.data.batches import Batches
 
 
 class JaxDevices(Devices):
-    """The devices of the Keras distribution.
-
-    Args:
-        count: number of devices.
-    """
+    """The devices of the Keras distribution."""
 
     def __init__(self, count: int):
         self.count = count
@@ -58,10 +53,9 @@ def make_jax_devices(names: str | None) -> Devices:
     if count_workers() > 1:
         raise ValueError("The Keras backend must be tensorflow to train with several workers of TF_CONFIG, not jax")
     chosen = [name.strip() for name in names.split(",")] if names else _accelerators()
-    cpus = {int(found[1]) for name in chosen if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
-    if len(cpus) > 1:
+    if cpus := count_logical_cpus(chosen):
         with contextlib.suppress(RuntimeError):  # JAX is initialized already; `require_known` checks its devices.
-            jax.config.update("jax_num_cpu_devices", 1 + max(cpus))
+            jax.config.update("jax_num_cpu_devices", cpus)
     if names:
         kinds = {device.platform for device in jax.devices()} | {"cpu"}
         require_known(chosen, [name for kind in kinds for name in keras.distribution.list_devices(kind)])
@@ -80,8 +74,7 @@ class _Feed(keras.utils.PyDataset):
 
     def __init__(self, make_batch, num_batches=None):
         super().__init__()
-        self._make_batch = make_batch
-        self._num_batches = num_batches
+        self._make_batch, self._num_batches = make_batch, num_batches
 
     @property
     def num_batches(self):

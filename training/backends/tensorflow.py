@@ -1,5 +1,6 @@
 """Training on TensorFlow: `MirroredStrategy` and `tf.data`."""
 
+import contextlib
 import functools
 import math
 import re
@@ -10,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_transformer.training.backends.devices import Devices, require_known
+from keras_transformer.training.backends.devices import Devices, count_logical_cpus, require_known
 from keras_transformer.training.checkpoints import seed_generators
 from keras_transformer.training.data.batches import Batches
 
@@ -19,11 +20,7 @@ _SEED_STRIDE = 1_000_003
 
 
 class TensorFlowDevices(Devices):
-    """The devices of a strategy.
-
-    Args:
-        strategy: a strategy from `make_strategy`.
-    """
+    """The devices of a strategy from `make_strategy`."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
@@ -75,22 +72,14 @@ class TensorFlowDevices(Devices):
 
 
 def make_strategy(devices: str | None) -> tf.distribute.Strategy:
-    """`MirroredStrategy` over several devices, the default strategy on one.
-
-    Args:
-        devices: names such as `GPU:0,GPU:1` or `CPU:0,CPU:1`. Default: all visible GPUs, or the CPU. Several CPU
-            names create logical devices, which is only possible before TensorFlow has run an operation.
-
-    Returns:
-        A strategy.
-
-    Raises:
-        ValueError: if a device does not exist or is named twice.
-    """
+    """`MirroredStrategy` over several devices, the default strategy on one. The names are those of `make_devices`."""
     names = [name.strip() for name in devices.split(",")] if devices else _all_gpus()
-    cpus = {int(found[1]) for name in names if (found := re.fullmatch(r"CPU:(\d+)", name.upper()))}
-    if len(cpus) > 1:
-        _make_logical_cpus(1 + max(cpus))
+    if cpus := count_logical_cpus(names):
+        with contextlib.suppress(
+            RuntimeError
+        ):  # TensorFlow is initialized already; `require_known` checks its devices.
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cpus)
     known = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}
     require_known(names, known)
     if len(names) == 1:
@@ -100,14 +89,6 @@ def make_strategy(devices: str | None) -> tf.distribute.Strategy:
 
 def _all_gpus():
     return [f"GPU:{i}" for i in range(len(tf.config.list_physical_devices("GPU")))]
-
-
-def _make_logical_cpus(count):
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError:  # TensorFlow is initialized already; `require_known` checks its devices.
-        return
 
 
 def signature(batches: Batches):
@@ -127,9 +108,6 @@ def dataset(make_batch: Callable[[int], Any], signature: Any, num_batches: int |
         make_batch: maps an index to a batch of NumPy arrays with the signature's dtypes. It must be deterministic.
         signature: `tf.TensorSpec`s in the structure of a batch.
         num_batches: number of batches; `None` for an infinite dataset.
-
-    Returns:
-        A `tf.data.Dataset` of batches.
     """
     specs = tf.nest.flatten(signature)
 

@@ -59,13 +59,7 @@ class Examined(NamedTuple):
 
 
 class _Examiner:
-    """Applies the rules in a worker process.
-
-    Args:
-        config: a `CleaningConfig`.
-        typical: see `rules`.
-        languages: codes of the source language and of the target language.
-    """
+    """Applies the `rules` in a worker process."""
 
     def __init__(self, config: CleaningConfig, typical: Typical, languages):
         self.config, self.typical, self.languages = config, typical, languages
@@ -73,9 +67,7 @@ class _Examiner:
 
     def __call__(self, pairs: list[Pair]) -> Examined:
         if self._rules is None:  # In the worker, because rules cannot be sent there.
-            self._rules = [("empty", _has_text), *rules(self.config, self.typical)]
-            if self.config.languages:
-                self._rules.append(("language", LanguageRule(*self.languages)))
+            self._rules = rules(self.config, self.typical, self.languages)
         repaired = [_repaired(pair) for pair in pairs] if self.config.repair else pairs
         changes = sum(new != old for new, old in zip(repaired, pairs, strict=True))
         reasons = [next((name for name, rule in self._rules if not rule(*pair)), None) for pair in repaired]
@@ -94,10 +86,6 @@ def duplicate_filters(config: CleaningConfig):
         ("duplicate_target", config.duplicate_targets, lambda pair: pair[1:]),
     ]
     return [each for each in every if each[1] != "none"]
-
-
-def _has_text(source, target):
-    return bool(source.strip() and target.strip())
 
 
 def _repaired(pair):
@@ -159,23 +147,13 @@ class Cleaner:
         return Pairs(functools.partial(_read, files), counts["kept"]), counts
 
     def examine(self, pairs: Pairs) -> Iterator[Examined]:
-        """Finds which pairs are removed.
-
-        Args:
-            pairs: the pairs.
-
-        Yields:
-            Consecutive chunks of the pairs, with the filter that removes each pair.
-        """
-        for chunk in self._examined(pairs):
-            self._find_duplicates(chunk)
-            yield chunk
-
-    def _examined(self, pairs) -> Iterator[Examined]:
+        """Finds which pairs are removed. Yields consecutive chunks of them."""
         sample = list(itertools.islice(pairs, _SAMPLE))
         typical = Typical.of([_repaired(pair) for pair in sample] if self.config.repair else sample)
         with contextlib.closing(WorkerProcesses(_Examiner(self.config, typical, self.languages))) as workers:
-            yield from workers.map((chunk,) for chunk in chunks_of(pairs, _CHUNK))
+            for chunk in workers.map((chunk,) for chunk in chunks_of(pairs, _CHUNK)):
+                self._find_duplicates(chunk)
+                yield chunk
 
     def _find_duplicates(self, chunk: Examined) -> None:
         """Adds the pairs of a chunk that are removed as duplicates, or for their scores."""

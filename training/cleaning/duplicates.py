@@ -8,12 +8,7 @@ from keras_transformer.training.cleaning.rules import near
 
 
 def hash_of(similarity: str, *texts: str) -> int:
-    """A 64-bit hash that is equal for duplicates.
-
-    Args:
-        similarity: `"exact"`, or `"near"` to compare letters and numbers only, ignoring case.
-        *texts: one text, or the two sides of a pair.
-    """
+    """A 64-bit hash of a text, or of the two sides of a pair, that is equal for duplicates."""
     if similarity == "near":
         # A text without letters is compared as it is.
         texts = tuple(near(text) or text for text in texts)
@@ -31,14 +26,7 @@ class SeenHashes:
         self._arrays: list[np.ndarray] = []
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes.
-
-        Args:
-            hashes: uint64 `(count,)`.
-
-        Returns:
-            Bool `(count,)`: whether each hash was in the set, or earlier in `hashes`.
-        """
+        """Adds uint64 `(count,)`. Returns bool `(count,)`: whether each hash was in the set, or earlier in `hashes`."""
         if not len(hashes):
             return np.zeros(0, bool)
         unique, first = np.unique(hashes, return_index=True)

@@ -12,10 +12,6 @@ COMMON_LANGUAGES = ("en", "ru", "es", "de", "fr", "ja", "pt", "it", "zh", "tr")
 class LanguageRule:
     """Keeps pairs whose sides are in the languages of the corpus. A side without letters is kept.
 
-    Args:
-        source: code of the source language.
-        target: code of the target language.
-
     Raises:
         ValueError: if lingua is not installed, or a language is missing or unknown to lingua.
     """

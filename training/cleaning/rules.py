@@ -8,7 +8,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from keras_transformer.training.cleaning.config import CleaningConfig
+from keras_transformer.training.cleaning.identification import LanguageRule
 from keras_transformer.training.cleaning.numbers import DIGIT, GROUPS, has_equal_numbers
+from keras_transformer.training.data.filtering import exceeds_ratio
 
 Rule = Callable[[str, str], bool]
 
@@ -34,16 +37,15 @@ _SLACK = 20
 _MIN_SCRIPT = 0.7
 
 
+def has_text(source: str, target: str) -> bool:
+    """Whether both sides have more than white space."""
+    return bool(source.strip() and target.strip())
+
+
 def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -> bool:
-    """Whether the target has about as many characters as can be expected from the source.
+    """Whether the target has about as many characters as expected: `typical` for each character of the source.
 
     Differences of at most 20 characters are within any ratio.
-
-    Args:
-        source: source text.
-        target: target text.
-        ratio: maximum ratio of the expected and the actual number.
-        typical: expected number of characters of the target for each character of the source.
 
     Example:
 
@@ -52,7 +54,7 @@ def within_ratio(source: str, target: str, ratio: float, typical: float = 1.0) -
     """
     # The unit is a character of the language that needs more of them.
     shorter, longer = sorted((max(typical, 1) * len(source), max(1 / typical, 1) * len(target)))
-    return longer <= ratio * shorter or longer - shorter <= _SLACK
+    return not exceeds_ratio(shorter, longer, ratio, _SLACK)
 
 
 def has_letters(source: str, target: str, fraction: float) -> bool:
@@ -171,13 +173,9 @@ def script(text: str) -> str | None:
 
 
 def is_in_script(text: str, expected: str) -> bool:
-    """Whether most letters are of a script. The letters of addresses do not count.
+    """Whether most letters are of a script, as `script` returns it. The letters of addresses do not count.
 
     Chinese characters also count as Japanese and Korean ones.
-
-    Args:
-        text: the text.
-        expected: the script, as `script` returns it.
 
     Example:
 
@@ -224,13 +222,7 @@ class Typical(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> "Typical":
-        """Computes the scripts and the ratio from a sample.
-
-        Args:
-            pairs: the sample.
-
-        Returns:
-            A `Typical`. Its ratio is the median over the pairs, 1 if no pair has text on both sides.
+        """Computes the scripts and the ratio, the median of the pairs with text on both sides, from a sample.
 
         Example:
 
@@ -242,15 +234,17 @@ class Typical(NamedTuple):
         return cls(scripts, statistics.median(ratios) if ratios else 1.0)
 
 
-def rules(config, typical: Typical) -> list[tuple[str, Rule]]:
-    """The rules of a configuration, with their names.
+def rules(config: CleaningConfig, typical: Typical, languages=(None, None)) -> list[tuple[str, Rule]]:
+    """The rules of a configuration, in their order, with the names that messages and counts use.
 
     Args:
-        config: a `CleaningConfig`.
+        config: a new filter has an option there, and a row here: name, whether it is on, and function.
         typical: what most pairs are like.
+        languages: codes of the source language and of the target language; `None` if unknown.
     """
     scripts = typical.scripts
-    every = [
+    every: list[tuple[str, object, Rule]] = [
+        ("empty", True, has_text),
         ("length", config.max_characters, lambda s, t: max(len(s), len(t)) <= config.max_characters),
         (
             "length_ratio",
@@ -265,4 +259,6 @@ def rules(config, typical: Typical) -> list[tuple[str, Rule]]:
         ("script", config.scripts and scripts[0], lambda s, t: is_in_script(s, scripts[0])),
         ("script", config.scripts and scripts[1], lambda s, t: is_in_script(t, scripts[1])),
     ]
+    if config.languages:
+        every.append(("language", True, LanguageRule(*languages)))
     return [(name, rule) for name, is_on, rule in every if is_on]

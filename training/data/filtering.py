@@ -5,6 +5,9 @@ import numpy as np
 from keras_transformer.storage.rows import TokenSide, ranges
 from keras_transformer.storage.token_directory import Statistics
 
+#: Pairs are kept if their lengths differ by at most this many tokens.
+_SLACK = 10
+
 
 def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) -> tuple[np.ndarray, Statistics]:
     """Finds the pairs to train on, and counts the others.
@@ -22,26 +25,24 @@ def filter_pairs(source: TokenSide, target: TokenSide, config, prefix: int = 0) 
     shorter, longer = np.minimum(source.lengths, target.lengths), np.maximum(source.lengths, target.lengths)
     empty = (source.lengths < 2 + prefix) | (target.lengths < 2)
     too_long = (longer > config.max_length) & ~empty
-    ratio = (longer > config.max_length_ratio * shorter) & (longer - shorter > 10) & ~empty & ~too_long
+    ratio = exceeds_ratio(shorter, longer, config.max_length_ratio, _SLACK) & ~empty & ~too_long
     is_used = ~(empty | too_long | ratio)
     counts = (int(np.count_nonzero(removed)) for removed in (empty, too_long, ratio))
     return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used, prefix))
 
 
+def exceeds_ratio(shorter, longer, ratio: float, slack: float):
+    """Whether two lengths, numbers or arrays, differ by more than a ratio and also by more than `slack`."""
+    return (longer > ratio * shorter) & (longer - shorter > slack)
+
+
 def is_surely_removed(source: str, target: str, config) -> bool:
-    """Whether `filter_pairs` removes a pair with any tokenizer.
-
-    A word has at least one token, and a token has at least one byte.
-
-    Args:
-        source: source sentence.
-        target: target sentence.
-        config: a `DataConfig`.
-    """
+    """Whether `filter_pairs` removes a pair with any tokenizer. A word has at least one token, a token one byte."""
     words = [len(side.split()) for side in (source, target)]
     most = min(len(side.encode(errors="replace")) for side in (source, target)) + 2  # With the end and a leading space.
     least = max(words) + 1
-    return not all(words) or least > config.max_length or least > max(config.max_length_ratio * most, most + 10)
+    is_too_long = least > config.max_length or exceeds_ratio(most, least, config.max_length_ratio, _SLACK)
+    return not all(words) or is_too_long
 
 
 def _count_identical(source, target, is_used, prefix):

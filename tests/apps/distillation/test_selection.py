@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from keras_transformer.apps.distillation.selection import _Choose
+from keras_transformer.apps.distillation.selection import choose_among
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from keras_transformer.apps.distillation.selection import _Choose
 )
 def test_an_empty_hypothesis_wins_no_tie(select, texts, reference, best):
     line = json.dumps({"translations": [{"text": text, "score": -i} for i, text in enumerate(texts)]})
-    assert _Choose(select)([line], [reference] if reference else []) == [(best, -best)]
+    assert choose_among(select, [line], [reference] if reference else []) == [(best, -best)]

@@ -9,7 +9,7 @@ import urllib.parse
 import pytest
 
 from keras_transformer.apps.serve.config import ServeConfig
-from keras_transformer.apps.serve.languages import name_of
+from keras_transformer.apps.serve.routes import name_of
 from keras_transformer.apps.serve.server import _bound_socket
 
 GOOD = {"q": "a dog. a cat.", "source": "en", "target": "de"}

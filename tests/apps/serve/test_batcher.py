@@ -4,8 +4,9 @@ import threading
 import time
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from keras_transformer.apps.serve.batcher import Batcher, QueueFull, TooManySentences
+from keras_transformer.apps.serve.batcher import Batcher, QueueFull
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.translate.batching import BatchLimits
 
@@ -128,7 +129,7 @@ def test_a_full_queue_refuses_whole_requests(make_batcher, upper):
         await asyncio.sleep(0.01)
         with pytest.raises(QueueFull):
             await batcher.translate(["d"])
-        with pytest.raises(TooManySentences, match="4 sentences, more than 3"):
+        with pytest.raises(HTTPException, match="4 sentences, more than 3"):
             await batcher.translate([*"defg"])
         gate.opened.set()
         return await asyncio.gather(*tasks)
