@@ -126,7 +126,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     (CE₁ + CE₂) / 2 + α/4 · (KL(P₁ ‖ P₂) + KL(P₂ ‖ P₁)), where CE is the smoothed cross-entropy. This is half of the sum
     in the paper, so that its size is that of `LabelSmoothedCrossEntropy`.
 
-    `Transformer` and `LanguageModel` that are compiled with this loss run both passes in training, on two copies of
+    `Transformer` and `LanguageModel` that are compiled with `r_drop=True` run both passes in training, on two copies of
     each row. A training step then takes more than twice the time. Their metrics are computed from the first pass.
     Validations run one pass and have no KL term.
 

@@ -144,6 +144,7 @@ def _compiled(config, plan):
     model.compile(
         Adam(plan.learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **options),
         loss=RDropCrossEntropy(recipe.r_drop, smoothing) if recipe.r_drop else LabelSmoothedCrossEntropy(smoothing),
+        r_drop=recipe.r_drop > 0,
         weighted_metrics=[TokenLoss(smoothing, name="loss"), TokenAccuracy(), Perplexity()],
         steps_per_execution=recipe.steps_per_execution,
     )

@@ -1,4 +1,4 @@
-"""LoRA and quantization of composite layers, by applying the Keras implementations to their sub-layers."""
+"""LoRA and int8 of Keras for composite layers and models, which apply them to the Keras layers inside of them."""
 
 import keras
 
@@ -8,14 +8,15 @@ from keras_transformer.checks import at_least, require
 _ADAPTED = (keras.layers.Dense, keras.layers.Embedding)
 
 
-class Composite(keras.layers.Layer):
-    """Base class of composite layers. It adds `enable_lora` and saves quantization settings with the layer."""
+class Adaptable:
+    """The method `enable_lora` of composite layers and models."""
 
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
 
-        Call `compile` again afterwards. Saved weights contain the low-rank updates, so they load into a layer without
-        LoRA. Load a saved model that was compiled with `compile=False`.
+        Call `compile` again afterwards. Saved files contain the low-rank updates and load without LoRA: a
+        `Transformer`, `LanguageModel` or `SentenceClassifier` uncompiled. Load another model that was compiled with
+        `compile=False`.
 
         Args:
             rank: rank of the matrices.
@@ -24,12 +25,29 @@ class Composite(keras.layers.Layer):
             b_initializer: initializer of the second matrix.
 
         Raises:
-            ValueError: if the layer is not built, has LoRA already, or `rank` is not positive.
+            ValueError: if a layer is not built, LoRA was added already, or `rank` is not positive.
 
         Reference:
             Hu et al. 2021, "LoRA", §4.1.
         """
-        add_lora(self, rank, lora_alpha, a_initializer, b_initializer)
+        require(at_least(1, rank=rank))
+        parts = _parts(self, _ADAPTED)
+        if not all(part.built for part in parts):
+            raise ValueError(f"The layer must be built before LoRA is added. Received: layer={self.name}")
+        if has_lora(self):
+            raise ValueError(f"LoRA can be added only once. Received: layer={self.name}")
+        for weight in self.trainable_weights:
+            weight.trainable = False
+        for part in parts:
+            part.enable_lora(rank, lora_alpha, a_initializer, b_initializer)
+        self._forget_compiled()
+
+    def _forget_compiled(self):
+        """Discards compiled functions, which do not contain the new matrices."""
+
+
+class Composite(Adaptable, keras.layers.Layer):
+    """Base class of composite layers. It saves quantization settings with the layer."""
 
     def get_build_config(self):
         config = super().get_build_config()
@@ -43,67 +61,47 @@ class Composite(keras.layers.Layer):
         quantize_parts(self, quantization)
 
 
-def add_lora(layer, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
-    """Implements `Composite.enable_lora` for a layer or a model.
+class AdaptableModel(Adaptable):
+    """Base class of models with `enable_lora` and `quantize`, beside `keras.Model`."""
 
-    Args:
-        layer: a built layer or model.
-        rank: see `Composite.enable_lora`.
-        lora_alpha: see `Composite.enable_lora`.
-        a_initializer: see `Composite.enable_lora`.
-        b_initializer: see `Composite.enable_lora`.
-    """
-    require(at_least(1, rank=rank))
-    parts = _parts(layer, _ADAPTED)
-    if not all(part.built for part in parts):
-        raise ValueError(f"The layer must be built before LoRA is added. Received: layer={layer.name}")
-    if has_lora(layer):
-        raise ValueError(f"LoRA can be added only once. Received: layer={layer.name}")
-    for weight in layer.trainable_weights:
-        weight.trainable = False
-    for part in parts:
-        part.enable_lora(rank, lora_alpha, a_initializer, b_initializer)
+    def quantize(self, mode=None, config=None):
+        """Quantizes the projections to int8 with Keras. Embeddings and logits are not quantized.
+
+        Saving and loading keep the quantization. A quantized model cannot be exported; to export int8 weights, use
+        `keras-transformer export --quantize int8` with the unquantized model.
+
+        Args:
+            mode: `"int8"`.
+            config: `keras.quantizers.Int8QuantizationConfig`, instead of `mode`.
+
+        Raises:
+            ValueError: if `mode` is not `"int8"`.
+        """
+        if mode != "int8":
+            raise ValueError(
+                f"`mode` must be 'int8'; for other formats see keras-transformer export --help. Received: mode={mode!r}"
+            )
+        keras.Model.quantize(self, mode, config=config, filters=lambda layer: isinstance(layer, keras.layers.Dense))
+        self._forget_compiled()
+
+    def get_compile_config(self):
+        # The optimizer state belongs to the low-rank matrices, which a loaded model does not have.
+        return None if has_lora(self) else keras.Model.get_compile_config(self)
 
 
 def has_lora(layer) -> bool:
-    """Whether a sub-layer has LoRA.
-
-    Args:
-        layer: a layer or a model.
-    """
+    """Whether a layer inside of a layer or model has LoRA."""
     return any(part.lora_enabled for part in _parts(layer, _ADAPTED))
 
 
-def is_projection(layer) -> bool:
-    """Whether Keras can quantize the layer.
-
-    Args:
-        layer: any layer.
-    """
-    return isinstance(layer, keras.layers.Dense)
-
-
 def quantization_configs(layer) -> list[dict | None]:
-    """Quantization settings of the projections in a layer, in order of creation.
-
-    Args:
-        layer: a layer or a model.
-
-    Returns:
-        Serialized Keras quantization configurations, `None` for projections that are not quantized. Empty if no
-        projection is quantized.
-    """
+    """The serialized quantization of each projection, in order of creation. Empty if no projection is quantized."""
     configs = [getattr(part, "quantization_config", None) for part in _parts(layer, keras.layers.Dense)]
     return [keras.saving.serialize_keras_object(config) for config in configs] if any(configs) else []
 
 
 def quantize_parts(layer, configs):
-    """Quantizes the projections of a new layer, before quantized weights are loaded into it.
-
-    Args:
-        layer: a built layer or model.
-        configs: from `quantization_configs`.
-    """
+    """Quantizes the projections as in `quantization_configs`, before quantized weights are loaded into them."""
     if configs:
         for part, config in zip(_parts(layer, keras.layers.Dense), configs, strict=True):
             if config:

@@ -13,7 +13,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import has_two_passes
-from keras_transformer.layers.adaptation import add_lora, has_lora, is_projection, quantization_configs, quantize_parts
+from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
@@ -62,7 +62,7 @@ class CompiledSearch:
         return rounded(ids, self.config.pad_id, self.config.max_length)
 
 
-class ConfiguredModel(keras.Model, CompiledSearch):
+class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     """Base class of functional models that are built from a `TransformerConfig`.
 
     Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
@@ -75,73 +75,58 @@ class ConfiguredModel(keras.Model, CompiledSearch):
         **kwargs: arguments of `keras.Model`.
     """
 
+    _r_drop = False
+
     def __init__(self, inputs, outputs, policy, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = policy
 
+    def compile(self, optimizer="rmsprop", loss=None, *args, r_drop=False, **kwargs):
+        """Configures the model for training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: see `keras.Model.compile`.
+            loss: see `keras.Model.compile`.
+            *args: further arguments of `keras.Model.compile`.
+            r_drop: whether training runs two passes with different dropout over each row, for `RDropCrossEntropy`.
+            **kwargs: further arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: if the loss is `RDropCrossEntropy` and `r_drop` is `False`.
+        """
+        if isinstance(loss, RDropCrossEntropy) and not r_drop:
+            raise ValueError("`r_drop` must be True with the loss RDropCrossEntropy. Received: r_drop=False")
+        super().compile(optimizer, loss, *args, **kwargs)
+        self._r_drop = r_drop
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return {**config, "r_drop": True} if config and self._r_drop else config
+
+    def compile_from_config(self, config):
+        config = keras.saving.deserialize_keras_object(config)
+        # In files of earlier versions the loss decides.
+        self.compile(**{"r_drop": isinstance(config["loss"], RDropCrossEntropy), **config})
+        self.optimizer.build(self.trainable_variables)
+
     def call(self, inputs, training=None, mask=None):
-        if not (training and self._uses_r_drop):
+        if not (training and self._r_drop):
             return self._forward(inputs, training=training, mask=mask)
         logits = self._forward(keras.tree.map_structure(_twice, inputs), training=training)
         rows, *others = ops.shape(logits)
-        return ops.reshape(logits, (rows // 2, 2, *others))  # The two copies of a row are next to each other.
+        # (2 * batch, …) -> (batch, 2, …): the two copies of a row are next to each other.
+        return ops.reshape(logits, (rows // 2, 2, *others))
 
     def _forward(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)
 
-    @property
-    def _uses_r_drop(self):
-        return isinstance(getattr(self, "loss", None), RDropCrossEntropy)
-
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self._uses_r_drop and has_two_passes(y, y_pred):
+        if self._r_drop and has_two_passes(y, y_pred):
             y_pred = y_pred[:, 0]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
-        """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
-
-        Call `compile` again afterwards. Saved models and weights contain the low-rank updates. A saved model loads
-        without LoRA and uncompiled.
-
-        Args:
-            rank: rank of the matrices.
-            lora_alpha: the product of the two matrices is scaled by `lora_alpha / rank`. Default: `rank`.
-            a_initializer: initializer of the first matrix.
-            b_initializer: initializer of the second matrix.
-
-        Raises:
-            ValueError: if the model has LoRA already, or `rank` is not positive.
-
-        Reference:
-            Hu et al. 2021, "LoRA", §4.1.
-        """
-        add_lora(self, rank, lora_alpha, a_initializer, b_initializer)
+    def _forget_compiled(self):
         self.train_function = self.test_function = self.predict_function = None
-        self._compiled_functions.cache_clear()
-
-    def get_compile_config(self):
-        # The optimizer state belongs to the low-rank matrices, which a loaded model does not have.
-        return None if has_lora(self) else super().get_compile_config()
-
-    def quantize(self, mode=None, config=None):
-        """Quantizes the projections to int8 with Keras. Embeddings and logits are not quantized.
-
-        Saving and loading keep the quantization. A quantized model cannot be exported; to export int8 weights, use
-        `keras-transformer export --quantize int8` with the unquantized model.
-
-        Args:
-            mode: `"int8"`.
-            config: `keras.quantizers.Int8QuantizationConfig`, instead of `mode`.
-
-        Raises:
-            ValueError: if `mode` is not `"int8"`.
-        """
-        if mode != "int8":
-            raise ValueError(
-                f"`mode` must be 'int8'; for other formats see keras-transformer export --help. Received: mode={mode!r}"
-            )
-        super().quantize(mode, config=config, filters=is_projection)
         self._compiled_functions.cache_clear()
 
     def get_config(self):

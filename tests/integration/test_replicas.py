@@ -52,7 +52,7 @@ for parts in numbers_of_parts:
         model = Transformer(config)
         model.set_weights(initial)
         model.compile(
-            Adam(0.02, epsilon=1e-3, global_clipnorm=0.5, weight_decay=0.1), loss=RDropCrossEntropy(1.0),
+            Adam(0.02, epsilon=1e-3, global_clipnorm=0.5, weight_decay=0.1), loss=RDropCrossEntropy(1.0), r_drop=True,
             weighted_metrics=[TokenLoss(0.1, name="loss")], jit_compile=keras.backend.backend() == "jax",
         )
     pair = {name: side[0][None] for name, side in zip(("source", "target"), sentences)}

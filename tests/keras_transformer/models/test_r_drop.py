@@ -26,14 +26,15 @@ INPUTS = {
 
 def compiled(model, loss, few_steps):
     metrics = [TokenLoss(name="loss", pad_id=0)]
-    model.compile(keras.optimizers.SGD(0.1), loss, weighted_metrics=metrics, **few_steps)
+    r_drop = isinstance(loss, RDropCrossEntropy)
+    model.compile(keras.optimizers.SGD(0.1), loss, r_drop=r_drop, weighted_metrics=metrics, **few_steps)
     return model
 
 
 @pytest.mark.parametrize("kind", INPUTS)
 def test_training_runs_two_passes_with_different_dropout(kind):
     model = Transformer(CONFIG)
-    model.compile(loss=RDropCrossEntropy())
+    model.compile(loss=RDropCrossEntropy(), r_drop=True)
     logits = to_numpy(model(INPUTS[kind], training=True))
     assert logits.shape == (2, 2, 3, 12)
     assert abs(logits[:, 0] - logits[:, 1]).max() > 1e-3
@@ -44,7 +45,7 @@ def test_training_runs_two_passes_with_different_dropout(kind):
 def test_without_dropout_both_passes_equal_one(kind):
     model = Transformer(dataclasses.replace(CONFIG, dropout=0.0))
     expected = to_numpy(model(INPUTS[kind], training=True))
-    model.compile(loss=RDropCrossEntropy())
+    model.compile(loss=RDropCrossEntropy(), r_drop=True)
     logits = to_numpy(model(INPUTS[kind], training=True))
     np.testing.assert_allclose(logits, np.stack([expected, expected], axis=1), atol=1e-5)
 
@@ -77,6 +78,29 @@ def test_the_difference_of_the_passes_is_trained(tmp_path):
     model = load_model(tmp_path / "model.keras")
     assert model.loss.alpha == 50.0
     assert np.mean([difference() for _ in range(5)]) < 0.7 * before
+
+
+def test_the_setting_is_explicit():
+    with pytest.raises(ValueError, match="`r_drop` must be True.*Received: r_drop=False"):
+        Transformer(CONFIG).compile(loss=RDropCrossEntropy())
+
+
+@pytest.mark.parametrize("loss", [RDropCrossEntropy(), LabelSmoothedCrossEntropy()])
+def test_a_saved_model_keeps_the_setting(loss, tmp_path):
+    model = compiled(LanguageModel(CONFIG), loss, {})
+    model.save(tmp_path / "model.keras")
+    passes = [2] if isinstance(loss, RDropCrossEntropy) else []
+    assert load_model(tmp_path / "model.keras")(TARGET, training=True).shape == (2, *passes, 3, 12)
+    without = load_model(tmp_path / "model.keras", compile=False)
+    assert without(TARGET, training=True).shape == (2, 3, 12)
+
+
+def test_the_loss_of_a_file_without_the_setting_decides():
+    model, old = compiled(LanguageModel(CONFIG), RDropCrossEntropy(), {}), LanguageModel(CONFIG)
+    config = model.get_compile_config()
+    assert config.pop("r_drop")
+    old.compile_from_config(config)
+    assert old(TARGET, training=True).shape == (2, 2, 3, 12)
 
 
 def test_language_model(few_steps):
