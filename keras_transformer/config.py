@@ -133,11 +133,7 @@ class TransformerConfig:
     @property
     def depths(self) -> tuple[int, int]:
         """`(num_encoder_layers, num_decoder_layers)`, including default values."""
-        encoder, decoder = (getattr(self, name) for name in _DEPTHS)
-        return (
-            self.num_layers if encoder is None else encoder,
-            self.num_layers if decoder is None else decoder,
-        )
+        return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers
 
     @property
     def source_vocabulary(self) -> int:

@@ -27,10 +27,10 @@ def _limit():
     except (OSError, StopIteration):
         return sys.maxsize
     folders = [group, *(folder for folder in group.parents if folder.is_relative_to(_ROOT))]
-    return min(map(_limit_of, folders))
+    return min(map(_group_limit, folders))
 
 
-def _limit_of(folder):
+def _group_limit(folder):
     """The limit of one group: its CPU time per period, divided by the period."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()

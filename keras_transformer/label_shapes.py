@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer import masks
 
 
-def labels_and_weights(labels, logits, weights, pad_id, logits_shape=None):
+def labels_and_weights(labels, logits, weights, pad_id):
     """Prepares the labels and the sample weights of a loss or a metric.
 
     Args:
@@ -17,16 +17,12 @@ def labels_and_weights(labels, logits, weights, pad_id, logits_shape=None):
         logits: `(…, vocab_size)`.
         weights: see `token_weights`; or `None`.
         pad_id: label id to ignore, or `None`.
-        logits_shape: shape of the logits of one pass. Default: that of `logits`.
 
     Returns:
         Labels `(…,)`, and weights of this shape, or `None`. Labels that are ignored are 0, so that they need not be in
         the vocabulary.
-
-    Raises:
-        ValueError: if the labels do not fit the logits, or the weights do not fit the labels.
     """
-    labels = aligned_labels(labels, tuple(logits.shape) if logits_shape is None else logits_shape)
+    labels = aligned_labels(labels, tuple(logits.shape))
     weights = None if weights is None else token_weights(weights, labels)
     if pad_id is not None:
         is_real = ops.cast(masks.padding_mask(labels, pad_id), "float32")
@@ -38,18 +34,7 @@ def labels_and_weights(labels, logits, weights, pad_id, logits_shape=None):
 
 
 def aligned_labels(labels, logits_shape):
-    """Removes a last axis of 1 from the labels, and checks that there is one label per vector of logits.
-
-    Args:
-        labels: `(…,)` or `(…, 1)`.
-        logits_shape: `(…, vocab_size)`.
-
-    Returns:
-        Labels `(…,)`.
-
-    Raises:
-        ValueError: if the labels do not fit the logits.
-    """
+    """Removes a last axis of 1 from the labels, and checks that there is one label per vector of logits."""
     shape = tuple(labels.shape)
     if fits(shape, logits_shape[:-1]):
         return labels
@@ -62,17 +47,11 @@ def aligned_labels(labels, logits_shape):
 
 
 def token_weights(weights, labels):
-    """Checks sample weights, and repeats weights of rows for each label of the row.
+    """Checks sample weights, and repeats those of rows for each label of the row.
 
     Args:
         weights: one per label, `(…,)` or `(…, 1)`; or one per row, `(batch,)` or `(batch, 1)`; or a scalar.
         labels: `(batch, …)`.
-
-    Returns:
-        Float32 weights of the shape of `labels`.
-
-    Raises:
-        ValueError: if the weights have another shape.
     """
     given = weights = ops.convert_to_tensor(weights, "float32")
     expected = tuple(labels.shape)
@@ -93,38 +72,25 @@ def token_weights(weights, labels):
 
 
 def has_two_passes(labels, logits) -> bool:
-    """Whether logits are those of two passes, as in R-Drop.
-
-    Args:
-        labels: `(…,)` or `(…, 1)`.
-        logits: `(batch, 2, …, vocab_size)` of two passes, or `(batch, …, vocab_size)` of one.
-    """
+    """Whether logits are those of two passes, `(batch, 2, …, vocab_size)`, and not of one."""
     batch, *others = logits.shape
     shape, expected = tuple(labels.shape), (batch, *others[1:-1])
     is_two = len(others) > 1 and others[0] == 2
     return is_two and (fits(shape, expected) or shape[-1:] == (1,) and fits(shape[:-1], expected))
 
 
+def first_pass(labels, logits):
+    """The logits of the first of two passes; those of one pass as they are."""
+    return logits[:, 0] if has_two_passes(labels, logits) else logits
+
+
 def is_in_vocabulary(labels, logits):
-    """Whether labels are ids of the vocabulary.
-
-    Args:
-        labels: `(…,)`.
-        logits: `(…, vocab_size)`.
-
-    Returns:
-        Boolean `(…,)`.
-    """
+    """Whether labels `(…,)` are ids of the vocabulary of the logits `(…, vocab_size)`."""
     return ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, ops.shape(logits)[-1]))
 
 
 def fits(shape, expected) -> bool:
-    """Whether two static shapes may be equal.
-
-    Args:
-        shape: a tuple of sizes; `None` for unknown sizes.
-        expected: the other tuple.
-    """
+    """Whether two static shapes, with `None` for unknown sizes, may be equal."""
     return len(shape) == len(expected) and all(
         one == other or None in (one, other) for one, other in zip(shape, expected, strict=True)
     )

@@ -6,7 +6,13 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import at_least, require, within
-from keras_transformer.label_shapes import aligned_labels, has_two_passes, is_in_vocabulary, labels_and_weights
+from keras_transformer.label_shapes import (
+    aligned_labels,
+    first_pass,
+    has_two_passes,
+    is_in_vocabulary,
+    labels_and_weights,
+)
 
 
 def token_cross_entropy(labels, logits, label_smoothing: float = 0.0):
@@ -98,14 +104,13 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.pad_id = pad_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        shape = self._shape_of_one_pass(y_true, y_pred)
-        labels, weights = labels_and_weights(y_true, y_pred, sample_weight, self.pad_id, shape)
+        labels, weights = labels_and_weights(y_true, self._first_pass(y_true, y_pred), sample_weight, self.pad_id)
         loss = super().__call__(labels, y_pred, weights)
         # Keras does not reduce a loss of shape (0,).
         return ops.sum(loss) if len(loss.shape) == 1 and self.reduction not in (None, "none") else loss
 
-    def _shape_of_one_pass(self, y_true, y_pred):
-        return tuple(y_pred.shape)
+    def _first_pass(self, y_true, y_pred):
+        return y_pred
 
     def call(self, y_true, y_pred):
         return token_cross_entropy(y_true, y_pred, self.label_smoothing)
@@ -181,9 +186,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         divergence = ops.sum((p[:, 0] - p[:, 1]) * (log_p[:, 0] - log_p[:, 1]), axis=-1)
         return cross_entropy / 2 + self.alpha / 4 * divergence
 
-    def _shape_of_one_pass(self, y_true, y_pred):
-        shape = tuple(y_pred.shape)
-        return (shape[0], *shape[2:]) if has_two_passes(y_true, y_pred) else shape
+    def _first_pass(self, y_true, y_pred):
+        return first_pass(y_true, y_pred)
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}

@@ -1,5 +1,7 @@
 """Padding, causal and segment masks, and their combination. Masks are boolean: `True` = may be attended."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -111,31 +113,13 @@ def attention_mask(key_mask=None, mask=None, causal=None):
         parts.append(_with_head_axis(as_boolean("`attention_mask`", mask)))
     if causal is not None:
         parts.append(ops.expand_dims(causal, (0, 1)))
-    combined = None
-    for part in parts:
-        combined = part if combined is None else ops.logical_and(combined, part)
-    return combined
+    return functools.reduce(ops.logical_and, parts) if parts else None
 
 
 def as_boolean(name, mask):
-    """Casts a mask to boolean.
+    """Casts a boolean or integer mask to boolean.
 
     Float masks raise an error: in an additive float mask 0 means "may be attended", the opposite of a boolean mask.
-
-    Args:
-        name: name of the mask in error messages.
-        mask: boolean or integer tensor.
-
-    Returns:
-        Boolean tensor of the shape of `mask`.
-
-    Raises:
-        ValueError: if `mask` has a float dtype.
-
-    Example:
-
-    >>> as_boolean("`mask`", np.array([1, 0])).numpy()
-    array([ True, False])
     """
     mask = ops.convert_to_tensor(mask) if isinstance(mask, (tuple, list)) else mask
     dtype = keras.backend.standardize_dtype(mask.dtype)

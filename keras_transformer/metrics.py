@@ -24,16 +24,16 @@ class _TokenMean(keras.metrics.Mean):
     positive sample weights are ignored: in training they are scaled by the share of padding in a batch.
     """
 
-    def __init__(self, of_token, pad_id, **kwargs):
+    def __init__(self, token_value, pad_id, **kwargs):
         super().__init__(**kwargs)
-        self._of_token = of_token
+        self._token_value = token_value
         self.pad_id = pad_id
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels, weights = labels_and_weights(y_true, y_pred, sample_weight, self.pad_id)
         # As Keras casts the labels of a loss: compilers then share the terms of the loss and the metrics.
         labels = ops.cast(labels, "float32")
-        values = ops.where(is_in_vocabulary(labels, y_pred), self._of_token(labels, y_pred), math.nan)
+        values = ops.where(is_in_vocabulary(labels, y_pred), self._token_value(labels, y_pred), math.nan)
         is_counted = ops.ones_like(values, "bool") if weights is None else ops.greater(weights, 0)
         mask = masks.resolve(None, y_pred)
         if mask is not None:

@@ -120,10 +120,6 @@ class Adam(keras.optimizers.Adam):
             variable.assign(ops.copy(variable))
 
 
-def adam_of(model: keras.Model) -> Adam:
-    """Returns the `Adam` of a compiled model, unwrapped from a loss-scaling optimizer.
-
-    Args:
-        model: a compiled model.
-    """
+def inner_adam(model: keras.Model) -> Adam:
+    """Returns the `Adam` of a compiled model, unwrapped from a loss-scaling optimizer."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import Transformer
-from keras_transformer.optimizers import adam_of
+from keras_transformer.optimizers import inner_adam
 from keras_transformer.saving import load_model
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.checkpoints import CheckpointFiles
@@ -31,7 +31,7 @@ def copy_moving_average(model: keras.Model) -> None:
     Args:
         model: compiled with this package's `Adam` and `use_ema=True`.
     """
-    adam_of(model).copy_average(model.trainable_variables)
+    inner_adam(model).copy_average(model.trainable_variables)
 
 
 def average(path: str | Path, last: int | None = None) -> list[int]:

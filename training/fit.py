@@ -9,7 +9,7 @@ from typing import NamedTuple
 from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
-from keras_transformer.optimizers import Adam, adam_of
+from keras_transformer.optimizers import Adam, inner_adam
 from keras_transformer.saving import load_model
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.averaging import AverageInValidations
@@ -95,7 +95,7 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
 
 def _print_resuming(model, plan, checkpoint, step):
     print(f"Resuming from step {step} of {plan.total}: {checkpoint}", file=sys.stderr)
-    schedule = adam_of(model).get_config()["learning_rate"]["config"]
+    schedule = inner_adam(model).get_config()["learning_rate"]["config"]
     if schedule != plan.learning_rate.get_config():  # Its defaults depend on the number of steps, which has changed.
         print("The learning rate keeps the schedule of the original run", file=sys.stderr)
 

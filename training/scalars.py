@@ -10,7 +10,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from keras_transformer.optimizers import adam_of
+from keras_transformer.optimizers import inner_adam
 from keras_transformer.storage.atomic_files import naming
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.flops import StepCost
@@ -58,7 +58,7 @@ class Scalars(keras.callbacks.Callback):
         (step, started), now = self.since, time.perf_counter()
         self.since = self.step, now
         self.devices.sync_variables(self.model)
-        adam = adam_of(self.model)
+        adam = inner_adam(self.model)
         values = {**logs, "learning_rate": adam.learning_rate, "gradient_norm": adam.gradient_norm}
         if self.step > step:
             values |= self.cost.rates(self.step - step, now - started)

@@ -30,7 +30,7 @@ from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.quality import compare_likelihood
 from keras_transformer.masks import padding_mask
 from keras_transformer.models import Transformer
-from keras_transformer.models.teacher_forcing import mean_attention
+from keras_transformer.models.teacher_forcing import attention_scores, mean_attention
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 _OPSET = 18
@@ -181,7 +181,7 @@ def _decoder(model, strategy):
 
 def _alignment(model, strategy):
     def align(source, target):
-        return (mean_attention(model, source, target),)
+        return (mean_attention(attention_scores(model, source, target)),)
 
     inputs = {"source": ("batch", "source_length"), "target": ("batch", "target_length")}
     outputs = {"weights": ("batch", "target_length", "source_length")}

@@ -24,20 +24,17 @@ class AllowedTokens:
         self._following, self._allowed = constraints.following, constraints.allowed
 
     def may_forbid(self, newest, tokens):
-        """Whether the constraints may forbid a token: one is not a whole character, or follows one that is not.
+        """Whether a token may be forbidden: one is not a whole character, or follows one that is not.
 
         Args:
             newest: int32 `(rows,)`, the newest token of each hypothesis.
             tokens: int32 `(rows, width)`, the likeliest next tokens.
-
-        Returns:
-            Boolean scalar.
         """
         either = ops.concatenate([ops.expand_dims(newest, 1), tokens], axis=1)
         return ops.max(ops.take(self._classes, either, axis=0)) > 0
 
     def masked(self, log_probs, repeats_masked, state, limits):
-        """Masks the log probabilities of the tokens that are not allowed.
+        """Log probabilities `(rows, vocab_size)`, `NEG_INF` for the tokens that are not allowed.
 
         Args:
             log_probs: `(rows, vocab_size)`.
@@ -45,9 +42,6 @@ class AllowedTokens:
                 repeat n-grams.
             state: the `State`.
             limits: int32 `(rows,)`, maximum tokens per hypothesis.
-
-        Returns:
-            Log probabilities `(rows, vocab_size)`, `NEG_INF` for tokens that are not allowed.
         """
         inside = self._states(state)
         rest = limits - state.step
@@ -62,6 +56,6 @@ class AllowedTokens:
         tokens = ops.take(state.history[0], ops.maximum(steps, 0), axis=1)
         classes = ops.where(steps >= 0, ops.take(self._classes, tokens, axis=0), 0)  # (rows, 3)
         found = ops.zeros_like(state.newest)
-        for i in range(_BYTES_BEFORE):
+        for i in range(_BYTES_BEFORE):  # The entry [found, class] of the table, in its flat form.
             found = ops.take(self._following.reshape(-1), self._following.shape[1] * found + classes[:, i], axis=0)
         return found

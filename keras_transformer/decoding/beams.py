@@ -10,14 +10,7 @@ from keras_transformer.decoding.searcher import Searcher, only_first
 
 
 class Beams(Searcher):
-    """Beam search by log probability / length penalty; see `BeamSearch`.
-
-    Args:
-        strategy: a `BeamSearch`.
-        sentences: the `SearchInputs`.
-        ids: the `SpecialIds`.
-        allowed: see `Searcher`.
-    """
+    """Beam search by log probability / length penalty; see `BeamSearch`."""
 
     def __init__(self, strategy, sentences, ids, allowed=None):
         super().__init__(strategy, sentences, ids, allowed)

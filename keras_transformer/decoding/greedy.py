@@ -8,14 +8,7 @@ from keras_transformer.decoding.searcher import Searcher
 
 
 class Greedy(Searcher):
-    """Greedy search: the most likely token at each step.
-
-    Args:
-        strategy: a `GreedySearch`, or a `BeamSearch` with `beam_size=1`. Its length penalty changes only the scores.
-        sentences: the `SearchInputs`.
-        ids: the `SpecialIds`.
-        allowed: see `Searcher`.
-    """
+    """The search of `GreedySearch` and, with one beam, of `BeamSearch`. A length penalty changes only the scores."""
 
     def __init__(self, strategy, sentences, ids, allowed=None):
         super().__init__(strategy, sentences, ids, allowed)
@@ -49,19 +42,12 @@ class Greedy(Searcher):
         if self.alpha:
             lengths = ops.sum(ops.cast(s.history[0] != self.ids.pad, "int32"), axis=-1)
             scores = scores / length_penalty(lengths, self.alpha, self.kind)
-        tokens, *token_scores = (ops.expand_dims(x, 1) for x in s.history)
+        tokens, *token_scores = (ops.expand_dims(x, 1) for x in s.history)  # (rows, 1, max_length)
         return Hypotheses(tokens, ops.expand_dims(scores, 1), *token_scores)
 
 
 class Sampler(Greedy):
-    """Sampling from the truncated distribution with temperature; see `Sampling`.
-
-    Args:
-        strategy: a `Sampling`.
-        sentences: the `SearchInputs`, with `noise`.
-        ids: the `SpecialIds`.
-        allowed: see `Searcher`.
-    """
+    """Sampling from the truncated distribution with temperature; see `Sampling`. The `sentences` have `noise`."""
 
     def __init__(self, strategy, sentences, ids, allowed=None):
         super().__init__(strategy, sentences, ids, allowed)
@@ -85,7 +71,8 @@ class Sampler(Greedy):
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether a sentence has unfinished samples."""
-        return ops.any(ops.reshape(super().is_active(s), (-1, self.beam_size)), axis=-1)
+        is_active = ops.reshape(super().is_active(s), (-1, self.beam_size))  # (batch, n_samples)
+        return ops.any(is_active, axis=-1)
 
     def best(self, s):
         """Returns the `Hypotheses`, `n_samples` per sentence."""

@@ -26,23 +26,14 @@ class Searcher:
         self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
         self.min_length, self.ngram_size = strategy.min_length, strategy.no_repeat_ngram_size
         self.token_scores = strategy.token_scores
-        self.limits, self.prefix = keras.tree.map_structure(self._of_rows, (sentences.limits, sentences.prefix))
+        self.limits, self.prefix = keras.tree.map_structure(self._repeated, (sentences.limits, sentences.prefix))
         self.ids, self.allowed = ids, allowed
 
     def candidates(self, s, logits, width):
-        """Returns the candidate tokens of each row and their log probabilities.
+        """The candidate tokens of each row, int32, and their log probabilities: both `(rows, width or more)`.
 
         Within a prefix only the prefix token is allowed. At the length limit, or if no other token is allowed, only
-        EOS is allowed.
-
-        Args:
-            s: the `State`.
-            logits: `(rows, vocab_size)`.
-            width: minimum number of candidates per row, unless the vocabulary is smaller.
-
-        Returns:
-            Tokens int32 and log probabilities float32, both `(rows, width or more)`, in descending order before
-            candidates that are not allowed are set to `NEG_INF`.
+        EOS is allowed. The order is descending, except for the `NEG_INF` of candidates that are not allowed.
         """
         log_probs = ops.log_softmax(ops.cast(logits, "float32"))
         values, tokens = self._allowed(s, log_probs, width)
@@ -94,12 +85,12 @@ class Searcher:
         )
         return values, tokens
 
-    def _of_rows(self, x):
+    def _repeated(self, x):
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x
 
 
 def without_repeats(log_probs, tokens, suffixes, step, size, pad):
-    """Masks the tokens that would complete an n-gram for the second time.
+    """Masks the tokens that would complete an n-gram of `size` tokens for the second time, and padding.
 
     Args:
         log_probs: `(rows, vocab_size)`.
@@ -107,10 +98,7 @@ def without_repeats(log_probs, tokens, suffixes, step, size, pad):
         suffixes: int32 `(rows, max_length)`, from `common_suffixes`.
         step: int32 scalar, number of tokens generated so far.
         size: length n of the n-grams.
-        pad: id of the padding token, which is always masked.
-
-    Returns:
-        `log_probs` with `NEG_INF` at masked tokens.
+        pad: id of the padding token.
     """
     is_made = ops.arange(ops.shape(tokens)[1], dtype="int32") < step
     is_repeated = ops.logical_and(is_made, suffixes >= size - 1)

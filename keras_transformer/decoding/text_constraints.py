@@ -42,7 +42,7 @@ class TextConstraints:
 
     Example:
 
-    >>> constraints = TextConstraints.of(300, [1], {4 + byte: byte for byte in range(256)})
+    >>> constraints = TextConstraints.from_bytes(300, [1], {4 + byte: byte for byte in range(256)})
     >>> [4 + 0x09 in constraints.forbidden, 4 + 0xC3 in constraints.forbidden]
     [True, False]
 
@@ -55,7 +55,7 @@ class TextConstraints:
     bytes: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, vocab_size: int, forbidden, bytes: Mapping[int, int]) -> "TextConstraints":
+    def from_bytes(cls, vocab_size: int, forbidden, bytes: Mapping[int, int]) -> "TextConstraints":
         """Makes the constraints of a vocabulary. Bytes that never occur in text are forbidden, too.
 
         Args:
@@ -71,7 +71,7 @@ class TextConstraints:
         """The class of each token, int32 `(vocab_size,)`: an index of `following` and `allowed`."""
         classes = np.full(self.vocab_size, _WHOLE, "int32")
         for i, byte in self.bytes:
-            classes[i] = _class_of(byte)
+            classes[i] = _byte_class(byte)
         classes[[*self.forbidden]] = _FORBIDDEN
         return classes
 
@@ -80,7 +80,7 @@ class TextConstraints:
         """The state after a token, int32 `(states, classes)`. After a token that is not allowed: as in state 0."""
         following = np.zeros((len(_NAMES), _NUM_CLASSES), "int32")
         for state, byte, after in _transitions():  # Those of state 0 come first.
-            following[state or slice(None), _class_of(byte)] = after
+            following[state or slice(None), _byte_class(byte)] = after
         return following
 
     @functools.cached_property
@@ -90,11 +90,11 @@ class TextConstraints:
         allowed[: LAST_STEPS + 1, _WHOLE] = True
         for state, byte, after in _transitions():
             rows = state or [late for late in range(LAST_STEPS + 1) if _INSIDE[_NAMES[after]][0] + late < LAST_STEPS]
-            allowed[rows, _class_of(byte)] = True
+            allowed[rows, _byte_class(byte)] = True
         return allowed
 
 
-def _class_of(byte):
+def _byte_class(byte):
     return _WHOLE if byte < 0x80 else _BYTES + byte - 0x80
 
 

@@ -27,12 +27,13 @@ def top_k(x, k: int):
     if n is None or n < _SHORTEST or 4 * k * size > n:
         values, indices = ops.top_k(x, k)
         return values, ops.cast(indices, "int32")
-    groups = ops.reshape(x, (-1, size))
+    groups = ops.reshape(x, (-1, size))  # (rows * n / size, size)
+    # (rows, n / size, size) -> (rows, n / size) -> (rows, k): the groups with the largest maxima.
     _, best = ops.top_k(ops.max(ops.reshape(groups, (-1, n // size, size)), axis=-1), k)
     rows = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32"), 1)
     best = ops.cast(best, "int32")
-    kept = ops.take(groups, rows * (n // size) + best, axis=0)
+    kept = ops.take(groups, rows * (n // size) + best, axis=0)  # (rows, k, size)
     values, at = ops.top_k(ops.reshape(kept, (-1, k * size)), k)
     at = ops.cast(at, "int32")
-    group = ops.take(ops.reshape(best, (-1,)), rows * k + at // size, axis=0)
+    group = ops.take(ops.reshape(best, (-1,)), rows * k + at // size, axis=0)  # (rows, k)
     return values, group * size + at % size

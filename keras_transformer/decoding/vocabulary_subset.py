@@ -10,16 +10,8 @@ from keras_transformer.decoding.search import NEG_INF
 _STEP = 256
 
 
-def candidates_of(shortlist, source):
-    """`Shortlist.candidates` on tensors, inside a graph with dynamic shapes.
-
-    Args:
-        shortlist: a `Shortlist`.
-        source: int tensor `(batch, length)`.
-
-    Returns:
-        Int32 tensor `(candidates,)` in ascending order.
-    """
+def shortlist_candidates(shortlist, source):
+    """`Shortlist.candidates` on tensors, inside a graph with dynamic shapes."""
     is_always = np.zeros(shortlist.vocab_size, "int32")
     is_always[shortlist.always] = 1
     # (batch, length, width) -> (batch * length * width, 1)
@@ -29,14 +21,7 @@ def candidates_of(shortlist, source):
 
 
 def rounded_candidates(candidates) -> np.ndarray:
-    """Pads candidates with zeros, so that fewer sizes are compiled. If shapes may be dynamic, nothing is added.
-
-    Args:
-        candidates: int `(candidates,)`.
-
-    Returns:
-        Int32 `(candidates or more,)`.
-    """
+    """Pads candidates with zeros, so that fewer sizes are compiled, unless shapes may be dynamic."""
     padding = 0 if kv_cache.GROWS else -len(candidates) % _STEP
     return np.pad(np.asarray(candidates, "int32"), (0, padding))
 

@@ -258,7 +258,8 @@ class MultiHeadAttention(Composite):
         if not _is_one_position(query) or isinstance(value, KeyValue):
             heads = ops.transpose(heads, (0, 2, 1, 3))  # (batch, query_length, heads, d_v)
         lengths = (-1,) if _is_one_position(query) else ops.shape(query)[:2]
-        return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))  # The shape of `query`, with another width.
+        # (batch, query_length, heads, d_v) -> (batch, query_length, heads * d_v), or (rows, heads * d_v)
+        return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
     def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
         query_length = 1 if _is_one_position(query) else ops.shape(query)[1]

@@ -163,45 +163,13 @@ class TransformerStack(TransformerBlock):
         num_layers: number of layers N.
         final_norm: normalize the output. Default: the value of `norm_first`, since the output of a pre-norm layer is
             not normalized.
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
+        *args, **kwargs: arguments of `TransformerBlock`.
     """
 
     layer_class: type[TransformerBlock]
 
-    def __init__(
-        self,
-        num_layers,
-        d_model,
-        num_heads,
-        d_ff,
-        d_k=None,
-        d_v=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="relu",
-        use_bias=True,
-        norm_first=False,
-        layer_norm_epsilon=1e-5,
-        final_norm=None,
-        **kwargs,
-    ):
-        super().__init__(
-            d_model,
-            num_heads,
-            d_ff,
-            d_k,
-            d_v,
-            dropout,
-            attention_dropout,
-            activation_dropout,
-            activation,
-            use_bias,
-            norm_first,
-            layer_norm_epsilon,
-            **kwargs,
-        )
+    def __init__(self, num_layers, *args, final_norm=None, **kwargs):
+        super().__init__(*args, **kwargs)
         require(at_least(1, num_layers=num_layers))
         self.num_layers = num_layers
         self.final_norm = self.norm_first if final_norm is None else final_norm
@@ -221,8 +189,22 @@ class TransformerStack(TransformerBlock):
         if self.norm is not None:
             self.norm.build(inputs_shape)
 
-    def _normalize(self, x):
-        return x if self.norm is None else self.norm(x)
+    def _run_layers(self, x, each, **shared):
+        """Runs the layers and the normalization. Other outputs of the layers are returned after x, each as a tuple.
+
+        Args:
+            x: input of the first layer.
+            each: name of an argument of the layers -> its values, one per layer.
+            **shared: arguments that are the same for all layers.
+        """
+        extra_outputs = []
+        for i, layer in enumerate(self.layers):
+            result = layer(x, **{name: values[i] for name, values in each.items()}, **shared)
+            x, *others = result if isinstance(result, tuple) else (result,)
+            extra_outputs.append(others)
+        x = x if self.norm is None else self.norm(x)
+        others = [*zip(*extra_outputs, strict=True)]  # Weights of all layers, caches of all layers.
+        return (x, *others) if others else x
 
 
 def _is_plain_call(arguments, d_model, dtype):

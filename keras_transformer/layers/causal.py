@@ -101,20 +101,13 @@ class CausalDecoder(TransformerStack):
         self._build_layers(inputs_shape)
 
     def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
-        mask = masks.resolve(mask, inputs)
-        x, extra_outputs = inputs, []
-        for i, layer in enumerate(self.layers):
-            result = layer(
-                x,
-                mask=mask,
-                cache=None if cache is None else cache[i],
-                offset=offset,
-                return_attention_scores=return_attention_scores,
-            )
-            x, *others = result if isinstance(result, tuple) else (result,)
-            extra_outputs.append(others)
-        others = [*zip(*extra_outputs, strict=True)]  # Weights of all layers, caches of all layers.
-        return (self._normalize(x), *others) if others else self._normalize(x)
+        return self._run_layers(
+            inputs,
+            {"cache": cache or [None] * self.num_layers},
+            mask=masks.resolve(mask, inputs),
+            offset=offset,
+            return_attention_scores=return_attention_scores,
+        )
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""

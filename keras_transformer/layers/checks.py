@@ -2,32 +2,14 @@
 
 
 def check_rank(name, shape, one_position=False):
-    """Checks that an input has shape `(batch, length, width)`.
-
-    Args:
-        name: argument name in error messages.
-        shape: shape of the input.
-        one_position: whether to also allow `(batch, width)`, one position per row.
-
-    Raises:
-        ValueError: if the rank is wrong. The message names the argument and its shape.
-    """
+    """Checks that an input has shape `(batch, length, width)`, or `(batch, width)` if `one_position`."""
     if len(shape) != 3 and not (one_position and len(shape) == 2):
         also = " or (batch, width)" if one_position else ""
         raise ValueError(f"`{name}` must have shape (batch, length, width){also}. Received: shape={tuple(shape)}")
 
 
 def check_width(name, shape, d_model):
-    """Checks that the last axis of an input has width `d_model`.
-
-    Args:
-        name: argument name in error messages.
-        shape: shape of the input.
-        d_model: expected width.
-
-    Raises:
-        ValueError: if the width differs. The message names the argument, `d_model` and the width.
-    """
+    """Checks that the last axis of an input has width `d_model`."""
     if shape[-1] != d_model:
         raise ValueError(
             f"The last axis of `{name}` must have width `d_model`={d_model}. "

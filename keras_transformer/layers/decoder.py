@@ -180,29 +180,17 @@ class Decoder(TransformerStack):
         offset=0,
         return_attention_scores=False,
     ):
-        target_mask = masks.resolve(target_mask, target)
-        memory_mask = masks.resolve(memory_mask, memory)
-        projected = isinstance(memory, tuple)
-        x, scores, grown = target, [], []
-        for i, layer in enumerate(self.layers):
-            result = layer(
-                x,
-                memory[i] if projected else memory,
-                target_mask=target_mask,
-                memory_mask=memory_mask,
-                attention_mask=attention_mask,
-                memory_attention_mask=memory_attention_mask,
-                cache=None if cache is None else cache[i],
-                offset=offset,
-                return_attention_scores=return_attention_scores,
-            )
-            x, *others = result if isinstance(result, tuple) else (result,)
-            if return_attention_scores:
-                scores.append(others[0])
-            if cache is not None:
-                grown.append(others[-1])
-        results = (self._normalize(x), *(tuple(others) for others in (scores, grown) if others))
-        return results if len(results) > 1 else results[0]
+        memories = memory if isinstance(memory, tuple) else [memory] * self.num_layers
+        return self._run_layers(
+            target,
+            {"memory": memories, "cache": cache or [None] * self.num_layers},
+            target_mask=masks.resolve(target_mask, target),
+            memory_mask=masks.resolve(memory_mask, memory),
+            attention_mask=attention_mask,
+            memory_attention_mask=memory_attention_mask,
+            offset=offset,
+            return_attention_scores=return_attention_scores,
+        )
 
     def project_memory(self, memory) -> tuple[KeyValue, ...]:
         """Projects the keys and values of the memory for each layer, once per search.

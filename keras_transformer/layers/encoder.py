@@ -92,14 +92,13 @@ class Encoder(TransformerStack):
         self._build_layers(inputs_shape)
 
     def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
-        mask = masks.resolve(mask, inputs)
-        x, scores = inputs, []
-        for layer in self.layers:
-            result = layer(x, mask=mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores)
-            x, *others = result if return_attention_scores else (result,)
-            scores += others
-        x = self._normalize(x)
-        return (x, tuple(scores)) if return_attention_scores else x
+        return self._run_layers(
+            inputs,
+            {},
+            mask=masks.resolve(mask, inputs),
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

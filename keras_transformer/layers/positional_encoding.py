@@ -81,6 +81,7 @@ class PositionalEncoding(keras.layers.Layer):
         angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
         # Stacking on the last axis interleaves sines and cosines. Stacking on the axis before keeps them in halves.
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1 if self.layout == "interleaved" else -2)
+        # (…, length, d_model / 2, 2) or (…, length, 2, d_model / 2) -> (…, length, d_model)
         encoding = ops.reshape(pairs, (*ops.shape(positions), d_model))
         return inputs + ops.cast(encoding, inputs.dtype)
 

@@ -12,7 +12,7 @@ from keras import ops
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
-from keras_transformer.label_shapes import has_two_passes
+from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
@@ -21,12 +21,7 @@ _COMPILING = threading.Lock()
 
 
 class CompiledSearch:
-    """Runs the method `search` of a model, and other functions, compiled.
-
-    Attributes:
-        config: the `TransformerConfig`.
-        search: the search on tensors.
-    """
+    """Runs the method `search` of a model, and other functions, compiled."""
 
     config: TransformerConfig
     search: Callable[..., Hypotheses]
@@ -121,8 +116,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
         return super().call(inputs, training=training, mask=mask)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self._r_drop and has_two_passes(y, y_pred):
-            y_pred = y_pred[:, 0]
+        y_pred = first_pass(y, y_pred) if self._r_drop else y_pred
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _forget_compiled(self):
@@ -168,33 +162,14 @@ def _twice(x):
 
 
 def checked_policy(config, dtype):
-    """Checks the type of `config` and returns the dtype policy of a model.
-
-    Args:
-        config: a `TransformerConfig`.
-        dtype: a dtype policy or its name. Default: the global policy.
-
-    Returns:
-        A `keras.DTypePolicy`.
-
-    Raises:
-        ValueError: if `config` is not a `TransformerConfig`.
-    """
+    """Checks the type of `config`, and returns the dtype policy of a model: `dtype`, or else the global policy."""
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
     return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
 
 def empty_hypotheses(rows: int, strategy) -> Hypotheses:
-    """Makes empty hypotheses for empty sources.
-
-    Args:
-        rows: number of sources.
-        strategy: strategy of the search.
-
-    Returns:
-        `Hypotheses` of length 0.
-    """
+    """The `Hypotheses` of length 0 of empty sources."""
     tokens = np.zeros((rows, strategy.n_best, 0), "int32")
     token_scores = tokens.astype("float32") if strategy.token_scores else ()
     return Hypotheses(tokens, np.zeros(tokens.shape[:2], "float32"), token_scores)

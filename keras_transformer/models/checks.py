@@ -10,17 +10,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
 
 def checked_strategy(strategy):
-    """Checks that a strategy is a `BeamSearch`, `GreedySearch` or `Sampling`.
-
-    Args:
-        strategy: the object to check.
-
-    Returns:
-        `strategy`.
-
-    Raises:
-        ValueError: if it has another type.
-    """
+    """Returns the strategy, or raises an error if it has another type."""
     if not isinstance(strategy, (BeamSearch, GreedySearch, Sampling)):
         raise ValueError(
             "`strategy` must be a BeamSearch, GreedySearch or Sampling of keras_transformer.decoding, such as "
@@ -30,19 +20,9 @@ def checked_strategy(strategy):
 
 
 def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
-    """Converts token ids to an array and checks them.
+    """Converts token ids to an int32 array `(batch, length)`.
 
-    Args:
-        name: argument name in error messages.
-        ids: an array or nested lists.
-        vocab_size: exclusive upper bound of the ids.
-        longest: maximum length, the number of learned positions. `None` for no limit.
-
-    Returns:
-        Int32 array `(batch, length)`.
-
-    Raises:
-        ValueError: if `ids` is not an int matrix, is too long, or contains ids outside the vocabulary.
+    Raises an error unless they are an int matrix of ids below `vocab_size`, with at most `longest` columns.
     """
     try:
         ids = np.asarray(ids)
@@ -66,19 +46,7 @@ def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
 
 
 def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
-    """Checks source and target ids.
-
-    Args:
-        source: ids `(batch, source_length)`.
-        target: ids `(batch, target_length)`.
-        config: `TransformerConfig` of the model.
-
-    Returns:
-        Int32 source and target arrays.
-
-    Raises:
-        ValueError: see `checked_ids`; also if the batch sizes differ.
-    """
+    """Checks source and target ids, one row of each per pair. Returns int32 arrays."""
     source = checked_ids("source", source, config.source_vocabulary, config.max_length)
     target = checked_ids("target", target, config.vocab_size, config.max_length)
     require(same_number("rows", source=source, target=target))
@@ -86,19 +54,7 @@ def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
-    """Checks target prefixes.
-
-    Args:
-        prefix: ids `(batch, prefix_length)`.
-        batch_size: batch size of the source.
-        config: `TransformerConfig` of the model.
-
-    Returns:
-        Int32 array, trimmed to the longest row.
-
-    Raises:
-        ValueError: see `checked_beginnings`; also if the batch sizes differ.
-    """
+    """Checks target prefixes; see `checked_beginnings`."""
     prefix = checked_beginnings("prefix", prefix, config)
     if len(prefix) != batch_size:
         raise ValueError(
@@ -110,17 +66,8 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
 def checked_beginnings(name, ids, config) -> np.ndarray:
     """Checks the ids with which hypotheses must begin: a prefix or a prompt.
 
-    Args:
-        name: argument name in error messages.
-        ids: ids `(batch, length)`.
-        config: `TransformerConfig` of the model.
-
-    Returns:
-        Int32 array, trimmed to the longest row.
-
-    Raises:
-        ValueError: see `checked_ids`; also if `ids` contains BOS or EOS, has padding before other ids, or fills all
-            learned positions, so that EOS does not fit.
+    Returns an int32 array, trimmed to the longest row. Raises an error if ids contain BOS or EOS, have padding before
+    other ids, or fill all learned positions, so that EOS does not fit.
     """
     ids = checked_ids(name, ids, config.vocab_size, None)
     is_real = ids != config.pad_id

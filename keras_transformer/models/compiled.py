@@ -41,14 +41,7 @@ class Compiled(keras.Model):
         return self.function(self.transformer, **inputs, **self.options)
 
     def run(self, **arrays):
-        """Runs the function on one batch.
-
-        Args:
-            **arrays: inputs of the function, by name.
-
-        Returns:
-            The result of the function as NumPy arrays.
-        """
+        """Runs the function on arrays, its inputs by name. Returns its result as NumPy arrays."""
         if keras.backend.backend() != "tensorflow":
             return self.predict_on_batch(arrays)
         if frozenset(arrays) not in self._traced:
@@ -72,16 +65,7 @@ def _trace(function, arrays):
 
 
 def rounded(ids, pad_id: int, longest: int | None) -> np.ndarray:
-    """Pads ids to a multiple of 16 columns, so that fewer lengths are compiled.
-
-    Args:
-        ids: int array `(batch, length)`.
-        pad_id: id of the padding token.
-        longest: maximum length, the number of learned positions. `None` for no limit.
-
-    Returns:
-        Array `(batch, length or more)`. If shapes may be dynamic, `ids` itself.
-    """
+    """Pads ids to a multiple of 16 columns, at most `longest`, unless shapes may be dynamic."""
     if kv_cache.GROWS:
         return ids
     padding = min(-ids.shape[1] % _LENGTH_STEP, (longest or sys.maxsize) - ids.shape[1])

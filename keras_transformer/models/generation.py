@@ -1,6 +1,7 @@
 """Generation of targets by one model, or by several models together."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 from keras import ops
@@ -17,18 +18,21 @@ from keras_transformer.decoding import (
     run_search,
 )
 from keras_transformer.decoding.allowed_tokens import AllowedTokens
-from keras_transformer.decoding.vocabulary_subset import VocabularySubset, candidates_of
+from keras_transformer.decoding.vocabulary_subset import VocabularySubset, shortlist_candidates
 from keras_transformer.models.base import CompiledSearch, empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
+from keras_transformer.models.teacher_forcing import mean_attention
 
 
 class Seq2SeqGeneration(CompiledSearch):
-    """The methods `search` and `generate` of models with an encoder and a decoder.
+    """The methods `search`, `generate` and `mean_attention` of models with an encoder and a decoder.
 
     Attributes:
+        attention_scores: the attention weights of each layer; see `Transformer.attention_scores`.
         shortlist: the `Shortlist` of the tokens among which both methods search; `None` for the whole vocabulary.
     """
 
+    attention_scores: Callable[..., tuple[np.ndarray, ...]]
     shortlist: Shortlist | None = None
     _text_constraints: TextConstraints | None = None
 
@@ -75,7 +79,7 @@ class Seq2SeqGeneration(CompiledSearch):
         caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
         bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
         if candidates is None and self.shortlist is not None:
-            candidates = candidates_of(self.shortlist, source)
+            candidates = shortlist_candidates(self.shortlist, source)
         subset = None if candidates is None else VocabularySubset(candidates)
         if subset and prefix is not None:
             prefix = subset.to_subset_ids(prefix)
@@ -141,10 +145,22 @@ class Seq2SeqGeneration(CompiledSearch):
             self._hypotheses(strategy, candidates, **arrays) if source.size else empty_hypotheses(len(source), strategy)
         )
 
+    def mean_attention(self, source, target) -> np.ndarray:
+        """Computes the mean of `attention_scores` over heads and layers.
+
+        Args:
+            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            target: int ids `(batch, target_length)`; see `Transformer.token_log_probs`.
+
+        Returns:
+            Float32 array `(batch, target_length, source_length)`.
+        """
+        return mean_attention(self.attention_scores(source, target), np.mean)
+
 
 def _mean(logits):
     """The logits of the mean of the probabilities."""
     if len(logits) == 1:
         return logits[0]
     log_probs = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
-    return ops.logsumexp(ops.stack(log_probs), axis=0)
+    return ops.logsumexp(ops.stack(log_probs), axis=0)  # (models, rows, vocab_size) -> (rows, vocab_size)

@@ -15,50 +15,24 @@ from keras_transformer.layers.block import SHARED_ARGUMENTS
 
 
 def stack_sizes(config, num_layers: int) -> dict:
-    """Returns the arguments of `Encoder`, `Decoder` and `CausalDecoder`.
-
-    Args:
-        config: a `TransformerConfig`.
-        num_layers: number of layers of the stack, from `config.depths`.
-    """
+    """The arguments of an `Encoder`, `Decoder` or `CausalDecoder` of `num_layers` layers."""
     return {"num_layers": num_layers} | {name: getattr(config, name) for name in ("final_norm", *SHARED_ARGUMENTS)}
 
 
 def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
-    """Makes a token embedding.
-
-    Args:
-        config: a `TransformerConfig`.
-        policy: dtype policy of the layer.
-        vocab_size: number of subwords.
-        name: name of the layer.
-    """
+    """Makes a token embedding."""
     return TokenEmbedding(vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name)
 
 
 def make_positions(config, policy, name) -> keras.layers.Layer:
-    """Makes the layer that adds sinusoidal or learned positions.
-
-    Args:
-        config: a `TransformerConfig`.
-        policy: dtype policy of the layer.
-        name: name of the layer.
-    """
+    """Makes the layer that adds sinusoidal or learned positions."""
     if config.positions == "sinusoidal":
         return PositionalEncoding(layout=config.position_layout, dtype=policy, name=name)
     return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
 
 
 def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
-    """Makes the layers of a `Transformer`.
-
-    Args:
-        config: a `TransformerConfig`.
-        policy: dtype policy of the layers.
-
-    Returns:
-        Unbuilt layers, keyed by the attribute name.
-    """
+    """Makes the layers of a `Transformer`, not built, by the names of its attributes."""
     encoder_sizes, decoder_sizes = (stack_sizes(config, depth) for depth in config.depths)
     if config.share_embeddings:
         shared = make_embedding(config, policy, config.vocab_size, "embedding")

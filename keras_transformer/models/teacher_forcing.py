@@ -9,17 +9,7 @@ from keras_transformer.losses import token_cross_entropy
 
 
 def token_log_probs(transformer, source, target, candidates=None):
-    """Computes `Transformer.token_log_probs` on tensors.
-
-    Args:
-        transformer: a `Transformer`.
-        source: int tensor `(batch, source_length)`.
-        target: int tensor `(batch, target_length)`.
-        candidates: int tensor `(candidates,)`, or `None`.
-
-    Returns:
-        Float32 tensor `(batch, target_length)`.
-    """
+    """`Transformer.token_log_probs` on tensors: float32 `(batch, target_length)`."""
     logits, _ = _teacher_forced(transformer, source, target, transformer.logits.output_weights(candidates))
     if candidates is None:
         return _log_probs(target, logits, transformer.config)
@@ -30,48 +20,26 @@ def token_log_probs(transformer, source, target, candidates=None):
 
 
 def text_log_probs(language_model, tokens):
-    """Computes `LanguageModel.token_log_probs` on a tensor.
-
-    Args:
-        language_model: a `LanguageModel`.
-        tokens: int tensor `(batch, length)`.
-
-    Returns:
-        Float32 tensor `(batch, length)`.
-    """
+    """`LanguageModel.token_log_probs` on a tensor: float32 `(batch, length)`."""
     config = language_model.config
     return _log_probs(tokens, language_model.decode(_shifted(tokens, config)), config)
 
 
 def attention_scores(transformer, source, target):
-    """Computes `Transformer.attention_scores` on tensors.
-
-    Args:
-        transformer: a `Transformer`.
-        source: int tensor `(batch, source_length)`.
-        target: int tensor `(batch, target_length)`.
-
-    Returns:
-        One float32 tensor `(batch, num_heads, target_length, source_length)` per layer.
-    """
+    """`Transformer.attention_scores` on tensors: `(batch, num_heads, target_length, source_length)` per layer."""
     _, scores = _teacher_forced(transformer, source, target)
     is_real = ops.expand_dims(masks.padding_mask(target, transformer.config.pad_id), (1, 3))
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
 
 
-def mean_attention(transformer, source, target):
-    """Computes the mean of `Transformer.attention_scores` over layers and heads on tensors.
+def mean_attention(scores, mean=ops.mean):
+    """The mean of `attention_scores` over heads and layers: `(batch, target_length, source_length)`.
 
     Args:
-        transformer: a `Transformer`.
-        source: int tensor `(batch, source_length)`.
-        target: int tensor `(batch, target_length)`.
-
-    Returns:
-        Float32 tensor `(batch, target_length, source_length)`.
+        scores: tensors, or NumPy arrays with `mean=np.mean`.
+        mean: the mean of one layer over an axis.
     """
-    scores = attention_scores(transformer, source, target)
-    return sum(ops.mean(ops.cast(weights, "float32"), axis=1) for weights in scores) / len(scores)
+    return sum(mean(weights, axis=1) for weights in scores) / len(scores)
 
 
 def _teacher_forced(transformer, source, target, output_weights=None):

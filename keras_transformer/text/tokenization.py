@@ -208,7 +208,7 @@ class Tokenizer:
         pieces = [*enumerate(_parsed(self.model).pieces)]
         symbols = [i for i, piece in pieces if piece.type in (piece.UNKNOWN, piece.CONTROL)]
         of_bytes = {i: int(piece.piece[3:5], 16) for i, piece in pieces if piece.type == piece.BYTE}  # <0x09>
-        return TextConstraints.of(self.vocab_size, set(symbols) - {PAD_ID, BOS_ID, EOS_ID}, of_bytes)
+        return TextConstraints.from_bytes(self.vocab_size, set(symbols) - {PAD_ID, BOS_ID, EOS_ID}, of_bytes)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Encodes lines to ids. Many lines are encoded on all cores.

@@ -68,7 +68,7 @@ class ModelTranslator(TokenTranslator):
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
-        return np.mean([weights.mean(axis=1) for weights in self.model.attention_scores(source, target)], axis=0)
+        return self.model.mean_attention(source, target)
 
 
 def _check_backend(parallel_batches):

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.optimizers import Adam, adam_of
+from keras_transformer.optimizers import Adam, inner_adam
 from keras_transformer.saving import load_model
 
 DATA = np.arange(12, dtype="float32").reshape(4, 3), np.ones((4, 2), "float32")
@@ -34,7 +34,7 @@ def test_the_norm_is_that_of_the_last_gradient(make, scaled):
     for _ in range(2):
         weights = model.get_weights()
         model.fit(*DATA, batch_size=4, verbose=0)
-        assert adam_of(model).gradient_norm == pytest.approx(gradient_norm_by_hand(weights), rel=1e-4)
+        assert inner_adam(model).gradient_norm == pytest.approx(gradient_norm_by_hand(weights), rel=1e-4)
 
 
 def test_an_embedding_learns_as_from_its_dense_gradient(few_steps):
@@ -105,7 +105,7 @@ def test_the_average_is_kept_beside_the_weights_and_is_saved(make, tmp_path):
     for one in (model, load_model(tmp_path / "model.keras")):
         for ours, expected in zip(one.get_weights(), weights, strict=True):
             np.testing.assert_array_equal(ours, expected)
-        adam_of(one).copy_average(one.trainable_variables)
+        inner_adam(one).copy_average(one.trainable_variables)
         for ours, expected in zip(one.get_weights(), average, strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-5)
         assert abs(average[0] - weights[0]).max() > 0.01

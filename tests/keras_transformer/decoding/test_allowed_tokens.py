@@ -16,7 +16,7 @@ LIMIT, SENTENCES = 5, 10
 IDS = SpecialIds(pad=0, bos=2, eos=3)
 #: The tokens of a small vocabulary after the special ones: a word and bytes. 0x09 is a control character.
 WORD, BYTES = 4, dict(enumerate((0xC3, 0xA2, 0xE2, 0x09, 0xC2), start=5))
-CONSTRAINTS = TextConstraints.of(10, [1], BYTES)
+CONSTRAINTS = TextConstraints.from_bytes(10, [1], BYTES)
 ALL_BYTES = {4 + byte: byte for byte in range(256)}
 
 
@@ -131,7 +131,7 @@ def test_models_generate_text(randomize, vocabulary):
         return [without_end(row) for row in tokens[scores > -1e8]]
 
     assert not all(is_text(text, of_bytes) for text in texts())
-    model.text_constraints = TextConstraints.of(400, [1], of_bytes)
+    model.text_constraints = TextConstraints.from_bytes(400, [1], of_bytes)
     found = texts()
     assert all(is_text(text, of_bytes) for text in found)
     if of_bytes:

@@ -11,7 +11,7 @@ from keras_transformer.decoding import TextConstraints
 from keras_transformer.decoding.text_constraints import LAST_STEPS
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
-CONSTRAINTS = TextConstraints.of(260, [1], {4 + byte: byte for byte in range(256)})
+CONSTRAINTS = TextConstraints.from_bytes(260, [1], {4 + byte: byte for byte in range(256)})
 #: Every kind of byte, with the first and the last of each range.
 KINDS = bytes.fromhex("09 41 7f 80 8f 90 9f a0 bf c0 c1 c2 c3 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
@@ -42,7 +42,7 @@ def test_a_character_begins_if_its_bytes_fit(lead):
 
 
 def test_constraints_are_values():
-    same = TextConstraints.of(260, [1], {4 + byte: byte for byte in range(256)})
+    same = TextConstraints.from_bytes(260, [1], {4 + byte: byte for byte in range(256)})
     assert same == CONSTRAINTS and hash(same) == hash(CONSTRAINTS)
 
 
