@@ -10,9 +10,6 @@ INSTALL := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 # The tests of what depends on the backend.
 OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli evaluation storage text translate)
-# Models and options that are made of what the other tests run on JAX. They run on JAX at night.
-JAX_NIGHTLY := $(patsubst %,tests/keras_transformer/models/test_%.py,adaptation ensemble language_model packed \
-	sentence_classifier)
 QUICK := not slow and not nightly and not torch_parity
 
 .PHONY: quickstart test test-extended test-nightly wheel bench docs lint format clean
@@ -42,15 +39,14 @@ test: $(VENV)/.installed-test
 	$(PYTEST) -m "$(QUICK)"
 
 test-extended: $(VENV)/.installed-extended
-	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) $(addprefix --ignore=,$(JAX_NIGHTLY)) -m "$(QUICK)"
+	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "$(QUICK) and not portable"
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m "$(QUICK)"
 	$(PYTEST) -m "(slow or torch_parity) and not nightly"
 
 test-nightly: $(VENV)/.installed-nightly
 	$(PYTEST) -m nightly
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m nightly
-	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "slow and not torch_parity"
-	KERAS_BACKEND=jax $(PYTEST) $(JAX_NIGHTLY) -m "$(QUICK)"
+	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "(slow or portable) and not torch_parity"
 	rm -rf build/nightly
 	$(MAKE) DIST=build/nightly wheel
 	$(PYTHON) -m venv build/nightly/venv

@@ -164,8 +164,8 @@ def copy_weights():
     return copy_weights
 
 
-#: Compiled models and stacks. On PyTorch each takes up to minutes of compilation.
-COMPILED = re.compile(r"test_compiled\[.*-True\]|test_jit_compiled\[(CausalDecoder|Decoder|Encoder)\]")
+#: Compiled models, stacks and decoder layers. On PyTorch each takes up to minutes of compilation.
+COMPILED = re.compile(r"test_compiled\[.*-True\]|test_jit_compiled\[((Causal)?Decoder(Layer)?|Encoder)\]")
 
 
 def pytest_itemcollected(item):

@@ -25,6 +25,7 @@ def test_the_table_makes_what_it_says(table):
         assert type(case.make("float32")) is getattr(layers, name)
 
 
+@pytest.mark.portable
 def test_get_config_round_trip(case):
     layer = case.make("mixed_bfloat16")
     config = layer.get_config()
@@ -168,7 +169,9 @@ def test_a_batch_without_rows_in_a_tf_function(case, tensorflow):
     masked = [x if x.dtype == "int32" else keras.layers.Masking()(x) for x in inputs]
     model = keras.Model(inputs, layer(*masked))
 
-    @tensorflow.function(input_signature=[[tensorflow.TensorSpec(x.shape, x.dtype) for x in model.inputs]])
+    @tensorflow.function(
+        autograph=False, input_signature=[[tensorflow.TensorSpec(x.shape, x.dtype) for x in model.inputs]]
+    )
     def step(inputs):
         with tensorflow.GradientTape() as tape:
             output = model(inputs, training=True)

@@ -32,6 +32,7 @@ class Host(keras.Model):
         return self.head(self.layer(*inputs))
 
 
+@pytest.mark.portable
 def test_in_a_subclassed_model(case, few_steps, tmp_path):
     models = [Host(case.make("float32")) for _ in range(2)]
     arrays, labels = case.arrays(), np.zeros((*case.shape()[:-1], 3), "float32")

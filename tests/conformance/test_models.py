@@ -117,6 +117,7 @@ class ModelHost(keras.Model):
         return self.head(self.model(inputs))
 
 
+@pytest.mark.portable
 def test_inside_a_subclassed_model(model, model_case, few_steps, tmp_path):
     hosts = [ModelHost(model), ModelHost(model_case.make(dtype="float32"))]
     inputs = model_case.inputs()
@@ -137,6 +138,7 @@ def test_inside_a_functional_model(model, model_case, tmp_path):
     close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), around(model_case.inputs()))
 
 
+@pytest.mark.portable
 def test_a_frozen_sub_layer_stays_as_it_is(model, model_case, few_steps, tmp_path):
     part = next(layer for layer in model.layers if hasattr(layer, "layers"))  # The stack.
     part.trainable = False

@@ -33,7 +33,7 @@ def metadata(path):
 @pytest.mark.parametrize(
     ("pooling", "activation", "dtype"),
     [
-        ("mean", "relu", "float32"),
+        pytest.param("mean", "relu", "float32", marks=pytest.mark.slow),
         pytest.param("first", "gelu", "float32", marks=pytest.mark.slow),
         ("first", "silu", "mixed_float16"),
     ],

@@ -75,6 +75,7 @@ def test_a_corpus_may_have_few_lines(corpora, tmp_path):
     check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few, **validation))
 
 
+@pytest.mark.slow
 def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
     tokens = tmp_path / "tokens"
     command = ["prepare", "--output", str(tokens), "--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300"]

@@ -62,12 +62,22 @@ def tokens(toy_files, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The environment in which JAX keeps what it compiled, because all runs compile the same functions."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 @pytest.fixture
-def on_jax(run_python):
+def on_jax(run_python, compiled):
     pytest.importorskip("jax")
 
     def on_jax(*commands):
-        printed = run_python(PROGRAM, json.dumps(commands), KERAS_BACKEND="jax")
+        printed = run_python(PROGRAM, json.dumps(commands), KERAS_BACKEND="jax", **compiled)
         return json.loads(printed.splitlines()[-1])
 
     return on_jax
@@ -132,8 +142,15 @@ def initial(tokens, tmp_path):
     return directory.path
 
 
-@pytest.mark.parametrize("num_buckets", [None, 2])
-@pytest.mark.parametrize("tokens_per_device", [None, 100])
+@pytest.mark.parametrize(
+    ("tokens_per_device", "num_buckets"),
+    [
+        (None, None),
+        (100, 2),
+        pytest.param(None, 2, marks=pytest.mark.nightly),
+        pytest.param(100, None, marks=pytest.mark.nightly),
+    ],
+)
 def test_the_losses_are_those_of_tensorflow(
     on_jax, on_tokens, initial, tmp_path, num_buckets, tokens_per_device, tensorflow
 ):

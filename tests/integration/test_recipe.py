@@ -65,10 +65,11 @@ def test_average_of_checkpoints(arguments, tmp_path, capsys):
     "others",
     [
         pytest.param({}, marks=pytest.mark.nightly),
-        pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.nightly),
         pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.nightly),
     ],
-    ids=["float32", "xla", "float16"],
+    ids=["float32", "micro-batches", "xla", "float16"],
 )
 def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkeypatch, others):
     class Killer(Progress):

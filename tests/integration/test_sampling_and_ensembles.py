@@ -29,6 +29,7 @@ def test_samples_depend_on_the_seed_and_the_line_only(translated, unlike, lines)
     assert len({(row[0], row[2]) for row in several}) == len(several)
 
 
+@pytest.mark.slow
 def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_path, monkeypatch):
     """It is interrupted after the first chunk of 64 batches."""
     text, batches = (70 * lines)[:70], []

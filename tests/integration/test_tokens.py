@@ -142,6 +142,7 @@ def test_bad_options(on_tokens, tmp_path, capsys, changes, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path, capsys):
     """Tokens with the model's tokenizer are accepted, others refused."""
     own = tmp_path / "own"
@@ -156,6 +157,7 @@ def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path,
     assert re.search(f"`init_from`.*Received: init_from=.{model_directory}", message)
 
 
+@pytest.mark.slow
 def test_validation_bleu_is_of_the_text(on_tokens, toy_files, tmp_path, monkeypatch):
     seen = []
 

@@ -54,7 +54,8 @@ def start(tmp_path, command, arguments):
         process.wait()
 
 
-def test_two_workers_are_one(start, tmp_path, arguments):
+@pytest.mark.parametrize("interrupted", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_two_workers_are_one(start, tmp_path, arguments, interrupted):
     def log(i):
         return (tmp_path / f"log{i}").read_text()
 
@@ -66,18 +67,22 @@ def test_two_workers_are_one(start, tmp_path, arguments):
         while not checkpoints() - before and all(process.poll() is None for process in processes):
             time.sleep(0.01)
 
-    chief, other = start()
-    wait_for_another((chief, other))
-    other.send_signal(signal.SIGTERM)
-    assert (chief.wait(TIMEOUT), other.wait(TIMEOUT)) == (143, 143), log(0)
-    for killed in (1, 0):
-        processes = start()
-        wait_for_another(processes)
-        processes[killed].kill()
-        left = 1 - killed
-        assert processes[left].wait(TIMEOUT) == 1
-        assert re.search(f"worker {left} .*another worker", log(left)) and "Traceback" not in log(left)
-    assert len(checkpoints()) >= 2
+    def interrupt():
+        chief, other = start()
+        wait_for_another((chief, other))
+        other.send_signal(signal.SIGTERM)
+        assert (chief.wait(TIMEOUT), other.wait(TIMEOUT)) == (143, 143), log(0)
+        for killed in (1, 0):
+            processes = start()
+            wait_for_another(processes)
+            processes[killed].kill()
+            left = 1 - killed
+            assert processes[left].wait(TIMEOUT) == 1
+            assert re.search(f"worker {left} .*another worker", log(left)) and "Traceback" not in log(left)
+        assert len(checkpoints()) >= 2
+
+    if interrupted:
+        interrupt()
     assert [process.wait(TIMEOUT) for process in start()] == [0, 0], log(0) + log(1)
     assert all("TF_CONFIG" in log(i) for i in range(2))
     assert [re.search(f"Wrote the model .*{tmp_path / 'two'}", log(i)) is not None for i in range(2)] == [True, False]

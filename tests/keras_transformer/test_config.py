@@ -59,6 +59,7 @@ def test_every_row_of_table_3_is_checked():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PAPER_MILLIONS]
 )
+@pytest.mark.portable
 def test_parameters_of_table_3(name, millions):
     paper = PAPER_MILLIONS[name]
     assert millions(name) == pytest.approx(paper, rel=0.07)

@@ -22,6 +22,8 @@ MODULES = sorted(
         if not module.name.endswith(("backends.jax", "backends.tensorflow", "backends.workers"))
     }
 )
+#: Modules whose examples search for seconds.
+SLOW = ("models.transformer", "models.ensemble", "models.language_model", "models.generation")
 PUBLIC = ("decoding", "layers", "losses", "masks", "metrics", "models", "optimizers", "plotting", "schedules")
 
 
@@ -36,7 +38,9 @@ def public_objects():
 OBJECTS = dict(public_objects())
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(SLOW)) for name in MODULES]
+)
 def test_examples(name, tensorflow):
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

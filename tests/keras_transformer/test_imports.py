@@ -66,6 +66,8 @@ def test_the_server_imports_neither_keras_nor_a_backend(run_python):
     assert run_python(SERVER).strip() == "[]"
 
 
+@pytest.mark.portable
+@pytest.mark.slow
 def test_keras_loads_a_model_in_a_fresh_process(model, path, run_python):
     name, total = run_python(BY_KERAS, path).split()[-2:]
     inputs = {"source": np.array([[4, 3]], "int32"), "target": np.array([[2]], "int32")}

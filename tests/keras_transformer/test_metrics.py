@@ -115,6 +115,7 @@ def result_of(request):
     return result_of
 
 
+@pytest.mark.portable
 def test_weights_of_rows_choose_sentences(result_of, batches):
     for labels, logits, _ in batches:
         rows = np.arange(len(labels)) % 2  # One batch has as many rows as the other has positions.

@@ -31,6 +31,7 @@ def saved_and_loaded(model, folder, **arguments):
     ],
     ids=str,
 )
+@pytest.mark.portable
 def test_a_transformer_comes_back(fields, tmp_path, randomize):
     model = randomize(kt.Transformer(kt.TransformerConfig(**SIZES, **fields), name="mine"))
     loaded = saved_and_loaded(model, tmp_path)

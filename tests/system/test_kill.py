@@ -81,13 +81,8 @@ def final_state(path, steps):
     return [variable.numpy() for variable in variables], CheckpointFiles(path / "checkpoints").read(steps).random
 
 
-@pytest.mark.parametrize(
-    ("kills", "steps"),
-    [
-        pytest.param(5, 200, marks=pytest.mark.slow),
-        pytest.param(20, 600, marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("kills", "steps"), [(5, 200), (20, 600)])
 def test_a_killed_run_ends_as_an_unbroken_one(kills, steps, start, tmp_path):
     draw = random.Random(3)
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"

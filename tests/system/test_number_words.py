@@ -69,6 +69,7 @@ def test_numbers_never_seen_are_translated(run, data_dir):
     assert scores.chrf > 95
 
 
+@pytest.mark.nightly
 def test_the_quickstart_shows_every_runtime(run, tmp_path):
     """Uses an existing model. It knows only a part of the numbers, so the exit status is 1."""
     shutil.copytree(run[0], tmp_path / "run")

@@ -93,7 +93,13 @@ def sources(vocab_size, rows=24):
     return batch
 
 
-@pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=name, marks=() if name.startswith("pre-norm") else pytest.mark.slow)
+        for name, options in CONFIGS.items()
+    ],
+)
 def test_greedy_is_equal(export, options):
     model, path = export(**options)
     source, translator = sources(model.config.source_vocabulary), CTranslate2Translator(path)

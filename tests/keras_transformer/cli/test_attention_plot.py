@@ -41,7 +41,7 @@ def expected_scores(path, target):
     return model.attention_scores(of_source.encode(["one two"]), of_target.encode([target]))
 
 
-@pytest.mark.parametrize(("option", "at"), [([], -1), (["--layer=1"], 0)])
+@pytest.mark.parametrize(("option", "at"), [pytest.param([], -1, marks=pytest.mark.slow), (["--layer=1"], 0)])
 def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
     arguments = [
         "plot-attention",
@@ -60,6 +60,7 @@ def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
     assert scores.shape == (2, len(target), len(source)) and (tmp_path / "picture.png").read_bytes() == b"picture"
 
 
+@pytest.mark.slow
 def test_the_models_own_translation(path, tmp_path, capsys):
     assert main(["plot-attention", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
     assert capsys.readouterr().out.count("\n") == 1

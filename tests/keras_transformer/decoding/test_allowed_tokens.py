@@ -113,7 +113,14 @@ def test_what_may_be_forbidden_is_seen():
         assert allowed.may_forbid(np.array([WORD, IDS.bos]), np.array([[WORD, IDS.eos], [WORD, special]]))
 
 
-@pytest.mark.parametrize("vocabulary", ["everything", "shortlist", "without bytes"])
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        pytest.param("everything", marks=[pytest.mark.portable, pytest.mark.slow]),
+        "shortlist",
+        pytest.param("without bytes", marks=pytest.mark.portable),
+    ],
+)
 def test_models_generate_text(randomize, vocabulary):
     """Searches of a model with random weights, before and after it has constraints."""
     config = TransformerConfig.preset("tiny", vocab_size=400, num_layers=1, logits_bias=True)

@@ -63,6 +63,7 @@ def test_the_beam_holds_what_the_options_allow_and_nothing_else(scripted, refere
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.portable
 def test_greedy_search_takes_the_likeliest_that_is_allowed(scripted, reference, options):
     script = scripted(20, seed=1, eos_bonus=1.0)
     tokens, scores = script.run(GreedySearch(**options))
@@ -87,6 +88,7 @@ def test_greedy_search_takes_the_likeliest_that_is_allowed(scripted, reference, 
 
 
 @pytest.mark.parametrize("strategy", [GreedySearch, BeamSearch, Sampling])
+@pytest.mark.portable
 def test_where_no_other_token_is_left_the_hypothesis_ends(scripted, strategy):
     """Of three tokens each comes once; then the end does, however early."""
     script = scripted(8, seed=2, limit=7)
@@ -98,6 +100,7 @@ def test_where_no_other_token_is_left_the_hypothesis_ends(scripted, strategy):
 
 
 @pytest.mark.parametrize("extra", [{}, {"min_length": 3}, {"no_repeat_ngram_size": 1}], ids=str)
+@pytest.mark.portable
 def test_each_sentence_has_its_own_prefix(scripted, reference, extra):
     script, prefixes = scripted(4, seed=3), [(4, 5), (1,), (), (5, 1, 4)]
     prefix = np.array([[*row, *[PAD] * (3 - len(row))] for row in prefixes], "int32")
@@ -123,6 +126,7 @@ def test_a_prefix_may_repeat_itself(scripted):
     ],
     ids=lambda s: f"{type(s).__name__} {s.beam_size}",
 )
+@pytest.mark.portable
 def test_token_scores_are_the_scripts_and_sum_to_the_score(scripted, reference, strategy):
     script = scripted(9, seed=4, eos_bonus=1.0)
     noise = {"noise": ops.convert_to_tensor(Sampling(seed=1, n_samples=2).noise(9, LIMIT))}
@@ -136,6 +140,7 @@ def test_token_scores_are_the_scripts_and_sum_to_the_score(scripted, reference, 
         np.testing.assert_allclose(token_scores[sentence, rank, : len(hypothesis)], expected, atol=1e-5)
 
 
+@pytest.mark.portable
 def test_token_scores_change_nothing_else(scripted):
     script = scripted(9, seed=5)
     plain = script.run(BeamSearch(n_best=4))

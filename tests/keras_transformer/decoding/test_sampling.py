@@ -76,6 +76,7 @@ def test_what_is_drawn_at_random_has_the_distribution(settings):
 
 @pytest.mark.parametrize("level", [0.0, np.nextafter(np.float32(1), np.float32(0))])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.portable
 def test_the_ends_of_the_noise_draw_what_may_be_drawn(settings, level):
     tokens, _ = draw(Sampling(**settings), np.full((1, 1, 2), level, "float32"))
     possible = np.flatnonzero(distribution(**settings))

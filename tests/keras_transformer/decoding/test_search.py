@@ -66,6 +66,7 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(kind, alpha, referenc
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+@pytest.mark.portable
 def test_limits_are_each_sentences_own(kind, alpha, reference, scripted):
     limits = [2, 4, 1, 3]
     strategy = BeamSearch(beam_size=EVERYTHING, length_penalty=alpha, length_penalty_kind=kind)
@@ -77,6 +78,7 @@ def test_limits_are_each_sentences_own(kind, alpha, reference, scripted):
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
+@pytest.mark.portable
 def test_places_without_a_hypothesis_are_marked(kind, alpha, scripted):
     strategy = BeamSearch(beam_size=5, n_best=5, length_penalty=alpha, length_penalty_kind=kind)
     tokens, scores = scripted(2).run(strategy, limits=[1, 2])
@@ -87,11 +89,20 @@ def test_places_without_a_hypothesis_are_marked(kind, alpha, scripted):
     assert tokens[0, 0].tolist()[:2] == [IDS.eos, IDS.pad]
 
 
-@pytest.mark.parametrize("beam_size", [2, 5])
-@pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
-@pytest.mark.parametrize("eos_bonus", [-2.0, 0.0, 2.0])
-def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bonus, reference, scripted):
+@pytest.mark.parametrize(
+    ("beam_size", "penalty", "eos_bonus"),
+    [
+        # Quick tests have each value with most values of the others.
+        pytest.param(beam_size, penalty, eos_bonus, marks=pytest.mark.slow if (i + j + k) % 3 else ())
+        for i, beam_size in enumerate([2, 5])
+        for j, penalty in enumerate(PENALTIES)
+        for k, eos_bonus in enumerate([-2.0, 0.0, 2.0])
+    ],
+)
+@pytest.mark.portable
+def test_stopping_early_never_changes_the_result(beam_size, penalty, eos_bonus, reference, scripted):
     """The reference keeps the same beam and always runs to the limit."""
+    kind, alpha = penalty
     script = scripted(10, seed=2, eos_bonus=eos_bonus)
     n_best = beam_size - 1
     strategy = BeamSearch(beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_penalty_kind=kind)
@@ -103,6 +114,7 @@ def test_stopping_early_never_changes_the_result(beam_size, kind, alpha, eos_bon
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES[1:])
+@pytest.mark.portable
 def test_a_hypothesis_that_only_wins_at_the_limit_is_awaited(kind, alpha, reference, scripted):
     """The end is likelier after the first token, until the penalty of `LIMIT` tokens makes the other hypothesis win."""
     two, most = (reference.penalty(length, alpha, kind) for length in (2, LIMIT))
@@ -172,6 +184,7 @@ def test_greedy_forces_the_end_at_each_sentences_limit(scripted):
     assert (scores < -20).all()
 
 
+@pytest.mark.portable
 def test_n_best_is_in_order_and_starts_with_the_best(scripted):
     script = scripted(10, seed=7)
     four, one = (script.run(BeamSearch(beam_size=4, n_best=n, length_penalty=0.6)) for n in (4, 1))
@@ -194,6 +207,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(scripted):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(length_penalty=0.0)], ids=repr)
+@pytest.mark.portable
 def test_scores_are_float32_sums_of_half_precision_logits(dtype, strategy, reference, scripted):
     script = scripted(5, seed=9)
     script.table = ops.cast(script.table, dtype)

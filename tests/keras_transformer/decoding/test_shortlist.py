@@ -43,9 +43,18 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-@pytest.mark.parametrize("prefix", [None, PREFIX], ids=["free", "prefix"])
+@pytest.mark.parametrize(
+    ("strategy", "prefix"),
+    [
+        pytest.param("greedy", None, marks=pytest.mark.portable),
+        ("beam", PREFIX),
+        pytest.param("greedy", PREFIX, marks=pytest.mark.slow),
+        pytest.param("beam", None, marks=pytest.mark.slow),
+    ],
+    ids=["greedy-free", "beam-prefix", "greedy-prefix", "beam-free"],
+)
 def test_a_search_finds_what_it_finds_if_other_tokens_are_impossible(model, only, monkeypatch, strategy, prefix):
+    strategy = STRATEGIES[strategy]
     free = model.generate(SOURCE, strategy, prefix)
     monkeypatch.setattr(model, "shortlist", SHORTLIST)
     found = model.generate(SOURCE, strategy, prefix)
@@ -66,6 +75,7 @@ def test_candidates_are_those_of_all_source_tokens_and_the_frequent_ones():
     assert Shortlist([[70_000]], range(128), vocab_size=1 << 17).candidates([[0]])[-1] == 70_000
 
 
+@pytest.mark.portable
 def test_log_probs_among_candidates(model, only):
     candidates = SHORTLIST.candidates(SOURCE)
     outside = np.setdiff1d(np.arange(VOCAB), candidates)[0]
@@ -76,6 +86,7 @@ def test_log_probs_among_candidates(model, only):
     np.testing.assert_allclose(found[:2], expected[:2], atol=1e-5)
 
 
+@pytest.mark.portable
 def test_an_ensemble_has_a_shortlist(shortlisted, monkeypatch):
     ensemble = Ensemble([shortlisted, shortlisted])
     ensemble.shortlist = SHORTLIST

@@ -41,6 +41,7 @@ def output(result, cached=False):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.portable
 def test_layer_is_the_formula(norm_first, randomize, reference):
     layer = make(DecoderLayer, randomize, norm_first=norm_first)
     masks = TARGET_MASK[:, None] & np.tri(TARGET, dtype=bool), MEMORY_MASK[:, None]
@@ -73,8 +74,19 @@ def test_stack_is_its_layers_and_the_final_norm(norm_first, randomize, reference
     np.testing.assert_allclose(output(stack(X, MEMORY, memory_mask=MEMORY_MASK)), expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("path", ["plain", "dropout", "cached"])
+@pytest.mark.parametrize(
+    ("policy", "path"),
+    [
+        *(("float32", path) for path in ("plain", "dropout", "cached")),
+        ("mixed_float16", "plain"),
+        ("mixed_bfloat16", "cached"),
+        pytest.param("mixed_float16", "dropout", marks=pytest.mark.slow),
+        pytest.param("mixed_float16", "cached", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", "plain", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", "dropout", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.portable
 def test_the_future_never_leaks(layer_and_options, policy, path):
     layer_class, options = layer_and_options
     rate = 0.3 if path == "dropout" else 0.0

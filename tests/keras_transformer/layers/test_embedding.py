@@ -109,7 +109,10 @@ COPIES = {
 
 
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("kind", TIED)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "separate" else ()) for kind in TIED]
+)
+@pytest.mark.portable
 def test_a_copy_of_a_model_is_tied_like_the_model(kind, copy, randomize, tmp_path):
     made = TIED[kind](TokenEmbedding(VOCAB, D_MODEL), keras.Input((None,), dtype="int32"))
     model = randomize(made, scale=0.3)

@@ -9,7 +9,10 @@ import pytest
 import keras_transformer as kt
 from keras_transformer import layers
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Of TensorFlow.
+pytestmark = [
+    pytest.mark.portable,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # Of TensorFlow.
+]
 to_numpy = keras.ops.convert_to_numpy
 SIZES = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 13}
 CONFIG = kt.TransformerConfig(vocab_size=11, **SIZES)

@@ -4,6 +4,8 @@ import pytest
 from keras_transformer import Ensemble, Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
+pytestmark = pytest.mark.portable
+
 CONFIG = {"vocab_size": 20, "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 
@@ -17,7 +19,14 @@ def models(randomize):
     return models
 
 
-@pytest.mark.parametrize("strategy", [BeamSearch(beam_size=3, n_best=2), GreedySearch(), Sampling(seed=4, n_samples=3)])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        BeamSearch(beam_size=3, n_best=2),
+        pytest.param(GreedySearch(), marks=pytest.mark.slow),
+        pytest.param(Sampling(seed=4, n_samples=3), marks=pytest.mark.slow),
+    ],
+)
 def test_equal_models_translate_like_one(models, strategy):
     one, both = (model.generate(SOURCE, strategy) for model in (models[0], Ensemble([models[0], models[0]])))
     np.testing.assert_array_equal(one.tokens, both.tokens)

@@ -82,7 +82,7 @@ def test_returns_arrays_with_their_types_and_shapes(model):
     [
         (BEAM, {"num_layers": 2, "seed": 6}),
         (BEAM, {"positions": "learned", "max_length": 16, "seed": 6}),
-        (GREEDY, {"norm_first": True}),
+        pytest.param(GREEDY, {"norm_first": True}, marks=pytest.mark.portable),
     ],
     ids=["beam", "learned", "greedy"],
 )
@@ -95,6 +95,7 @@ def test_cached_search_equals_uncached_search(fields, strategy, randomize):
 
 
 @pytest.mark.parametrize("strategy", [BEAM, GREEDY], ids=["beam", "greedy"])
+@pytest.mark.portable
 def test_scores_are_the_teacher_forced_ones(model, strategy, reference):
     alpha = getattr(strategy, "length_penalty", 0.0)
     tokens, scores, _ = model.generate(SOURCE, strategy)
@@ -125,12 +126,14 @@ def test_more_padding_changes_nothing(model):
     assert_same(model.generate(np.pad(SOURCE, ((0, 0), (0, 13))), BEAM), model.generate(SOURCE, BEAM))
 
 
+@pytest.mark.portable
 def test_one_best_is_the_first_of_four(model):
     four = model.generate(SOURCE, BeamSearch(beam_size=4, n_best=4, extra_length=4))
     one = model.generate(SOURCE, BeamSearch(beam_size=4, n_best=1, extra_length=4))
     assert_same(one, Hypotheses(four.tokens[:, :1], four.scores[:, :1]))
 
 
+@pytest.mark.portable
 def test_a_beam_of_one_is_greedy_search(model):
     assert_same(
         model.generate(SOURCE, GREEDY),
@@ -138,6 +141,7 @@ def test_a_beam_of_one_is_greedy_search(model):
     )
 
 
+@pytest.mark.portable
 def test_length_is_at_most_the_sources_and_the_extra(randomize):
     model = make(randomize, norm_first=True)
     tokens, *_ = model.generate(SOURCE, BeamSearch(beam_size=3, n_best=3, extra_length=2, length_penalty=3.0))
@@ -161,6 +165,7 @@ def test_a_source_of_padding_alone_gives_something_finite(model):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.portable
 def test_mixed_precision(policy, randomize):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
     model = randomize(Transformer(config, dtype=policy), scale=0.4)
@@ -178,6 +183,7 @@ def test_new_weights_are_used(randomize):
     assert_same(after, uncached(model, SOURCE, GREEDY))
 
 
+@pytest.mark.portable
 def test_separate_vocabularies(randomize):
     model = make(randomize, share_embeddings=False, source_vocab_size=23)
     source = np.array([[22, 21, 3]])

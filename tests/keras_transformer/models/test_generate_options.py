@@ -1,5 +1,7 @@
 """Options of `generate` beside the beam, and scores of given pairs."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -11,11 +13,17 @@ to_numpy = keras.ops.convert_to_numpy
 VOCAB, EOS = 11, 3
 SOURCE = np.array([[4, 5, 6, 7, 8, 3], [9, 10, 3, 0, 0, 0], [3, 0, 0, 0, 0, 0], [7, 7, 7, 3, 0, 0]], "int32")
 PREFIX = np.array([[5, 6], [9, 0], [0, 0], [1, 4]], "int32")
+GREEDY = GreedySearch(extra_length=3, token_scores=True)
 SCORED = {
-    "greedy": GreedySearch(extra_length=3, token_scores=True),
+    "greedy": GREEDY,
     "beam": BeamSearch(beam_size=3, n_best=3, extra_length=3, token_scores=True),
     "sampling": Sampling(extra_length=3, token_scores=True, n_samples=2, seed=1),
 }
+
+STRATEGIES = [
+    pytest.param(strategy, id=name, marks=() if name == "beam" else pytest.mark.portable)
+    for name, strategy in SCORED.items()
+]
 
 
 def make(randomize, seed=3, **fields):
@@ -30,7 +38,7 @@ def model(randomize):
 
 
 @pytest.mark.parametrize("prefix", [pytest.param(None, marks=pytest.mark.slow), PREFIX], ids=["free", "prefix"])
-@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, reference):
     tokens, scores, token_scores = model.generate(SOURCE, strategy, prefix)
     assert token_scores.shape == tokens.shape and token_scores.dtype == np.float32
@@ -40,7 +48,7 @@ def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, refer
         np.testing.assert_allclose(token_scores[:, rank], model.token_log_probs(SOURCE, tokens[:, rank]), atol=1e-4)
 
 
-@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_hypothesis_begins_with_its_prefix(model, strategy):
     free, led = model.generate(SOURCE, strategy), model.generate(SOURCE, strategy, PREFIX.tolist())
     for row, ids in enumerate(PREFIX):
@@ -51,31 +59,33 @@ def test_every_hypothesis_begins_with_its_prefix(model, strategy):
     assert (free.tokens[0, :, :2] != led.tokens[0, :, :2]).any()
 
 
+@pytest.mark.portable
 def test_greedy_search_goes_on_from_its_own_beginning_as_before(model):
-    expected = model.generate(SOURCE, GreedySearch(extra_length=3))
+    expected = model.generate(SOURCE, GREEDY)
     prefix = np.where(expected.tokens[:, 0, :2] == EOS, 0, expected.tokens[:, 0, :2])
-    found = model.generate(SOURCE, GreedySearch(extra_length=3), prefix)
+    found = model.generate(SOURCE, GREEDY, prefix)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
 
 
+@pytest.mark.portable
 def test_a_prefix_longer_than_the_limit_is_followed_by_the_end(model):
-    prefix = np.full((4, 9), 5)
-    tokens = model.generate(SOURCE, GreedySearch(extra_length=1), prefix).tokens[:, 0]
-    assert tokens.shape[1] == 10
-    assert (tokens[:, :9] == 5).all() and (tokens[:, 9] == EOS).all()
+    prefix = np.full((4, 11), 5)
+    tokens = model.generate(SOURCE, GREEDY, prefix).tokens[:, 0]
+    assert tokens.shape[1] == 12
+    assert (tokens[:, :11] == 5).all() and (tokens[:, 11] == EOS).all()
 
 
+@pytest.mark.portable
 def test_padding_of_prefixes_may_be_of_any_length(model):
-    strategy = GreedySearch(extra_length=3)
     padded = np.pad(PREFIX, [(0, 0), (0, 40)])
-    found = model.generate(SOURCE, strategy, padded)
-    np.testing.assert_array_equal(found.tokens, model.generate(SOURCE, strategy, PREFIX).tokens)
+    found = model.generate(SOURCE, GREEDY, padded)
+    np.testing.assert_array_equal(found.tokens, model.generate(SOURCE, GREEDY, PREFIX).tokens)
 
 
+@pytest.mark.portable
 def test_a_prefix_of_no_columns_is_none(model):
-    greedy = GreedySearch(extra_length=3)
-    found, expected = model.generate(SOURCE, greedy, np.zeros((4, 0), "int32")), model.generate(SOURCE, greedy)
+    found, expected = model.generate(SOURCE, GREEDY, np.zeros((4, 0), "int32")), model.generate(SOURCE, GREEDY)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
 
 
@@ -96,6 +106,7 @@ def test_bad_prefixes(model, prefix, message):
         model.generate(SOURCE, prefix=prefix)
 
 
+@pytest.mark.portable
 def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
     model = make(randomize, positions="learned", max_length=7)
     assert model.generate(SOURCE, GreedySearch(), np.full((4, 6), 5)).tokens[0, 0].tolist() == [5] * 6 + [EOS]
@@ -103,6 +114,7 @@ def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
         model.generate(SOURCE, GreedySearch(), np.full((4, 7), 5))
 
 
+@pytest.mark.portable
 def test_minimal_length(model):
     lengths = [
         (model.generate(SOURCE, BeamSearch(extra_length=2, length_penalty=0.0, min_length=n)).tokens != 0).sum(axis=2)
@@ -113,8 +125,12 @@ def test_minimal_length(model):
     assert (lengths[1][:, 0] >= np.minimum(6, limits)).all()
 
 
+def sampling(seed):
+    return dataclasses.replace(SCORED["sampling"], seed=seed)
+
+
 def test_samples_repeat_by_their_seed_and_differ_without_one(model, monkeypatch):
-    one, same, other = (model.generate(SOURCE, Sampling(seed=seed)) for seed in (1, 1, 2))
+    one, same, other = (model.generate(SOURCE, sampling(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.tokens, same.tokens)
     np.testing.assert_array_equal(one.scores, same.scores)
     assert (one.scores != other.scores).any()
@@ -122,24 +138,26 @@ def test_samples_repeat_by_their_seed_and_differ_without_one(model, monkeypatch)
     def refuse(*args):
         raise AssertionError("the search was traced again")
 
-    model.generate(SOURCE, Sampling())
+    model.generate(SOURCE, sampling(None))
     monkeypatch.setattr("keras_transformer.models.generation.run_search", refuse)
-    drawn = [model.generate(SOURCE, Sampling(seed=seed)).scores.tobytes() for seed in (None, None, None, 3)]
+    drawn = [model.generate(SOURCE, sampling(seed)).scores.tobytes() for seed in (None, None, None, 3)]
     assert len(set(drawn)) == 4
 
 
 def test_more_padding_changes_no_sample(model):
-    strategy = Sampling(seed=4, n_samples=2)
+    strategy = SCORED["sampling"]
     one, other = model.generate(SOURCE, strategy), model.generate(np.pad(SOURCE, ((0, 0), (0, 13))), strategy)
     np.testing.assert_array_equal(one.tokens, other.tokens)
 
 
+@pytest.mark.portable
 def test_samples_of_one_candidate_are_greedy_search(model):
-    drawn, greedy = model.generate(SOURCE, Sampling(top_k=1)), model.generate(SOURCE, GreedySearch())
+    drawn, greedy = model.generate(SOURCE, Sampling(top_k=1, extra_length=3)), model.generate(SOURCE, GREEDY)
     np.testing.assert_array_equal(drawn.tokens, greedy.tokens)
     np.testing.assert_allclose(drawn.scores, greedy.scores, atol=1e-4)
 
 
+@pytest.mark.portable
 def test_sampling_in_mixed_precision_keeps_its_noise(randomize, monkeypatch):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
     model, dtypes = randomize(Transformer(config, dtype="mixed_float16"), scale=0.4), set()
@@ -153,12 +171,13 @@ def test_sampling_in_mixed_precision_keeps_its_noise(randomize, monkeypatch):
     assert dtypes == {"float32"}
 
 
-@pytest.mark.parametrize("strategy", SCORED.values(), ids=SCORED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_empty_batch_has_empty_token_scores(model, strategy):
     found = model.generate(np.zeros((0, 5), "int32"), strategy)
     assert found.token_scores.shape == found.tokens.shape == (0, strategy.n_best, 0)
 
 
+@pytest.mark.portable
 def test_token_log_probs_are_of_one_plain_pass(model, reference):
     target = np.array([[8, 9, 3, 0], [3, 0, 0, 0], [0, 0, 0, 0], [5, 5, 5, 5]])
     log_probs = model.token_log_probs(SOURCE, target)
@@ -172,6 +191,7 @@ def test_token_log_probs_are_of_one_plain_pass(model, reference):
     assert model.token_log_probs(SOURCE, np.zeros((4, 0), "int32")).shape == (4, 0)
 
 
+@pytest.mark.portable
 def test_attention_scores_are_those_of_the_layers(model):
     target = np.array([[8, 9, 3], [3, 0, 0], [5, 3, 0], [4, 5, 3]])
     scores = model.attention_scores(SOURCE, target)

@@ -6,6 +6,8 @@ from keras_transformer import LanguageModel, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 VOCAB, BATCH, LENGTH = 19, 2, 5
 SIZES = {"num_layers": 2, "d_model": 22, "num_heads": 3, "d_k": 5, "d_v": 7, "d_ff": 13}
@@ -24,7 +26,10 @@ def make(randomize, dtype=None, **fields):
     )
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(
+    scope="module",
+    params=["post-norm", "pre-norm, learned", pytest.param("separate, biased", marks=pytest.mark.slow)],
+)
 def model(request, randomize):
     """One of the variants; the tests leave it as it is."""
     return make(randomize, **VARIANTS[request.param])

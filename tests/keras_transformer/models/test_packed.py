@@ -9,6 +9,8 @@ from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 VARIANTS = {"paper": {}, "learned": {"positions": "learned", "max_length": 9}, "norm_first": {"norm_first": True}}
 APART = {

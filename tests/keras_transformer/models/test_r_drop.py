@@ -50,6 +50,7 @@ def test_without_dropout_both_passes_equal_one(kind):
     np.testing.assert_allclose(logits, np.stack([expected, expected], axis=1), atol=1e-5)
 
 
+@pytest.mark.portable
 def test_without_dropout_it_trains_like_one_pass(few_steps):
     ours, theirs = (Transformer(dataclasses.replace(CONFIG, dropout=0.0)) for _ in range(2))
     theirs.set_weights(ours.get_weights())
@@ -63,6 +64,8 @@ def test_without_dropout_it_trains_like_one_pass(few_steps):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.portable
+@pytest.mark.slow
 def test_the_difference_of_the_passes_is_trained(tmp_path):
     """With a large alpha, the two passes of one batch become similar."""
     options = {"jit_compile": keras.backend.backend() == "jax"}  # XLA would compile for longer than 20 steps take.
@@ -103,6 +106,7 @@ def test_the_loss_of_a_file_without_the_setting_decides():
     assert old(TARGET, training=True).shape == (2, 2, 3, 12)
 
 
+@pytest.mark.portable
 def test_language_model(few_steps):
     model = compiled(LanguageModel(CONFIG), RDropCrossEntropy(pad_id=0), few_steps)
     assert model(TARGET, training=True).shape == (2, 2, 3, 12)
@@ -111,6 +115,7 @@ def test_language_model(few_steps):
 
 
 @pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.portable
 def test_labels_may_have_a_last_axis_of_1(length, few_steps):
     losses = []
     for labels in (LABELS[:, :length], LABELS[:, :length, None]):

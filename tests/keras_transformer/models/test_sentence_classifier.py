@@ -4,6 +4,8 @@ import pytest
 
 from keras_transformer import SentenceClassifier, TransformerConfig
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 SIZES = {"vocab_size": 19, "num_layers": 2, "d_model": 22, "num_heads": 3, "d_k": 5, "d_v": 7, "d_ff": 13}
 IDS = np.array([[4, 5, 6, 7, 8, 9, 3], [10, 11, 3, 0, 0, 0, 0]], "int32")

@@ -31,12 +31,20 @@ def make(randomize=None, dtype=None, **fields):
     return model if randomize is None else randomize(model, scale=0.3)
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+#: The slow tests take the other variants.
+QUICK = ("paper", "norm_first", "separate, shallow decoder", "marian")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in VARIANTS],
+)
 def model(request, randomize):
     """One of the variants; the tests leave it as it is."""
     return make(randomize, **VARIANTS[request.param])
 
 
+@pytest.mark.portable
 def test_logits_are_the_composition(model):
     logits = model(INPUTS)
     assert logits.shape == (BATCH, TARGET, VOCAB)
@@ -70,6 +78,7 @@ def test_logits_are_the_papers_formulas(norm_first, randomize, reference):
 
 
 @pytest.mark.parametrize("policy", ["float32", *HALF])
+@pytest.mark.portable
 def test_logits_carry_no_mask(policy):
     model = make(dtype=policy)
     assert getattr(model(INPUTS), "_keras_mask", None) is None
@@ -89,6 +98,7 @@ def test_the_loss_keras_computes_is_the_one_of_the_weights(randomize, reference)
     assert results["token_loss"] == pytest.approx(tokens[LABELS != 0].mean(), rel=1e-5)
 
 
+@pytest.mark.portable
 def test_more_padding_changes_nothing(model):
     wider = {name: np.pad(ids, ((0, 0), (0, 3))) for name, ids in INPUTS.items()}
     np.testing.assert_allclose(to_numpy(model(wider))[:, :TARGET], to_numpy(model(INPUTS)), atol=1e-5)
@@ -108,7 +118,7 @@ def test_a_source_of_padding_alone_is_finite(policy):
     assert np.isfinite(to_numpy(keras.ops.cast(logits, "float32"))).all()
 
 
-@pytest.mark.parametrize("policy", HALF)
+@pytest.mark.parametrize("policy", [pytest.param("mixed_float16", marks=pytest.mark.portable), "mixed_bfloat16"])
 def test_a_mixed_precision_step_has_a_finite_loss_and_trains(policy, few_steps):
     model = make(dtype=policy)
     assert keras.backend.standardize_dtype(model(INPUTS).dtype) == policy.removeprefix("mixed_")
@@ -129,6 +139,7 @@ def test_training_lowers_the_loss(few_steps):
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.portable
 def test_shared_embeddings_are_one_matrix():
     shared, separate = make(), make(share_embeddings=False, source_vocab_size=23)
     assert shared.source_embedding is shared.target_embedding is shared.logits.embedding
@@ -179,6 +190,7 @@ def test_dropout_is_on_in_training_only():
     assert np.abs(to_numpy(model(INPUTS, training=True)) - still).max() > 1e-2
 
 
+@pytest.mark.portable
 def test_freezing_the_encoder_trains_the_rest(few_steps):
     model = make(dropout=0.0)
     model.encoder.trainable = False
