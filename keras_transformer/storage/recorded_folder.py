@@ -55,9 +55,8 @@ class RecordedFolder:
             ModelDirectoryError: if it does not exist, cannot be read, or has a newer format.
         """
         if not self.record_file.is_file():
-            missing = "it is a file" if self.path.exists() else "no such directory"
-            reason = f"no {self.record_name}" if self.path.is_dir() else missing
-            raise ModelDirectoryError(f"Not a {self.kind}: {self.path} ({reason})")
+            why = "; it is a file" if self.path.is_file() else "" if self.path.exists() else "; no such directory"
+            raise ModelDirectoryError(f"Not a {self.kind}: {self.path} (no {self.record_name}{why})")
         record = self._load()
         if self.format_version is None:
             return record
