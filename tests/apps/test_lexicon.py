@@ -50,7 +50,7 @@ def test_source_tokens_may_be_copied():
     assert extra == [set(), {300, 800}, {900}, set()]  # 5 is always considered.
 
 
-def test_coverage():
+def test_coverage_grows_with_the_batch():
     lexicon = learn_lexicon([[300], [301]], [[800], [801]], VOCAB)
     shortlist = make_shortlist(lexicon, np.zeros(VOCAB, int), VOCAB, width=2, num_frequent=128, required=range(4))
     sources, targets = [[300], [301]], [[800, 801], [800, 801]]

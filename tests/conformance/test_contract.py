@@ -67,7 +67,7 @@ def test_symbolic_shape_equals_eager_shape(case):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision(case, policy):
+def test_mixed_precision_computes_in_half_and_keeps_float32_weights(case, policy):
     layer = case.make(policy)
     output = layer(*case.arrays(), training=True) if layer._call_has_training_arg else layer(*case.arrays())
     assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
@@ -91,7 +91,7 @@ def test_the_dtype_policy_reaches_every_sub_layer(case, policy):
         assert part.dtype_policy.name == expected, part.path
 
 
-def test_built_explicitly_as_by_a_call(case):
+def test_build_makes_the_weights_of_a_call(case):
     """`build` makes every weight, so that loading weights needs no call."""
     built, called = case.make("float32"), case.make("float32")
     built.build(*(array.shape for array in case.arrays()))
@@ -100,7 +100,7 @@ def test_built_explicitly_as_by_a_call(case):
     assert all(part.built for part in sub_layers(built) if part.weights)
 
 
-def test_in_a_tf_function(case, tensorflow):
+def test_a_tf_function_gives_the_same(case, tensorflow):
     layer = case.make("float32")
     expected = layer(*case.arrays())
     signature = [
@@ -113,7 +113,7 @@ def test_in_a_tf_function(case, tensorflow):
     assert longer.shape == case.shape(2, 9)
 
 
-def test_jit_compiled(case):
+def test_jit_compilation_gives_the_same(case):
     layer = case.make("float32")
     model = case.functional(layer)
     model.compile(jit_compile=True)
@@ -136,7 +136,7 @@ def test_every_trainable_weight_has_a_gradient(case, few_steps):
     assert [path for path in still if not path.endswith("key/bias")] == []
 
 
-def test_frozen(case):
+def test_a_frozen_layer_has_no_trainable_weights(case):
     layer = case.make("float32")
     layer(*case.arrays())
     if not layer.weights:
@@ -146,7 +146,7 @@ def test_frozen(case):
 
 
 @pytest.mark.parametrize("lengths", [(0, 3), (1, 1), (3, 0)], ids=str)
-def test_lengths_of_zero_and_one(case, lengths):
+def test_lengths_of_zero_and_one_are_allowed(case, lengths):
     layer = case.make("float32")
     layer(*case.arrays())
     output = layer(*case.arrays(lengths))
@@ -155,13 +155,13 @@ def test_lengths_of_zero_and_one(case, lengths):
 
 
 @pytest.mark.parametrize("lengths", [(5, 7), (0, 0)], ids=str)
-def test_a_batch_without_rows(case, lengths):
+def test_a_batch_without_rows_keeps_its_shape(case, lengths):
     layer = case.make("float32")
     layer(*case.arrays())
     assert layer(*case.arrays(lengths, rows=0)).shape == case.shape(0, lengths[0])
 
 
-def test_a_batch_without_rows_in_a_tf_function(case, tensorflow):
+def test_a_batch_without_rows_has_zero_gradients_in_a_tf_function(case, tensorflow):
     """Its gradient is 0: such a batch reaches a replica when the rows of a batch are fewer than the replicas."""
     layer = case.make("float32")
     inputs = case.functional(layer).inputs

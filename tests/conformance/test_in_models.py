@@ -33,7 +33,7 @@ class Host(keras.Model):
 
 
 @pytest.mark.portable
-def test_in_a_subclassed_model(case, few_steps, tmp_path):
+def test_weights_of_a_subclassed_model_are_loaded_again(case, few_steps, tmp_path):
     models = [Host(case.make("float32")) for _ in range(2)]
     arrays, labels = case.arrays(), np.zeros((*case.shape()[:-1], 3), "float32")
     for model in models:
@@ -47,7 +47,7 @@ def test_in_a_subclassed_model(case, few_steps, tmp_path):
     np.testing.assert_allclose(other.predict_on_batch(arrays), before, atol=1e-5)
 
 
-def test_in_a_sequential_model(case, tmp_path, randomize):
+def test_a_sequential_model_is_saved_and_loaded(case, tmp_path, randomize):
     layer = case.make("float32")
     if type(layer).__name__ in ("Decoder", "DecoderLayer"):
         pytest.skip(NEEDS_MEMORY)
@@ -76,7 +76,7 @@ def masked(case, source):
 
 
 @pytest.mark.parametrize("source", ["masking", "embedding"])
-def test_masks_of_other_layers(case, source):
+def test_masks_of_other_layers_apply_and_pass_on(case, source):
     """What is masked never matters, and the mask is passed on unless the layer ends it."""
     layer = case.make("float32")
     if case.inputs[0][1] is None:

@@ -105,7 +105,7 @@ def padded(arrays):
 
 
 @pytest.mark.parametrize("format", FORMATS, indirect=True)
-def test_many_layers_in_one_model(format, randomize, tmp_path):
+def test_many_layers_in_one_model_are_exported(format, randomize, tmp_path):
     block = {"d_model": 6, "num_heads": 2, "d_ff": 7, "activation": "gelu"}
     ids = keras.Input((None,), dtype="int32")
     embedding = layers.TokenEmbedding(11, 6)
@@ -116,7 +116,7 @@ def test_many_layers_in_one_model(format, randomize, tmp_path):
     assert_exported(model, format, [*padded([rows.copy()]), rows[:, :4], rows[:, :1]], tmp_path)
 
 
-def test_traced_with_length_one(case, randomize):
+def test_a_trace_of_length_one_serves_other_lengths(case, randomize):
     """Keras exports from PyTorch by tracing a call of length 1. Other lengths must not run another path."""
     if BACKEND != "torch":
         pytest.skip("the contract is PyTorch's own: the backend is another")
@@ -131,7 +131,7 @@ def test_traced_with_length_one(case, randomize):
 @pytest.mark.nightly
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
 @pytest.mark.parametrize("format", FORMATS, indirect=True)
-def test_layer(case, format, masked, randomize, tmp_path):
+def test_each_layer_is_exported(case, format, masked, randomize, tmp_path):
     inputs = case.symbolic()
     hidden = inputs
     if masked:
@@ -152,6 +152,6 @@ def test_plain_keras_fails(format, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("format", FORMATS, indirect=True)
-def test_model(model_case, format, randomize, tmp_path):
+def test_each_model_is_exported(model_case, format, randomize, tmp_path):
     model = randomize(model_case.make(dtype="float32"), scale=0.3)
     assert_exported(model, format, [model_case.inputs(length) for length in (5, 9, 1)], tmp_path)

@@ -69,7 +69,7 @@ def assert_equal(ours, theirs):
 
 
 @pytest.mark.parametrize(("mask", "attention"), [(None, None), (MASK, None), (MASK, ATTENTION)])
-def test_encoder(pair, mask, attention):
+def test_the_encoder_equals_that_of_keras_hub(pair, mask, attention):
     ours, theirs = pair("EncoderLayer", X.shape)
     found = ours(X, mask=mask, attention_mask=attention, return_attention_scores=True)
     expected = theirs(X, padding_mask=mask, attention_mask=attention, return_attention_scores=True)
@@ -79,7 +79,7 @@ def test_encoder(pair, mask, attention):
 
 @pytest.mark.parametrize("masks", [{}, {"target_mask": MASK}, {"target_mask": MASK, "memory_mask": MEMORY_MASK}])
 @pytest.mark.parametrize("attention", [{}, {"attention_mask": ATTENTION, "memory_attention_mask": MEMORY_ATTENTION}])
-def test_decoder(pair, masks, attention):
+def test_the_decoder_equals_that_of_keras_hub(pair, masks, attention):
     names = {
         "target_mask": "decoder_padding_mask",
         "memory_mask": "encoder_padding_mask",
@@ -92,6 +92,6 @@ def test_decoder(pair, masks, attention):
 
 
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_decoder_without_memory(pair, mask):
+def test_the_decoder_without_memory_equals_that_of_keras_hub(pair, mask):
     ours, theirs = pair("CausalDecoderLayer", X.shape)
     assert_equal(ours(X, mask=mask), theirs(X, decoder_padding_mask=mask))

@@ -44,7 +44,7 @@ def test_save_and_load(model, model_case, tmp_path):
     close(keras.saving.load_model(tmp_path / "model.keras")(model_case.inputs()), model(model_case.inputs()))
 
 
-def test_weights_alone(model, model_case, tmp_path):
+def test_weights_alone_are_saved_and_loaded(model, model_case, tmp_path):
     model.save_weights(tmp_path / "all.weights.h5")
     other = model_case.make(dtype="float32")
     assert np.abs(to_numpy(other(model_case.inputs())) - to_numpy(model(model_case.inputs()))).max() > 1e-3
@@ -53,19 +53,19 @@ def test_weights_alone(model, model_case, tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision(model_case, policy):
+def test_mixed_precision_is_finite_and_keeps_float32_weights(model_case, policy):
     model = model_case.make(dtype=policy)
     assert np.isfinite(as_float32(model(model_case.inputs()))).all()
     assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled(model, model_case, jit_compile):
+def test_compilation_gives_the_same(model, model_case, jit_compile):
     model.compile(jit_compile=jit_compile)
     close(model.predict_on_batch(model_case.inputs()), model(model_case.inputs()))
 
 
-def test_in_a_tf_function(model, model_case, tensorflow):
+def test_a_tf_function_gives_the_same(model, model_case, tensorflow):
     specs = keras.tree.map_structure(lambda ids: tensorflow.TensorSpec((None, None), ids.dtype), model_case.inputs())
     traced = tensorflow.function(lambda inputs: model(inputs), input_signature=[specs])
     close(traced(model_case.inputs()), model(model_case.inputs()))
@@ -75,13 +75,13 @@ def test_in_a_tf_function(model, model_case, tensorflow):
 
 
 @pytest.mark.parametrize("length", [0, 1, 9])
-def test_other_lengths(model, model_case, length):
+def test_other_lengths_are_allowed(model, model_case, length):
     output = model(model_case.inputs(length))
     assert output.shape[0] == 2 and np.isfinite(to_numpy(output)).all()
 
 
 @pytest.mark.parametrize("length", [0, 5])
-def test_a_batch_without_rows(model, model_case, length, few_steps):
+def test_a_batch_without_rows_changes_nothing(model, model_case, length, few_steps):
     """Its loss and metrics are finite and change nothing."""
     inputs = keras.tree.map_structure(lambda ids: ids[:0], model_case.inputs(length))
     output = model(inputs)
@@ -118,7 +118,7 @@ class ModelHost(keras.Model):
 
 
 @pytest.mark.portable
-def test_inside_a_subclassed_model(model, model_case, few_steps, tmp_path):
+def test_weights_of_a_subclassed_model_are_loaded_again(model, model_case, few_steps, tmp_path):
     hosts = [ModelHost(model), ModelHost(model_case.make(dtype="float32"))]
     inputs = model_case.inputs()
     for host in hosts:
@@ -131,7 +131,7 @@ def test_inside_a_subclassed_model(model, model_case, few_steps, tmp_path):
     close(other(inputs), one(inputs))
 
 
-def test_inside_a_functional_model(model, model_case, tmp_path):
+def test_a_functional_model_is_saved_and_loaded(model, model_case, tmp_path):
     inputs = model_case.symbolic()
     around = keras.Model(inputs, keras.layers.Dense(3)(model(inputs)))
     around.save(tmp_path / "model.keras")

@@ -4,7 +4,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.config import ExportConfig
 
 
-def test_defaults():
+def test_defaults_are_two_formats_and_the_beam_search():
     config = ExportConfig()
     assert config.formats == ["saved_model", "onnx"]
     assert config.strategy == BeamSearch(n_best=4)
@@ -19,7 +19,7 @@ def test_the_search_is_the_configurations():
     assert type(config.strategy) is BeamSearch
 
 
-def test_quantised_exports_have_folders_of_their_own():
+def test_quantised_exports_have_separate_folders():
     assert ExportConfig().programs == ["saved_model", "onnx"]
     assert ExportConfig(format="onnx", quantize="int8").programs == ["onnx_int8"]
     assert ExportConfig(quantize="int8").programs == ["onnx_int8"] and ExportConfig().programs == [
@@ -28,12 +28,12 @@ def test_quantised_exports_have_folders_of_their_own():
     ]
 
 
-def test_spaces_between_formats():
+def test_spaces_between_formats_are_ignored():
     assert ExportConfig(format=" onnx , saved_model,").formats == ["onnx", "saved_model"]
 
 
 @pytest.mark.parametrize("name", ["tflite", "onnx,tflite", "", ",", "ONNX"])
-def test_unknown_format(name):
+def test_an_unknown_format_is_refused(name):
     with pytest.raises(ValueError, match=f"`format` .*saved_model, onnx.*Received: format={name!r}"):
         ExportConfig(format=name)
 

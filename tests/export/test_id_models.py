@@ -38,7 +38,7 @@ def metadata(path):
         ("first", "silu", "mixed_float16"),
     ],
 )
-def test_a_classifier(tmp_path, randomize, pooling, activation, dtype):
+def test_a_classifier_is_exported(tmp_path, randomize, pooling, activation, dtype):
     config = dataclasses.replace(CONFIG, activation=activation)
     model = randomize(SentenceClassifier(config, 5, pooling, dtype=dtype), scale=0.3)
     export_model(model, tmp_path / "export")
@@ -58,7 +58,7 @@ def test_a_classifier(tmp_path, randomize, pooling, activation, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, BeamSearch(beam_size=3, n_best=2, extra_length=5)], ids=["greedy", "beam"])
-def test_a_language_model(tmp_path, randomize, strategy):
+def test_a_language_model_is_exported(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
     found = export_model(model, tmp_path / "export", strategy)
     assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
@@ -83,7 +83,7 @@ def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkey
     assert not any(tmp_path.iterdir())
 
 
-def test_what_equal_classes_are():
+def test_classes_are_equal_if_the_logits_almost_tie():
     logits = np.array([[1.0, 2.0, 0.0], [3.0, 2.9995, 0.0]], "float32")
     other = np.array([[1.0, 2.0, 0.0], [2.9995, 3.0, 0.0]], "float32")
 
@@ -111,7 +111,7 @@ def test_what_equal_classes_are():
         ),
     ],
 )
-def test_another_model(tmp_path, make, message):
+def test_another_model_is_refused(tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         export_model(make(), tmp_path / "export")
 
@@ -127,13 +127,13 @@ def test_another_model(tmp_path, make, message):
         ),
     ],
 )
-def test_another_strategy(tmp_path, make, strategy, message):
+def test_another_strategy_is_refused(tmp_path, make, strategy, message):
     with pytest.raises(ValueError, match=message):
         export_model(make(), tmp_path / "export", strategy)
     assert not any(tmp_path.iterdir())
 
 
-def test_another_backend(tmp_path, monkeypatch):
+def test_another_backend_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     message = "tensorflow .*Received: KERAS_BACKEND=jax"
     with pytest.raises(ValueError, match=message):

@@ -99,12 +99,12 @@ def assert_equal_hypotheses(found, expected):
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "ctranslate2", pytest.param("saved_model", marks=pytest.mark.slow)])
-def test_translations(runtime, written, expected):
+def test_translations_of_earlier_exports_stay(runtime, written, expected):
     found = load_translator(written / "model", runtime).translate(expected["lines"]["source"], n_best=2)
     assert_equal_hypotheses(found, expected["translations"][runtime])
 
 
-def test_translations_of_int8(written, expected):
+def test_translations_of_earlier_int8_exports_stay(written, expected):
     """Hypotheses with almost equal scores may change places."""
     found = load_translator(written / "model", "onnx_int8").translate(expected["lines"]["source"])
     hypotheses = expected["translations"]["onnx_int8"]
@@ -115,7 +115,7 @@ def test_translations_of_int8(written, expected):
 
 
 @pytest.mark.slow
-def test_the_model(written, expected):
+def test_an_earlier_model_translates_as_before(written, expected):
     translator, data = load_translator(written / "model"), expected["model"]
     found = translator.translate(expected["lines"]["source"], n_best=2)
     assert_equal_hypotheses(found, expected["translations"]["keras"])
@@ -129,20 +129,20 @@ def test_the_model(written, expected):
         np.testing.assert_allclose(*attention, atol=1e-4)
 
 
-def test_classifier(written, expected):
+def test_an_earlier_classifier_computes_as_before(written, expected):
     model, data = kt.load_model(written / "classifier.keras"), expected["classifier"]
     assert isinstance(model, kt.SentenceClassifier) and isinstance(model.optimizer, kt.optimizers.Adam)
     np.testing.assert_allclose(model(np.array(data["source"])), data["logits"], atol=1e-4)
 
 
-def test_language_model(written, expected):
+def test_an_earlier_language_model_computes_as_before(written, expected):
     model, data = kt.load_model(written / "language_model.keras"), expected["language_model"]
     assert isinstance(model, kt.LanguageModel) and isinstance(model.loss, kt.losses.LabelSmoothedCrossEntropy)
     np.testing.assert_allclose(model(np.array(data["inputs"])), data["logits"], atol=1e-4)
 
 
 @pytest.mark.slow
-def test_texts_of_the_language_model(written, expected):
+def test_texts_of_an_earlier_language_model_stay(written, expected):
     model, data = kt.load_model(written / "language_model.keras"), expected["language_model"]
     searches = {"greedy": GreedySearch(extra_length=10), "beam": BeamSearch(beam_size=3, n_best=2, extra_length=10)}
     for name, strategy in searches.items():
@@ -151,14 +151,14 @@ def test_texts_of_the_language_model(written, expected):
         np.testing.assert_allclose(found.scores, data[name]["scores"], atol=TOLERANCE)
 
 
-def test_shortlist(written, expected):
+def test_an_earlier_shortlist_has_the_same_candidates(written, expected):
     if "shortlist" not in expected:
         pytest.skip("the version has no shortlists")
     data = expected["shortlist"]
     assert Shortlist.load(written / "model/shortlist.npz").candidates([data["source"]]).tolist() == data["candidates"]
 
 
-def test_the_prepared_corpus(written, expected):
+def test_an_earlier_prepared_corpus_is_read(written, expected):
     tokens = TokenDirectory(written / "corpus")
     (tokenizer,) = map(Tokenizer, tokens.tokenizer_models())
     validation = tokens.validation_lines(100)

@@ -29,7 +29,7 @@ def rows(printed):
     return [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in printed.splitlines() if "│" in line]
 
 
-def test_decoding(exported, toy_files):
+def test_decode_prints_its_tables(exported, toy_files):
     printed = run(
         "decode",
         exported,
@@ -61,7 +61,7 @@ def test_requests_have_sentences_of_similar_length(monkeypatch):
     assert [list(batch) for batch in batches_of(translator, lines, 2, False)] == [[0, 1, 2, 3]]
 
 
-def test_students(exported, toy_files, tmp_path):
+def test_students_prints_its_tables(exported, toy_files, tmp_path):
     student = shutil.copytree(exported, tmp_path / "student")
     files = [str(toy_files / f"train.{language}") for language in ("en", "de")]
     assert main(["shortlist", str(student), f"--source={files[0]}", f"--target={files[1]}"]) == 0
@@ -85,7 +85,7 @@ def test_students(exported, toy_files, tmp_path):
     assert all(float(row[3].replace(",", "")) > 0 and row[6] == "nan" for row in forced)
 
 
-def test_the_tokenizer_of_bleu(monkeypatch):
+def test_students_uses_the_tokenizer_of_bleu(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import students
 
@@ -125,7 +125,7 @@ def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
     not (shutil.which("npm") and (shutil.which("chromium") or shutil.which("google-chrome"))),
     reason="npm or Chromium is not installed",
 )
-def test_browser(exported, toy_files):
+def test_browser_prints_its_table(exported, toy_files):
     pytest.importorskip("playwright")
     options = [f"--source={toy_files / 'test.en'}", "--sentences=3", "--beams=1,2", "--threads=1", "--passes=1"]
     table = rows(run("browser", exported, *options))
@@ -141,7 +141,7 @@ def test_browser(exported, toy_files):
         (["--model=m", "--validation_source=v"], "must be given together"),
     ],
 )
-def test_options_of_the_cleaning_benchmark(options, message, monkeypatch, capsys):
+def test_cleaning_refuses_bad_options(options, message, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import cleaning
 
@@ -151,7 +151,7 @@ def test_options_of_the_cleaning_benchmark(options, message, monkeypatch, capsys
     assert message in capsys.readouterr().err
 
 
-def test_feeding(toy_files):
+def test_feeding_prints_its_table(toy_files):
     files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
     printed = run("feeding", *files, "--vocab_size=300", "--num_layers=1", "--d_model=16", "--steps=30", "--rounds=1")
     names, speeds, relative = zip(*rows(printed), strict=True)
@@ -159,7 +159,7 @@ def test_feeding(toy_files):
     assert all(float(speed.replace(",", "")) > 0 for speed in speeds)
 
 
-def test_noise(exported, toy_files):
+def test_noise_prints_its_table(exported, toy_files):
     text = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
     ((name, *figures),) = rows(run("noise", exported, *text, "--runtime=onnx_int8"))
     assert name == exported.name and all(0 <= float(figure) <= 100 for figure in figures)
@@ -174,7 +174,7 @@ def test_noise(exported, toy_files):
         (["nowhere"], "nowhere"),
     ],
 )
-def test_options_of_the_noise_benchmark(arguments, message, toy_files, monkeypatch, capsys):
+def test_noise_refuses_bad_options(arguments, message, toy_files, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import noise
 
@@ -199,7 +199,7 @@ def test_case_is_ignored_in_upper_case_only(monkeypatch):
     assert figures[0] < 50 and figures[1] == pytest.approx(100)
 
 
-def test_the_noise(monkeypatch):
+def test_noise_spoils_the_text(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import noise
 
@@ -212,7 +212,7 @@ def test_the_noise(monkeypatch):
     assert all(source != old and source[0] == old[0] for (source, _), (old, _) in zip(typos[1], pairs, strict=True))
 
 
-def test_cleaning(toy_files):
+def test_cleaning_prints_its_table(toy_files):
     files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
     printed = run("cleaning", *files)
     kinds = {row[0]: float(row[2].rstrip("%")) for row in rows(printed) if row[2].endswith("%") and "." in row[2]}
@@ -221,7 +221,7 @@ def test_cleaning(toy_files):
     assert all(kinds[kind] == 100 for kind in ("number", "decimal point", "time", "address")) and kinds["date"] > 80
 
 
-def test_cleaning_speed(toy_files):
+def test_cleaning_speed_prints_its_table(toy_files):
     files = [f"--{side}={toy_files / 'train'}.{language}" for side, language in (("source", "en"), ("target", "de"))]
     table = rows(run("cleaning_speed", *files, "--pairs=2000"))
     assert [row[0] for row in table] == ["prepare --clean", "cleaning alone"]
@@ -274,12 +274,12 @@ def test_cold_starts(exported):
     assert [row[0] for row in rows(run("cold_start", exported, "--starts=1", "--line=one two"))] == names
 
 
-def test_concurrent_clients(exported, toy_files):
+def test_concurrent_clients_prints_its_table(exported, toy_files):
     arguments = ["--seconds=1", f"--source={toy_files / 'test.en'}", "--runtimes=onnx,ctranslate2"]
     assert [row[2] for row in rows(run("concurrent_clients", exported, *arguments))] == ["0", "0"]
 
 
-def test_a_corpus():
+def test_corpus_prints_its_table():
     table = rows(run("corpus", "--pairs=2000", "--steps=4"))
     assert [row[0] for row in table] == ["prepare", "packed", "buckets", "train"]
     # In MiB. The interpreter alone needs 12; training includes TensorFlow.
@@ -287,7 +287,7 @@ def test_a_corpus():
     assert [int(row[6].rstrip("%")) > 0 for row in table[1:3]] == [True, True]
 
 
-def test_training(toy_files):
+def test_train_prints_its_table(toy_files):
     arguments = [
         "--num_layers=1",
         "--rows=2",

@@ -11,7 +11,7 @@ def test_set(toy_files):
 
 
 @pytest.mark.slow
-def test_a_model_and_a_file(unlike, toy_files, keras_translator, lines, test_set, capsys):
+def test_a_model_is_compared_with_a_file(unlike, toy_files, keras_translator, lines, test_set, capsys):
     arguments = ["compare", str(unlike), str(toy_files / "test.de"), *test_set, "--extra_length=5"]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -26,6 +26,6 @@ def test_a_model_and_a_file(unlike, toy_files, keras_translator, lines, test_set
 @pytest.mark.parametrize(
     ("other", "message"), [("nowhere", "nowhere"), ("train.de", "one line per line of `--source`, 20. Received: 300")]
 )
-def test_bad_input(unlike, toy_files, other, message, test_set, capsys):
+def test_bad_input_is_refused(unlike, toy_files, other, message, test_set, capsys):
     assert main(["compare", str(unlike), str(toy_files / other), *test_set]) == 2
     assert message in capsys.readouterr().err

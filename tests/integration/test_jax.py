@@ -122,7 +122,7 @@ def test_text_files_need_no_tensorflow(on_jax, arguments, tmp_path):
     assert not (tmp_path / "run" / "tokens").exists()
 
 
-def test_what_cannot_be_done_is_refused(on_jax, on_tokens, run_python, tmp_path):
+def test_options_that_jax_lacks_are_refused(on_jax, on_tokens, run_python, tmp_path):
     names = ["--dataset=number_words/en_de", f"--output={tmp_path / 'run'}"]
     assert on_jax((["train", *names], None), (on_tokens(tmp_path / "run", **{"recipe.xla": "false"}), None)) == [2, 2]
     assert not (tmp_path / "run").exists()

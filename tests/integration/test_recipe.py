@@ -38,7 +38,7 @@ def validations_of(path):
 
 
 @pytest.mark.slow
-def test_average_of_checkpoints(arguments, tmp_path, capsys):
+def test_the_average_of_checkpoints_becomes_the_model(arguments, tmp_path, capsys):
     options = {
         "recipe.weights": "average",
         "recipe.keep_checkpoints": 3,
@@ -96,7 +96,7 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_best_by_bleu(arguments, tmp_path, monkeypatch):
+def test_the_best_model_by_bleu_is_kept(arguments, tmp_path, monkeypatch):
     scores = iter([20.0, 30.0, 10.0])
     seen = []
 
@@ -166,7 +166,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_no_space_for_a_checkpoint(arguments, tmp_path):
+def test_a_full_disk_stops_with_a_message(arguments, tmp_path):
     """A limit on the file size simulates a full disk."""
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, *arguments(tmp_path / "run", **BRIEF)], capture_output=True, text=True

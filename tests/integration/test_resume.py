@@ -110,7 +110,7 @@ def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory
     assert_equal_ends(killed, model_directory)
 
 
-def test_no_whole_checkpoint(killed, arguments, capsys):
+def test_a_run_without_valid_checkpoints_is_refused(killed, arguments, capsys):
     for file in (killed / "checkpoints").glob("*.keras"):
         cut(file)
     before = contents(killed)
@@ -173,7 +173,7 @@ def killer(step, number=signal.SIGTERM):
         pytest.param(signal.SIGTERM, 143, 10, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_saves_and_the_same_command_goes_on(
+def test_a_signal_saves_and_the_same_command_resumes(
     model_directory, arguments, tmp_path, monkeypatch, capsys, number, status, step
 ):
     """Step 10 is followed by a validation, which is completed and saved first."""
@@ -281,7 +281,7 @@ def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_dir
     assert contents(disk) == before
 
 
-def test_what_cannot_be_deleted_is_not_gone_on_with(killed, arguments, monkeypatch, capsys):
+def test_a_run_starts_only_if_old_checkpoints_can_be_deleted(killed, arguments, monkeypatch, capsys):
     first, unlink = killed / "checkpoints" / "step-00000010.keras", pathlib.Path.unlink
 
     def refuse(path, **kwargs):

@@ -68,7 +68,7 @@ def test_models_translate_together(translated, unlike, model_directory, lines):
         (["--sampling", "--top_p=0"], "top_p=0"),
     ],
 )
-def test_bad_options(unlike, options, message, capsys):
+def test_bad_options_are_refused(unlike, options, message, capsys):
     assert main(["translate", str(unlike), *options, __file__]) == 2
     assert message in capsys.readouterr().err
 

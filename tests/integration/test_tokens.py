@@ -122,7 +122,7 @@ def refused(capsys, arguments):
     return captured.err
 
 
-def test_both_text_and_tokens(arguments, tokens, tmp_path, capsys):
+def test_text_and_tokens_together_are_refused(arguments, tokens, tmp_path, capsys):
     message = refused(capsys, arguments(tmp_path / "run", prepared=tokens, max_length=256))
     assert re.search("`source`, `target`, `tokenizer` .*Received: prepared=", message)
     assert not (tmp_path / "run").exists()
@@ -136,14 +136,14 @@ def test_both_text_and_tokens(arguments, tokens, tmp_path, capsys):
         ({"model.positions": "learned", "model.max_length": 39}, "Received: model.max_length=39, max_length=40"),
     ],
 )
-def test_bad_options(on_tokens, tmp_path, capsys, changes, message):
+def test_bad_options_are_refused(on_tokens, tmp_path, capsys, changes, message):
     changes = {name: str(value).format(folder=tmp_path) for name, value in changes.items()}
     assert re.search(message.format(folder=tmp_path), refused(capsys, on_tokens(tmp_path / "run", **changes)))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_tokens_for_fine_tuning(arguments, on_tokens, model_directory, tmp_path, capsys):
+def test_fine_tuning_requires_tokens_of_the_models_tokenizer(arguments, on_tokens, model_directory, tmp_path, capsys):
     """Tokens with the model's tokenizer are accepted, others refused."""
     own = tmp_path / "own"
     assert main(prepared(arguments(own, **{"tokenizer.vocab_size": None}), f"--init_from={model_directory}")) == 0

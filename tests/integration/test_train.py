@@ -36,7 +36,7 @@ def test_the_directory_holds_what_is_promised(model_directory):
     assert has_curve == (importlib.util.find_spec("matplotlib") is not None)
 
 
-def test_the_record(model_directory):
+def test_the_record_has_the_options_as_used(model_directory):
     found = record(model_directory)
     assert (found["format"], found["finished"]) == (FORMAT_VERSION, True)
     assert found["recipe"]["max_steps"] == 24 and found["model"]["d_model"] == 16
@@ -67,7 +67,7 @@ def test_the_model_has_the_best_weights(model_directory):
 
 
 @pytest.mark.slow
-def test_fine_tuning_without_progress_in_mixed_precision(model_directory, arguments, tmp_path, capsys):
+def test_fine_tuning_without_progress_stops_in_mixed_precision(model_directory, arguments, tmp_path, capsys):
     """The run starts with the weights and tokenizer of `init_from`, and patience ends it. It prints to stderr only.
 
     The model of `init_from` is compiled with a loss that only its author has.
@@ -98,7 +98,7 @@ def test_fine_tuning_without_progress_in_mixed_precision(model_directory, argume
 
 
 @pytest.mark.slow
-def test_separate_vocabularies_and_learned_positions(arguments, tmp_path):
+def test_separate_vocabularies_and_learned_positions_train(arguments, tmp_path):
     changes = {"tokenizer.vocab_size": 280, "tokenizer.shared": "false", "recipe.max_steps": 2}
     assert main([*arguments(tmp_path, **changes), "--model.positions=learned", "--model.max_length=40"]) == 0
     files = ModelDirectory(tmp_path).tokenizer_files

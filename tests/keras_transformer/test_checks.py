@@ -71,5 +71,5 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         import lingua  # noqa: F401
 
 
-def test_fields_of_a_configuration():
+def test_fields_are_the_named_values_of_a_configuration():
     assert fields(math, "pi", "e") == {"pi": math.pi, "e": math.e}

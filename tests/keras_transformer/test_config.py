@@ -60,14 +60,14 @@ def test_every_row_of_table_3_is_checked():
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PAPER_MILLIONS]
 )
 @pytest.mark.portable
-def test_parameters_of_table_3(name, millions):
+def test_presets_have_the_parameters_of_table_3(name, millions):
     paper = PAPER_MILLIONS[name]
     assert millions(name) == pytest.approx(paper, rel=0.07)
     difference = millions(name) - millions("table3-base")
     assert difference == pytest.approx(paper - 65, abs=3.5 if name in WIDE else 1.5)
 
 
-def test_presets_outside_table_3():
+def test_base_big_and_tiny_have_their_sizes():
     base = TransformerConfig.preset("base", vocab_size=37_000)
     assert base == TransformerConfig.preset("table3-base", vocab_size=37_000) == TransformerConfig(vocab_size=37_000)
     assert (base.num_layers, base.d_model, base.num_heads, base.d_ff, base.dropout) == (6, 512, 8, 2048, 0.1)

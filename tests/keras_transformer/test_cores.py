@@ -44,7 +44,7 @@ def test_a_container_is_in_the_outermost_group_that_it_sees(groups, tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "", "4:cpu,cpuacct:/docker\n"])
-def test_without_groups_of_version_2(text, groups, tmp_path):
+def test_all_cores_count_without_groups_of_version_2(text, groups, tmp_path):
     (tmp_path / "cgroup").unlink()
     if text is not None:
         (tmp_path / "cgroup").write_text(text)

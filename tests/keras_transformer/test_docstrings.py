@@ -41,7 +41,7 @@ OBJECTS = dict(public_objects())
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(SLOW)) for name in MODULES]
 )
-def test_examples(name, tensorflow):
+def test_examples_print_what_they_say(name, tensorflow):
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     printed = []

@@ -107,7 +107,7 @@ def test_large_logits_stay_finite():
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
-def test_smoothing_out_of_range(smoothing):
+def test_label_smoothing_out_of_range_is_refused(smoothing):
     with pytest.raises(ValueError, match=rf"`label_smoothing`.*Received: label_smoothing={smoothing}"):
         LabelSmoothedCrossEntropy(smoothing)
 

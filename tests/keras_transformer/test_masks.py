@@ -44,7 +44,7 @@ def test_segment_mask_is_the_picture_in_its_docstring():
     assert mask[0].astype(int).tolist() == rows
 
 
-def test_nothing_to_mask_is_none():
+def test_no_masks_combine_to_none():
     assert masks.attention_mask() is None
 
 
@@ -62,7 +62,7 @@ def test_attention_mask_is_the_conjunction():
     [((), (1, 1, 1, 1)), ((5,), (1, 1, 1, 5)), ((3, 5), (1, 1, 3, 5)), ((2, 3, 5), (2, 1, 3, 5)), ((2, 7, 3, 5),) * 2],
 )
 @pytest.mark.parametrize("dtype", ["bool", "int32", "uint8"])
-def test_ranks_and_dtypes_of_a_mask(shape, expected, dtype):
+def test_masks_of_any_rank_and_dtype_are_combined(shape, expected, dtype):
     mask = np.random.default_rng(1).integers(0, 2, shape)
     combined = to_numpy(masks.attention_mask(mask=np.asarray(mask, dtype)))
     assert combined.shape == expected

@@ -30,14 +30,14 @@ def over_corpus(metric, batches, of_token):
     return float(metric.result()), np.average(values, weights=weights)
 
 
-def test_accuracy_over_the_corpus(batches):
+def test_accuracy_is_that_of_the_corpus(batches):
     result, expected = over_corpus(TokenAccuracy(), batches, lambda y, z: (z.argmax(-1) == y).astype(float))
     assert 0 < expected < 1
     assert result == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_over_the_corpus(batches, smoothing, reference):
+def test_loss_is_that_of_the_corpus(batches, smoothing, reference):
     result, expected = over_corpus(
         TokenLoss(smoothing), batches, lambda y, z: reference.smoothed_cross_entropy(y, z, smoothing)
     )

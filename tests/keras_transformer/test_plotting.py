@@ -55,19 +55,19 @@ def test_the_suffix_says_the_format(tmp_path, name):
 
 
 @pytest.mark.parametrize("shape", [(5, 4, 3), (3, 4), (0, 3, 4)])
-def test_scores_of_other_tokens(tmp_path, shape):
+def test_scores_of_other_tokens_are_refused(tmp_path, shape):
     with pytest.raises(ValueError, match=rf"`scores`.*\(num_heads, 3, 4\).*Received: shape={re.escape(str(shape))}"):
         plot_attention(np.zeros(shape), SOURCE, TARGET, tmp_path / "picture.png")
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.keras"])
-def test_no_picture(tmp_path, name):
+def test_a_path_of_another_kind_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=f"`path`.*png.*Received: path=.*{name}$"):
         plot_attention(weights(), SOURCE, TARGET, tmp_path / name)
     assert not any(tmp_path.iterdir())
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
+def test_missing_matplotlib_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match=r"matplotlib.*pip install 'keras-transformer-kit\[plot\]'"):
         plot_attention(weights(), SOURCE, TARGET, tmp_path / "picture.png")

@@ -19,7 +19,7 @@ def test_a_file_gets_plain_lines(capsys, monkeypatch):
     ]
 
 
-def test_a_file_gets_nothing_of_short_work(capsys):
+def test_short_work_shows_no_progress_in_a_file(capsys):
     assert list(progress.progress_bar(range(5))) == [0, 1, 2, 3, 4]
     assert capsys.readouterr().err == ""
 

@@ -130,7 +130,7 @@ def test_layers_in_a_subclassed_model_come_back(tmp_path, randomize):
     np.testing.assert_allclose(to_numpy(loaded(INPUTS)), to_numpy(model(INPUTS)), atol=1e-6)
 
 
-def test_what_is_no_model_is_named(tmp_path):
+def test_a_path_without_a_model_is_named(tmp_path):
     (tmp_path / "model.keras").write_bytes(b"PK\3\4 and no more")
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "empty").mkdir()

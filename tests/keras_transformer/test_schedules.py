@@ -67,7 +67,7 @@ def test_cosine_is_that_of_keras():
         ({"total_steps": 4}, "`total_steps`.*Received: total_steps=4, warmup_steps=4"),
     ],
 )
-def test_bad_arguments_of_the_cosine(arguments, message):
+def test_bad_arguments_of_the_cosine_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         WarmupCosine(**{"peak": 0.3, "warmup_steps": 4, "total_steps": 10, **arguments})
 

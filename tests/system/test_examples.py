@@ -108,7 +108,7 @@ def test_the_configurations_are_found():
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_a_configuration_is_printed_whole(configuration, capsys):
+def test_a_configuration_is_printed_completely(configuration, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["train", f"--config={configuration}", "--print_config"])
     printed, given = yaml.safe_load(capsys.readouterr().out), yaml.safe_load(configuration.read_text())
@@ -142,7 +142,7 @@ def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("name", "dropout", "updates", "averaged"), [("base", 0.1, 100_000, 5), ("big", 0.3, 300_000, 20)]
 )
-def test_the_settings_of_the_paper(name, dropout, updates, averaged):
+def test_the_settings_are_those_of_the_paper(name, dropout, updates, averaged):
     given = yaml.safe_load((EXAMPLES / f"wmt14-{name}.yaml").read_text())
     built = ModelConfig(**given["model"]).transformer(vocab_size=given["tokenizer"]["vocab_size"])
     assert built == TransformerConfig.preset(name, vocab_size=37_000) and built.dropout == dropout
@@ -170,7 +170,7 @@ def run_script(toy_files, tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_back_translation(run_script, toy_files, tmp_path):
+def test_the_back_translation_example_runs_twice(run_script, toy_files, tmp_path):
     shutil.copy(toy_files / "train.de", tmp_path / "mono.de")
     for _ in range(2):
         printed = run_script("back-translation", "--tokenizer.vocab_size=300").stdout
@@ -179,7 +179,7 @@ def test_back_translation(run_script, toy_files, tmp_path):
 
 
 @pytest.mark.nightly
-def test_diversification(run_script, tmp_path):
+def test_the_diversification_example_runs_twice(run_script, tmp_path):
     for _ in range(2):
         printed = run_script("diversification", "--tokenizer.vocab_size=300").stdout
         assert "runs/diversified" in printed and "BLEU" in printed
@@ -188,7 +188,7 @@ def test_diversification(run_script, tmp_path):
 
 
 @pytest.mark.nightly
-def test_cleaning(run_script, tmp_path):
+def test_the_cleaning_example_runs_twice(run_script, tmp_path):
     for number in range(2):
         completed = run_script("cleaning")
         assert "BLEU" in completed.stdout and ("cleaning.min_score: " in completed.stderr) is (number == 0)
@@ -196,7 +196,7 @@ def test_cleaning(run_script, tmp_path):
 
 
 @pytest.mark.nightly
-def test_student(run_script, arguments, tmp_path):
+def test_the_student_example_runs_twice(run_script, arguments, tmp_path):
     assert main(arguments(tmp_path / "runs/teacher")) == 0
     for _ in range(2):
         printed = run_script("student", "--tokenizer.vocab_size=300").stdout

@@ -88,7 +88,7 @@ SHARED = {"source_vocab_size": None, "share_embeddings": True}
 
 
 @pytest.mark.parametrize("has_copies", [True, False], ids=["copies", "no_copies"])
-def test_a_shared_matrix(saved, has_copies):
+def test_a_shared_matrix_is_imported_with_or_without_copies(saved, has_copies):
     """The target embedding is also the source embedding and the output matrix; the generator's bias is kept."""
     _, path = saved()
     state = load_file(path)
@@ -102,7 +102,7 @@ def test_a_shared_matrix(saved, has_copies):
     np.testing.assert_array_equal(model.logits.bias.numpy(), state["generator.bias"])
 
 
-def test_weights_that_the_configuration_would_drop(saved):
+def test_weights_that_the_configuration_would_drop_are_refused(saved):
     _, path = saved()
     save_arrays({**load_file(path), "source_positions.weight": np.ones((40, 12), "float32")}, path)
     with pytest.raises(ValueError, match="configuration") as error:
@@ -115,14 +115,14 @@ def test_weights_that_the_configuration_would_drop(saved):
         assert re.search(f"\n- .*{fault}", str(error.value)), fault
 
 
-def test_what_is_not_looked_at_is_named(saved):
+def test_unused_weights_are_named(saved):
     _, path = saved()
     save_arrays({**load_file(path), "positions.table": np.ones((40, 12), "float32")}, path)
     with pytest.warns(UserWarning, match="model.safetensors: positions.table$"):
         import_torch_transformer(path, config(), "transformer.")
 
 
-def test_learned_positions(saved):
+def test_learned_positions_are_imported(saved):
     _, path = saved()
     learned = config(positions="learned", max_length=11)
     with pytest.raises(ValueError, match="lacks source_positions.weight, target_positions.weight$"):
@@ -158,7 +158,7 @@ def test_no_variable_is_forgotten():
         assign_weights(model, weights, {})
 
 
-def test_all_faults_at_once(saved):
+def test_all_faults_are_reported_at_once(saved):
     _, path = saved()
     with pytest.raises(ValueError, match="configuration") as error:
         import_torch_transformer(
@@ -173,6 +173,6 @@ def test_all_faults_at_once(saved):
         assert re.search(f"\n- .*{fault}", str(error.value)), fault
 
 
-def test_no_file(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
         import_torch_transformer(tmp_path / "model.safetensors", config())

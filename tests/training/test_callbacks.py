@@ -71,7 +71,7 @@ def weight_at(callback, number):
     return float(keras.saving.load_model(callback.files.path(number)).get_weights()[0][0, 0])
 
 
-def test_checkpoints_every_so_many_steps_and_after_validations(make):
+def test_checkpoints_are_written_regularly_and_after_validations(make):
     callback, written = make(), []
     for number in range(1, 13):
         before = callback.files.steps()
@@ -93,7 +93,7 @@ def test_the_best_is_kept_among_the_last(make):
     assert weight_at(callback, 20) == 2.0 and weight_at(callback, 40) == 4.0
 
 
-def test_the_record_of_validations(make):
+def test_validations_are_recorded(make):
     callback = make()
     for loss in (3.0, 2.0):
         validate(callback, loss)
@@ -120,7 +120,7 @@ def test_the_record_of_validations(make):
         (1, [float("nan"), float("nan")], True),
     ],
 )
-def test_patience(make, patience, losses, stops):
+def test_training_stops_when_patience_ends(make, patience, losses, stops):
     validations = [{"step": i, "loss": loss} for i, loss in enumerate(losses)]
     assert make(TrainingState(validations=validations), patience=patience).should_stop == stops
 
@@ -162,7 +162,7 @@ def test_a_request_to_stop_waits_for_the_validation(make):
     assert callback.files.read(10).validations[0]["step"] == 10
 
 
-def test_what_a_request_to_stop_has_saved_goes_with_the_next(make):
+def test_the_checkpoint_of_an_interruption_is_deleted_after_the_next(make):
     callback = make()
     for number in range(1, 10):
         callback.request.number = 15 if number == 8 else None
@@ -333,7 +333,7 @@ def as_worker(number):
     return devices
 
 
-def test_of_workers_the_chief_alone_writes(make, directory):
+def test_only_the_chief_writes(make, directory):
     for number in (1, 0):
         callback = make(devices=as_worker(number))
         for _ in range(4):
@@ -344,7 +344,7 @@ def test_of_workers_the_chief_alone_writes(make, directory):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_when_one_worker_is_told_to_stop_all_do(make, number):
+def test_all_workers_stop_with_one(make, number):
     devices = as_worker(number)
     # Answers in the order of the questions: stop or time limit? stop? time limit? after the checkpoint: stop?
     answers = iter([True, True, False, True])

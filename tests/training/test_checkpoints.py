@@ -48,7 +48,7 @@ def encrypt(files, step):
     ("losses", "best"),
     [([], None), ([3, 1, 2], 1), ([3, 1, 1], 1), ([math.nan, 3], 1), ([math.inf, 3], 1), ([2, math.nan], 0)],
 )
-def test_the_best_validation(losses, best):
+def test_the_best_validation_has_the_lowest_loss(losses, best):
     state = TrainingState(validations=[{"step": i, "loss": loss} for i, loss in enumerate(losses)])
     assert state.best_step() == best
 
@@ -109,7 +109,7 @@ def test_a_broken_one_is_passed_by_and_in_the_end_replaced(files, model, damage,
     assert files.steps() == [10, 15]  # Later checkpoints are from the abandoned continuation.
 
 
-def test_the_best_of_what_may_be_gone_back_to_is_kept(files, model):
+def test_the_best_and_the_last_checkpoints_are_kept(files, model):
     validations = []
     for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0), (40, 0.5)):
         validations.append({"step": step, "loss": loss})

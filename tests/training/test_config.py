@@ -27,12 +27,12 @@ from keras_transformer.training.mixture_config import CorpusConfig
         ({"target_language": "d"}, "`target_language` .*Received: target_language='d'"),
     ],
 )
-def test_data_out_of_range(options, message):
+def test_data_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DataConfig(**options)
 
 
-def test_codes_of_languages():
+def test_codes_of_languages_are_normalized():
     config = DataConfig(source_language="EN", target_language="pt_br")
     assert (config.source_language, config.target_language) == ("en", "pt-BR")
     with pytest.raises(ValueError, match="Received: source_language='jp'.* is, it, iu, ja, jv, "):
@@ -80,12 +80,12 @@ def test_recipe_counts(name):
         ({"label_smoothing": 1.0}, "`label_smoothing` .*Received: label_smoothing=1.0"),
     ],
 )
-def test_recipe_out_of_range(options, message):
+def test_recipe_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         RecipeConfig(**options)
 
 
-def test_steps_round_up_to_whole_executions():
+def test_steps_round_up_to_executions():
     recipe = RecipeConfig(steps_per_execution=4)
     assert [recipe.round_to_execution(steps) for steps in (1, 4, 5)] == [4, 4, 8]
 
@@ -152,12 +152,12 @@ def test_the_longest_pair_needs_room(name):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_out_of_range(seed):
+def test_a_seed_out_of_range_is_refused(seed):
     with pytest.raises(ValueError, match=f"`seed` .*Received: seed={seed}"):
         RecipeConfig(seed=seed)
 
 
-def test_buckets_out_of_range():
+def test_a_number_of_buckets_out_of_range_is_refused():
     with pytest.raises(ValueError, match="`num_buckets` .*Received: num_buckets=0"):
         BatchConfig(num_buckets=0)
 
@@ -175,7 +175,7 @@ def test_tokens_bring_their_own_data(options, names):
         TrainConfig(output="a", prepared="b", **options)
 
 
-def test_the_record_of_a_run_on_tokens_says_nothing_of_data():
+def test_the_record_of_a_run_on_tokens_has_no_data():
     record = TrainConfig(output="a", prepared="b", num_buckets=2).record()
     assert record["prepared"] == "b" and record["num_buckets"] == 2
     assert not {"dataset", "source", "max_length", "tokenizer"} & set(record)

@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.mark.parametrize(("bleu", "height"), [({}, 480), ({"bleu": 30.0}, 720)])
-def test_the_picture(tmp_path, bleu, height):
+def test_the_picture_has_its_size(tmp_path, bleu, height):
     validations = [{"step": s, "loss": 1.0 / s, "training_loss": 2.0 / s, "time": 0.0, **bleu} for s in (10, 20)]
     write_curve(validations, tmp_path / "curve.png")
     png = (tmp_path / "curve.png").read_bytes()

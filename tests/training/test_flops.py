@@ -32,7 +32,7 @@ def test_a_step_of_the_base_model_is_what_its_size_says():
     assert flops_of_batch(config, Shape(1, 1, 1)) == pytest.approx(6 * parameters, rel=0.01)
 
 
-def test_peaks_of_known_gpus():
+def test_peaks_of_known_gpus_are_those_of_the_data_sheets():
     assert peak_of("NVIDIA H200", "float32") == 495e12
     assert peak_of("NVIDIA L40S", "mixed_bfloat16") == 362e12
     assert peak_of("Tesla T4", "mixed_float16") == 65e12
@@ -40,7 +40,7 @@ def test_peaks_of_known_gpus():
     assert [peak_of(kind, "float32") for kind in ("CPU", "NVIDIA RTX A1000", "NVIDIA L40", "T400")] == [None] * 4
 
 
-def test_what_is_told():
+def test_rates_are_per_second_with_padding_and_mfu():
     work = StepCost(tokens=50.0, padding=0.25, flops=3e12, peak=6e12)
     assert work.rates(4, 8.0) == {"tokens_per_second": 25.0, "padding": 0.25, "mfu": 0.25}
     assert re.search(r"50 .*tokens.*3,000\.0 GFLOPs.*60,000\.0 MFLOPs", str(work))

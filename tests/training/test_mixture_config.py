@@ -31,7 +31,7 @@ FILES = {"source": "a.en", "target": "a.de"}
         ({"a": {**FILES, "weight": 1}, "b": FILES}, "either all corpora must have a `weight`"),
     ],
 )
-def test_corpora(corpora, problem):
+def test_problems_of_corpora_are_named(corpora, problem):
     found = problems_of_corpora({name: CorpusConfig(**options) for name, options in corpora.items()})
     assert len(found) == (problem is not None) and all(problem in one for one in found)
 
@@ -52,7 +52,7 @@ def test_corpora(corpora, problem):
         ([{"weights": {"a": 1}, "epochs": 1}], "stage 1 is the last one"),
     ],
 )
-def test_stages(stages, problem):
+def test_problems_of_stages_are_named(stages, problem):
     found = problems_of_stages([StageConfig(**stage) for stage in stages], ["a", "b"])
     assert len(found) == (problem is not None) and all(problem in one for one in found)
 

@@ -62,7 +62,7 @@ def test_options_that_a_resumed_run_may_change(directory, config):
         check_resumable(config(epochs=5, schedule="cosine"), directory)
 
 
-def test_a_finished_run_goes_on_with_other_options_alone(directory, config):
+def test_a_finished_run_resumes_with_other_changeable_options_only(directory, config):
     directory.write_record(config(epochs=3).record(), finished=True)
     assert check_resumable(config(epochs=5), directory)
     message = "finished model. .*--overwrite.*--init_from .*run .*--output.*recipe.epochs.*"

@@ -20,7 +20,7 @@ def scalars_of(folder):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From TensorBoard.
 @pytest.mark.parametrize("scaled", [False, True])
-def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
+def test_scalars_are_written_over_updates(tmp_path, monkeypatch, scaled):
     monkeypatch.setattr(Adam, "gradient_norm", 1.5)
     optimizer = keras.optimizers.LossScaleOptimizer(Adam(0.25)) if scaled else Adam(0.25)
     monkeypatch.setattr("time.perf_counter", iter(range(100)).__next__)
@@ -44,13 +44,13 @@ def test_scalars_over_updates(tmp_path, monkeypatch, scaled):
     assert scalars_of(tmp_path / "validation") == {"loss": {7: 2.0}, "bleu": {7: 30.0}}
 
 
-def test_a_resumed_run_writes_to_a_file_of_its_own(tmp_path):
+def test_a_resumed_run_writes_to_another_file(tmp_path):
     for step in (1, 2):
         EventFile(tmp_path).write(step, {"loss": step / 2})
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported(tmp_path, monkeypatch):
     def write(self, data):
         raise OSError(28, "No space left on device")
 

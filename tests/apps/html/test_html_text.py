@@ -90,7 +90,7 @@ def translate(text):
         ("<b>a <i>red</b> dog</i>", "<b>ein <i>roter</b> Hund</i>"),
     ],
 )
-def test_translation(source, target):
+def test_each_html_has_its_translation(source, target):
     assert translate(source) == target
 
 

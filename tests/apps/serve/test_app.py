@@ -36,7 +36,7 @@ WAYS = [as_json, as_form, as_multipart, as_query]
 
 
 @pytest.mark.parametrize("send", WAYS)
-def test_a_text(client, send):
+def test_a_text_is_translated_in_each_kind_of_request(client, send):
     answer = send(client, {**GOOD, "q": "ein Über-\n\n  - b. c"})
     assert (answer.status_code, answer.json()) == (200, {"translatedText": "EIN ÜBER-\n\n  - B. C"})
 
@@ -54,12 +54,12 @@ def test_an_empty_text_in_a_list_stays_empty(client):
     assert as_json(client, {**GOOD, "q": ["a", "", " "]}).json() == {"translatedText": ["A", "", " "]}
 
 
-def test_html(client):
+def test_html_keeps_its_tags(client):
     answer = as_json(client, {**GOOD, "q": "<p>a &lt; <b>dog</b></p>\n", "format": "html"})
     assert answer.json() == {"translatedText": "<p>A &lt; <b>DOG</b></p>\n"}
 
 
-def test_a_request_of_mastodon(client):
+def test_a_request_of_mastodon_is_answered(client):
     """A post with a mention, a tag and an emoji, its content warning, and a description, of an unknown language."""
     post = (
         '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>'
@@ -81,7 +81,7 @@ def test_a_request_of_mastodon(client):
     assert english == {"code": "en", "name": "English", "targets": ["de"]}
 
 
-def test_requests_of_discourse(client):
+def test_requests_of_discourse_are_answered(client):
     """It detects the language, looks for both languages in the list, and posts HTML as a form with an empty key."""
     (found,) = client.post("/detect", data={"q": "two dogs", "api_key": ""}).json()
     assert {"en", "de"} <= {language["code"] for language in client.get("/languages").json()}
@@ -99,7 +99,7 @@ def test_alternatives_are_joined_by_rank(client):
 
 
 @pytest.mark.parametrize("format", ["text", "html"])
-def test_sentences_with_fewer_hypotheses(make_client, make_pair, upper, format):
+def test_sentences_with_fewer_hypotheses_repeat_their_last_one(make_client, make_pair, upper, format):
     class Few(upper):
         def _translate_batch(self, sentences, n_best):
             found = super()._translate_batch(sentences, n_best)
@@ -110,7 +110,7 @@ def test_sentences_with_fewer_hypotheses(make_client, make_pair, upper, format):
     assert answer == {"translatedText": ["AB. BCDE.", "AB.", ""], "alternatives": [["AB. 1", "AB. 2"], [], []]}
 
 
-def test_alternatives_of_sentences_with_fewer_hypotheses(make_client, make_pair, upper):
+def test_alternatives_differ_if_sentences_have_fewer_hypotheses(make_client, make_pair, upper):
     class Few(upper):
         def _translate_batch(self, sentences, n_best):
             found = super()._translate_batch(sentences, n_best)
@@ -152,7 +152,7 @@ def test_source_languages_are_detected(make_client, make_pair, upper):
 
 
 @pytest.mark.parametrize(("source", "target"), [("EN", "De"), ("en-US", "de-AT"), (" en ", "deu"), ("en_GB", "ger")])
-def test_codes_in_other_forms(client, source, target):
+def test_codes_are_known_in_other_forms(client, source, target):
     assert as_json(client, {**GOOD, "source": source, "target": target}).status_code == 200
 
 
@@ -197,7 +197,7 @@ def test_a_code_that_names_less_finds_the_language_that_has_the_pair(make_client
         ({"alternatives": 3}, "Invalid request: alternatives parameter must be <= 2"),
     ],
 )
-def test_bad_parameters(make_client, changes, reason):
+def test_bad_parameters_are_refused_with_the_reason(make_client, changes, reason):
     body = json.dumps({**GOOD, **changes})
     client = make_client(max_characters=100)
     answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
@@ -218,7 +218,7 @@ def test_bad_parameters(make_client, changes, reason):
         (b"q=a&" * 20_000, "application/x-www-form-urlencoded", "it has more than 10000 fields"),
     ],
 )
-def test_malformed_requests(client, body, kind, reason):
+def test_malformed_requests_are_refused_with_the_reason(client, body, kind, reason):
     answer = client.post("/translate", content=body, headers={"content-type": kind})
     assert answer.status_code == 400 and reason in answer.json()["error"]
 
@@ -240,7 +240,7 @@ def test_half_a_character_becomes_a_question_mark(client):
 
 
 @pytest.mark.parametrize("send", WAYS)
-def test_a_key(make_client, send):
+def test_a_key_is_required_and_checked(make_client, send):
     client = make_client(api_key="secret")
     for key in ({}, {"api_key": ""}):
         answer = send(client, {**GOOD, **key})
@@ -252,11 +252,11 @@ def test_a_key(make_client, send):
     assert client.get("/languages").status_code == client.get("/health").status_code == 200
 
 
-def test_a_key_that_nobody_asked_for(client):
+def test_a_key_is_ignored_if_none_is_required(client):
     assert as_json(client, {**GOOD, "api_key": ["x"]}).status_code == 200
 
 
-def test_too_many_requests(make_client):
+def test_too_many_requests_are_refused(make_client):
     client = make_client(requests_per_minute=2)
     assert [as_json(client, GOOD).status_code for _ in range(3)] == [200, 200, 429]
     assert as_json(client, GOOD).json() == {"error": "Slowdown: 2 per 1 minute"}
@@ -341,7 +341,7 @@ def test_a_request_with_more_sentences_than_may_wait(make_client):
     assert answer.status_code == 400
 
 
-def test_a_full_queue(make_client, make_pair, monkeypatch):
+def test_a_full_queue_answers_503(make_client, make_pair, monkeypatch):
     pair = make_pair(max_queue=2)
     monkeypatch.setattr(pair.batcher, "_queue", [None] * 2)
     answer = as_json(make_client([pair]), GOOD)
@@ -349,7 +349,7 @@ def test_a_full_queue(make_client, make_pair, monkeypatch):
     assert answer.json() == {"error": "The server is busy: its queue is full"}
 
 
-def test_metrics(client):
+def test_metrics_count_requests_by_path_and_status(client):
     as_json(client, GOOD), as_json(client, {})
     found = client.get("/metrics")
     assert found.headers["content-type"].startswith("text/plain; version=")
@@ -364,13 +364,13 @@ def test_metrics(client):
         assert line in lines
 
 
-def test_what_clients_ask_before_they_translate(make_client):
+def test_settings_tell_the_limits_and_default_languages(make_client):
     settings = make_client(api_key="x").get("/frontend/settings").json()
     assert settings["keyRequired"] is True and settings["charLimit"] == 50_000
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
 
 
-def test_other_paths_and_methods(client):
+def test_other_paths_and_methods_are_refused(client):
     assert (client.get("/nothing").status_code, client.get("/nothing").json()) == (404, {"error": "Not Found"})
     assert client.put("/translate").json() == {"error": "Method Not Allowed"}
 
@@ -411,7 +411,7 @@ def test_two_servers_that_start_at_the_same_time_on_a_port():
             _bound_socket(ServeConfig(port=port))
 
 
-def test_an_unknown_host():
+def test_an_unknown_host_is_refused():
     with pytest.raises(ValueError, match=r"host=no\.such\.invalid, port=5000 \((?!Unknown error)"):
         _bound_socket(ServeConfig(host="no.such.invalid"))
 
@@ -429,12 +429,12 @@ def test_names_of_languages(code, name):
         ("zh-TW:en", [("zh-TW", "en")]),
     ],
 )
-def test_languages_of_the_directories(languages, pairs):
+def test_languages_name_the_pair_of_each_directory(languages, pairs):
     assert ServeConfig(languages=languages).pairs_of_languages == pairs
 
 
 @pytest.mark.parametrize("languages", ["en", "en-xx", "german-english", "zh-TW-en"])
-def test_unknown_languages_of_the_directories(languages):
+def test_unknown_languages_of_the_directories_are_refused(languages):
     with pytest.raises(ValueError, match="`languages` .* Received: languages=.*The known codes: aa, ab, "):
         ServeConfig(languages=languages)
 

@@ -119,7 +119,7 @@ def test_free_threads_share_a_request(make_batcher, upper):
     assert [len(batch) for batch in translator.batches] == [3, 3]
 
 
-def test_a_full_queue_refuses_whole_requests(make_batcher, upper):
+def test_a_full_queue_refuses_all_sentences_of_a_request(make_batcher, upper):
     translator = upper()
     gate, batcher = Gate(translator), make_batcher(translator, max_queue=3)
 
@@ -153,7 +153,7 @@ def test_an_error_is_that_of_one_sentence(make_batcher, upper):
     assert (a[0].text, b[0].text) == ("A", "B") and isinstance(failed, RuntimeError)
 
 
-def test_a_client_that_has_gone_does_not_matter(make_batcher, upper):
+def test_a_client_that_disconnects_does_not_matter(make_batcher, upper):
     translator = upper()
     gate, batcher = Gate(translator), make_batcher(translator)
 
@@ -178,5 +178,5 @@ def test_a_long_queue_takes_no_long_time(make_batcher, upper):
     assert time.monotonic() - started < 20
 
 
-def test_no_sentences(make_batcher, upper):
+def test_no_sentences_have_no_translations(make_batcher, upper):
     assert asyncio.run(make_batcher(upper()).translate([])) == []

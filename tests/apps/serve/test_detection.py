@@ -57,7 +57,7 @@ def test_each_text_of_a_list_is_detected(make_server):
     assert html == [f"<p>{german}</p>", f"<b>{english}</b>"]
 
 
-def test_the_warnings_and_metrics_of_several_pairs(make_server):
+def test_warnings_and_metrics_cover_several_pairs(make_server):
     client = make_server("en>fr", "de>fr")
     long_text = "Die Männer stehen auf der Straße und " * 5
     answer = translate(client, [ENGLISH, long_text], "fr")
@@ -92,19 +92,19 @@ def test_short_texts_take_the_language_of_the_others(both):
 
 @pytest.mark.parametrize("text", ["😀😀", "...", " ", "♪ -"])
 @pytest.mark.parametrize("q", [lambda text: text, lambda text: [text], lambda text: ["", text]])
-def test_text_without_letters(both, text, q):
+def test_text_without_letters_stays_as_it_is(both, text, q):
     assert texts(both, q(text), "de") == texts(both, q(text), "en") == q(text)
 
 
 @pytest.mark.parametrize(
     ("source", "target"), [("en", "en"), ("de", "DE"), ("en-US", "en-GB"), ("eng", "en_AU"), ("deu-CH", "ger")]
 )
-def test_one_language_named_twice(make_server, source, target):
+def test_a_pair_of_one_language_returns_the_text(make_server, source, target):
     client = make_server("en>de")
     assert translate(client, ["two dogs", "zwei"], target, source) == {"translatedText": ["two dogs", "zwei"]}
 
 
-def test_two_regions_and_two_scripts(make_server):
+def test_regions_are_one_language_and_scripts_are_several(make_server):
     client = make_server("en-US>zh-Hant", "zh-Hans>en-GB", "nb>pt-BR", "nn>pt-PT")
     assert texts(client, "colour", "en-GB", "en-US") == "colour"
     assert texts(client, "ação", "pt-PT", "pt-BR") == "ação"
@@ -138,7 +138,7 @@ def test_a_single_source_language_is_compared_with_the_target(make_server):
 
 
 @pytest.mark.parametrize("auto", ["AUTO", "Auto", " auto "])
-def test_auto_in_any_case(both, auto):
+def test_auto_is_known_in_any_case(both, auto):
     assert texts(both, ENGLISH, "de", auto) == "TWO MEN ARE STANDING ON THE STREET. en-de"
 
 
@@ -158,7 +158,7 @@ def test_html_is_detected_by_its_text(both, html, language):
 
 
 @pytest.mark.parametrize("html", ["<br>", "<p></p>", "<script>let the = of</script>", '<p translate="no">Straße</p>'])
-def test_html_without_text(both, html):
+def test_html_without_text_stays_as_it_is(both, html):
     assert texts(both, html, "de", format="html") == html
 
 
@@ -205,7 +205,7 @@ def test_languages_that_lingua_cannot_tell_apart(make_server):
     assert client.app.state.router.notes == ["lingua cannot tell zh-Hans and zh-Hant apart"]
 
 
-def test_what_cannot_be_detected_is_said_at_the_start(make_server, make_pair, monkeypatch, capsys):
+def test_languages_that_cannot_be_detected_are_printed_at_the_start(make_server, make_pair, monkeypatch, capsys):
     app = make_server("gl>fr", "zh-CN>fr", "zh-TW>fr").app
     monkeypatch.setattr(server, "load_app", lambda *_: (app, [make_pair("gl", "fr")]))
     monkeypatch.setattr(uvicorn, "Config", lambda *_, **__: None)

@@ -47,13 +47,13 @@ def test_each_file_that_the_page_names_is_there(client):
     assert not re.search("https?://", "".join(answer.text for answer in found.values()))
 
 
-def test_the_page_loads_nothing_of_other_hosts_and_stands_in_no_frame(client):
+def test_the_policy_forbids_other_hosts_and_frames(client):
     policy = client.get("/").headers["content-security-policy"]
     assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= {*policy.split("; ")}
     assert client.head("/").headers["content-security-policy"] == policy
 
 
-def test_a_server_without_a_page(make_client):
+def test_a_server_without_a_page_answers_404(make_client):
     client = make_client(page=False)
     assert client.get("/").status_code == client.get("/page.js").status_code == 404
 
@@ -70,7 +70,7 @@ def test_the_score_of_a_text_is_the_mean_of_its_sentences(client):
     assert answer.json()["scores"] == [[0.0, -1.0], [0.0]]
 
 
-def test_attention(attentive):
+def test_attention_has_subwords_and_weights(attentive):
     answer = attentive.post("/attention", json=GOOD)
     assert (answer.status_code, answer.json()) == (
         200,
@@ -92,7 +92,7 @@ def test_attention_of_what_is_not_translated(attentive, changes, reason):
     assert answer.status_code == 400 and reason in answer.json()["error"]
 
 
-def test_a_runtime_without_attention(client):
+def test_a_runtime_without_attention_is_refused(client):
     answer = client.post("/attention", json=GOOD)
     assert (answer.status_code, answer.json()) == (400, {"error": "There is no attention with keras"})
 
@@ -121,6 +121,6 @@ def test_no_answer_contains_an_address_of_the_server(client):
 
 
 @pytest.mark.parametrize("path", ["translation", "/translation/", "//x", "/a b", "http://x"])
-def test_a_root_path_that_is_none(path):
+def test_an_invalid_root_path_is_refused(path):
     with pytest.raises(ValueError, match="`root_path`.*Received: root_path="):
         ServeConfig(root_path=path)

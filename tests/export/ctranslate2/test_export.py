@@ -127,7 +127,7 @@ def test_a_shortlist_is_equal(export):
         model.shortlist = shortlist
 
 
-def test_why_hypotheses_are_not_equal_is_said(export):
+def test_the_report_says_why_hypotheses_are_not_equal(export):
     """With random weights all hypotheses reach the length limit."""
     model, path = export()
     agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
@@ -260,7 +260,7 @@ def test_scores_are_log_probabilities(likelier_end, beam_size):
         np.testing.assert_allclose(scores[:, rank], forced, atol=1e-3)
 
 
-def test_text(export, tokenizers):
+def test_texts_are_translated_as_by_keras(export, tokenizers):
     _, path = export(share_embeddings=False, source_vocab_size=272)
     lines = ["abc", "", "abd xyw \N{GRINNING FACE}"]
     translator = CTranslate2Translator(path, protect="off")
@@ -272,7 +272,7 @@ def test_text(export, tokenizers):
     assert translations[0].tokens[: len(alone.tokens)] == alone.tokens
 
 
-def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
+def test_all_options_that_it_cannot_run_are_named_at_once(export, tmp_path):
     with pytest.raises(ValueError) as error:
         export(d_k=4, d_v=8, activation="mish")
     assert re.search("`d_k` and `d_v` .*Received: d_k=4, d_v=8", str(error.value))
@@ -280,7 +280,7 @@ def test_what_it_cannot_run_is_named_at_once(export, tmp_path):
     assert not (tmp_path / "ctranslate2").exists()
 
 
-def test_a_broken_export(export):
+def test_a_broken_export_is_refused(export):
     _, path = export()
     whole = (path / "model.bin").read_bytes()
     (path / "model.bin").write_bytes(whole[:500])
@@ -293,7 +293,7 @@ def test_a_broken_export(export):
         CTranslate2Translator(path)
 
 
-def test_without_the_library(monkeypatch, tmp_path):
+def test_a_missing_library_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (tmp_path / "model.bin").touch()
     with pytest.raises(ValueError, match=r"CTranslate2 .*pip install 'keras-transformer-kit\[ctranslate2\]'"):

@@ -31,7 +31,7 @@ def tokenizer():
         pytest.param({"activation": "silu", "logits_bias": True}, id="silu", marks=pytest.mark.slow),
     ],
 )
-def test_what_is_written_computes_the_same(tmp_path, tokenizer, randomize, options):
+def test_the_written_model_computes_the_same(tmp_path, tokenizer, randomize, options):
     model = randomize(Transformer(TransformerConfig(**SIZES, **options)), scale=0.3)
     model.text_constraints = tokenizer.text_constraints
     write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
@@ -55,7 +55,7 @@ def test_the_search_is_written_as_far_as_transformers_has_it(tmp_path, tokenizer
     assert recorded_search(dataclasses.replace(strategy, length_penalty_kind="gnmt")) == fields
 
 
-def test_what_marian_cannot_be_is_named_at_once(tmp_path, tokenizer):
+def test_all_options_that_marian_lacks_are_named_at_once(tmp_path, tokenizer):
     options = {"norm_first": True, "use_bias": False, "d_k": 5, "activation": "mish", "layer_norm_epsilon": 1e-6}
     other = {"positions": "learned", "max_length": 11, "share_embeddings": False}
     model = Transformer(TransformerConfig(**SIZES, **options, **other))

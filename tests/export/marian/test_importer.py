@@ -109,7 +109,7 @@ def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
     assert to_numpy(model(inputs)[..., 0]) == pytest.approx(-100)
 
 
-def test_pieces_that_become_unknown_are_told(marian):
+def test_pieces_that_become_unknown_are_warned_about(marian):
     with pytest.warns(UserWarning, match="vocab.json .*2 of 127 pieces.*'.*', '.*'") as caught:
         read_marian(marian.folder)
     assert len(caught) == 1
@@ -125,7 +125,7 @@ def test_a_code_that_the_sentencepiece_model_knows_is_one_piece(marian):
     assert tokenizer.pieces[tokenizer.encode([">>fra<< ba"])[0][0]] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
 
 
-def test_what_is_never_made(imported):
+def test_forbidden_tokens_are_never_generated(imported):
     model, _ = load_finished(imported)
     source = np.random.default_rng(0).integers(4, model.config.vocab_size, (5, 7)).astype("int32")
     tokens = model.generate(source, GreedySearch(extra_length=5)).tokens
@@ -195,7 +195,7 @@ def test_an_import_is_trained_further(imported, marian, tmp_path):
     assert 0 < max(changes) < 0.1
 
 
-def test_a_start_of_its_own_is_no_copy(marian):
+def test_another_start_token_gets_a_separate_row(marian):
     rewrite(marian.folder / "config.json", decoder_start_token_id=marian.vocab[">>fra<<"])
     model, tokenizers = read_marian(marian.folder)
     assert model.config.vocab_size == len(marian.vocab) + 2
@@ -233,7 +233,7 @@ def refused(marian, tmp_path, capsys):
     return capsys.readouterr().err
 
 
-def test_all_faults_at_once(marian, tmp_path, capsys):
+def test_all_faults_are_reported_at_once(marian, tmp_path, capsys):
     import safetensors.numpy
 
     tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
@@ -282,13 +282,13 @@ def test_all_faults_at_once(marian, tmp_path, capsys):
         ({"vocab_size": 10**15}, [r"vocab.json .*\[0, 1000000000000000\)", r"\(1000000000000000, 12\)"]),
     ],
 )
-def test_an_unknown_architecture(marian, tmp_path, capsys, changes, faults):
+def test_an_unknown_architecture_is_refused(marian, tmp_path, capsys, changes, faults):
     rewrite(marian.folder / "config.json", **changes)
     message = refused(marian, tmp_path, capsys)
     assert [fault for fault in faults if not re.search(f"\n- .*{fault}", message)] == []
 
 
-def test_a_pickle_alone(marian, tmp_path, capsys):
+def test_a_pickle_is_refused(marian, tmp_path, capsys):
     (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
     message = refused(marian, tmp_path, capsys)
     assert re.search("pytorch_model.bin .*pickle", message)
@@ -297,7 +297,7 @@ def test_a_pickle_alone(marian, tmp_path, capsys):
     assert refused(marian, tmp_path, capsys).count(" is missing") == 5
 
 
-def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
+def test_the_vocabulary_of_another_model_is_refused(marian, tmp_path, capsys):
     names = [name if name.startswith("<") else f"{name}x" for name in marian.vocab]
     (marian.folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     message = refused(marian, tmp_path, capsys)
@@ -305,7 +305,7 @@ def test_a_vocabulary_of_other_models(marian, tmp_path, capsys):
     assert re.search("vocab.json .*target.spm", message)
 
 
-def test_broken_files(marian, tmp_path, capsys):
+def test_broken_files_are_refused(marian, tmp_path, capsys):
     weights = (marian.folder / "model.safetensors").read_bytes()
     (marian.folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     (marian.folder / "vocab.json").write_text("[1, 2]")
@@ -326,7 +326,7 @@ def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
     assert not imported.tokens.exists()
 
 
-def test_another_backend_exports_nothing(imported, monkeypatch):
+def test_another_backend_is_refused(imported, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     message = "tensorflow .*Received: KERAS_BACKEND=jax"
     with pytest.raises(ValueError, match=message):

@@ -150,7 +150,7 @@ def test_an_index_that_is_moved_otherwise_stays(x, choice):
 
 
 @pytest.mark.parametrize("variant", ["another axis", "another variance"])
-def test_what_is_no_layer_normalization_stays(x, variant):
+def test_other_formulas_than_layer_normalization_stay(x, variant):
     class Almost(keras.layers.Layer):
         def call(self, x):
             axis = 0 if variant == "another axis" else -1

@@ -62,7 +62,7 @@ def loop_of(model):
     return loop, loop.attribute[0].g
 
 
-def test_what_never_changes_is_captured_from_outside():
+def test_loop_invariants_are_captured_from_outside():
     model = powers(3)
     hoist_loop_invariants(model.graph)
     onnx.checker.check_model(model, full_check=True)
@@ -116,7 +116,7 @@ def nested(trips):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def test_a_loop_in_a_loop():
+def test_invariants_leave_a_loop_in_a_loop():
     before, after = nested(2), nested(2)
     hoist_loop_invariants(after.graph)
     onnx.checker.check_model(after, full_check=True)
@@ -130,7 +130,7 @@ def test_a_loop_in_a_loop():
 
 
 @pytest.mark.parametrize(("trips", "outside", "end"), [(3, ["Add", "Loop"], 54), (1, ["Loop"], 6)])
-def test_what_is_computed_from_what_never_changes_leaves_the_loop(trips, outside, end):
+def test_operations_on_invariants_leave_the_loop(trips, outside, end):
     """x -> x · (w + 1): the sum moves out of the loop, the product stays. A loop of one pass is a condition."""
 
     def model():

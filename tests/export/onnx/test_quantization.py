@@ -141,7 +141,7 @@ def test_products_of_one_input_quantise_it_once():
     np.testing.assert_allclose(run(proto, x), x @ np.concatenate([*weights.values()], axis=1), atol=0.3)
 
 
-def test_products_in_a_loop():
+def test_products_in_a_loop_are_quantised():
     """Products inside and outside of a loop, with all weights in the outermost graph."""
     first, second = (RNG.normal(size=(13, 13)).astype("float32") / 4 for _ in range(2))
 
@@ -163,7 +163,7 @@ def test_products_in_a_loop():
     np.testing.assert_allclose(run(proto, x), expected, atol=0.05 * np.abs(expected).max())
 
 
-def test_what_is_not_constant_is_left_alone():
+def test_products_of_two_variables_stay():
     proto = model([helper.make_node("MatMul", ["x", "x"], ["y"])], {}, x_shape=(3, 3))
     quantize_matrices(proto.graph)
     assert [node.op_type for node in proto.graph.node] == ["MatMul"]

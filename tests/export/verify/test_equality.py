@@ -145,11 +145,11 @@ def test_few_sentences_may_have_other_lower_ranks():
         (224, 222, 2, 0.0, False),
     ],
 )
-def test_the_rule(sentences, equal, ties, difference, passed):
+def test_few_ties_and_small_differences_pass(sentences, equal, ties, difference, passed):
     assert Agreement(sentences, equal, ties, difference).passed is passed
 
 
-def test_random_source_batches():
+def test_random_source_batches_vary_in_size_and_length():
     batches = random_source_batches(50)
     assert [len(batch) for batch in batches] == [1] * 8 + [7] * 8 + [32] * 5
     assert len({batch.shape[1] for batch in batches}) > 5

@@ -49,7 +49,7 @@ def test_the_model_itself_passes(model, batches):
     ],
     ids=["always the end", "other tokens", "wrong scores", "no scores"],
 )
-def test_what_is_not_as_good_fails(model, batches, change):
+def test_worse_translations_fail(model, batches, change):
     assert not compare_likelihood(model, SEARCH, Program(model, change), batches).passed
 
 

@@ -50,6 +50,6 @@ def program(*hypotheses, allowed=1.0):
         (program(WORD, EMPTY, allowed=0.8), False),
     ],
 )
-def test_soundness(runtime, passed):
+def test_only_sound_searches_pass(runtime, passed):
     report = check_search(Model(), SEARCH, runtime, [SOURCE])
     assert report.passed == passed and report.sound == 2 * passed

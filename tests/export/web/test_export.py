@@ -56,7 +56,7 @@ def write(monkeypatch, tmp_path, graph):
     return write
 
 
-def test_the_files(write, graph, capsys):
+def test_the_folder_has_all_files(write, graph, capsys):
     folder = write("web")
     described = json.loads((folder / "translator.json").read_text())
     files = described.pop("files")

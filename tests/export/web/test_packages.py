@@ -60,7 +60,7 @@ def test_npm_downloads_a_package_once(package, npm, tmp_path, capfd):
     assert read_files(package, ["dist/index.js"]) == {"dist/index.js": b"let x"}
 
 
-def test_the_folder_of_a_machine_without_network(package, npm, monkeypatch, tmp_path):
+def test_packages_may_come_from_a_folder(package, npm, monkeypatch, tmp_path):
     npm("exit 1")
     monkeypatch.setenv(packages.FOLDER, str(tmp_path / "copied"))
     (tmp_path / "copied").mkdir()

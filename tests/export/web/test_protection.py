@@ -50,7 +50,7 @@ def run(tmp_path_factory):
     return run
 
 
-def test_the_vectors(run):
+def test_the_page_protects_the_same_parts(run):
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
     lines = [*vectors["kept"], *vectors["translated"], *vectors["parts"]]
     tokenizer = types.SimpleNamespace(unknown_ids=[1])

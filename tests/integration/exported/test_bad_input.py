@@ -53,11 +53,11 @@ def texts(translator, lines, **options):
         return [translation.text for translation in translator.translate(lines, **options)]
 
 
-def test_no_lines(translator):
+def test_no_lines_have_no_translations(translator):
     assert translator.translate([]) == []
 
 
-def test_lines_without_text(translator):
+def test_lines_without_text_have_empty_translations(translator):
     found = translator.translate([*EMPTY, "two", *EMPTY])
     assert [(t.text, t.score, t.tokens) for t in found[:6] + found[7:]] == [("", 0.0, ())] * 12
     assert found[6].text == texts(translator, ["two"])[0]
@@ -99,12 +99,12 @@ def refused(capsys, exported, *options):
     return captured.err
 
 
-def test_a_beam_of_nothing(exported, runtime, capsys):
+def test_a_beam_of_size_0_is_refused(exported, runtime, capsys):
     message = refused(capsys, exported, "--runtime", runtime, "--beam_size=0")
     assert "Received: beam_size=0" in message
 
 
-def test_a_beam_that_was_not_exported(exported, runtime, capsys):
+def test_a_beam_that_was_not_exported_is_refused(exported, runtime, capsys):
     if runtime in ("keras", "ctranslate2"):  # Their search is not fixed by an export.
         assert main(["translate", str(exported), "/dev/null", "--runtime", runtime, "--beam_size=2"]) == 0
     else:
@@ -119,7 +119,7 @@ def other_tokenizer(request):
     return train_sentencepiece(text, TokenizerConfig(vocab_size=size))
 
 
-def test_another_models_tokenizer(exported, runtime, other_tokenizer, tmp_path, capsys):
+def test_another_models_tokenizer_is_refused(exported, runtime, other_tokenizer, tmp_path, capsys):
     if runtime == "saved_model":
         pytest.skip("the tokenizer is inside: there is nothing to mistake")
     shutil.copytree(exported, tmp_path / "run")
@@ -131,7 +131,7 @@ def test_another_models_tokenizer(exported, runtime, other_tokenizer, tmp_path, 
     assert re.search(message, refused(capsys, tmp_path / "run", "--runtime", runtime))
 
 
-def test_another_tokenizer_in_a_directory_of_before_hashes(exported, tmp_path, capsys):
+def test_another_tokenizer_is_refused_in_a_directory_without_hashes(exported, tmp_path, capsys):
     shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))
     directory = ModelDirectory(tmp_path / "run")
     record = directory.record()

@@ -60,7 +60,7 @@ def n_best(keras_translator, lines):
 
 
 @pytest.mark.parametrize("runtime", ["saved_model", "onnx", "onnx_int8", "ctranslate2"])
-def test_n_best(exported, lines, n_best, runtime, tmp_path, capfd):
+def test_n_best_writes_a_row_for_each_hypothesis(exported, lines, n_best, runtime, tmp_path, capfd):
     (tmp_path / "text").write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
     capfd.readouterr()
     assert main(["translate", str(exported), "--runtime", runtime, str(tmp_path / "text"), "--n_best=3"]) == 0
@@ -78,7 +78,7 @@ def test_n_best(exported, lines, n_best, runtime, tmp_path, capfd):
         np.testing.assert_allclose(scores, [hypothesis.score for hypothesis in hypotheses], atol=1e-3)
 
 
-def test_json(exported, lines, n_best, tmp_path, capsys):
+def test_json_has_source_and_translations(exported, lines, n_best, tmp_path, capsys):
     (tmp_path / "text").write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
     arguments = ["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx", "--json"]
     for count in (1, 2):
@@ -104,7 +104,7 @@ def test_evaluate_has_no_use_for_n_best(exported, toy_files, capsys):
     assert "--n_best" in capsys.readouterr().err
 
 
-def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp_path, capsys):
+def test_an_interrupted_output_is_resumed(exported, lines, monkeypatch, tmp_path, capsys):
     (tmp_path / "text").write_text("\n".join(lines * 7) + "\n", encoding="utf-8")
     arguments = ["translate", str(exported), str(tmp_path / "text"), "--runtime=onnx", "--batch_size=1", "--n_best=2"]
     assert main(arguments) == 0
@@ -141,7 +141,7 @@ def test_an_interrupted_output_is_gone_on_with(exported, lines, monkeypatch, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
 
 
-def test_an_output_of_standard_input(exported, lines, expected, monkeypatch, tmp_path, capsys):
+def test_standard_input_is_translated_to_a_file(exported, lines, expected, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     arguments = ["translate", str(exported), "--runtime=onnx", f"--output={tmp_path / 'out'}"]
     assert main([*arguments, "--resume"]) == 2
@@ -151,7 +151,7 @@ def test_an_output_of_standard_input(exported, lines, expected, monkeypatch, tmp
     assert capsys.readouterr().out == "" and [*tmp_path.iterdir()] == [tmp_path / "out"]
 
 
-def test_a_file_in_another_encoding(exported, tmp_path, capsys):
+def test_a_file_in_another_encoding_is_translated(exported, tmp_path, capsys):
     for name, encoding in (("utf-8", "utf-8"), ("wide", "utf-16"), ("western", "cp1252")):
         (tmp_path / name).write_bytes("two né\r\n\nnine".encode(encoding))
         assert main(["translate", str(exported), "--runtime=onnx", str(tmp_path / name), "--encoding", encoding]) == 0
@@ -177,14 +177,14 @@ def test_a_file_that_is_not_utf_8(exported, tmp_path, capsys, command, options):
     assert "Received: encoding='klingon'" in capsys.readouterr().err
 
 
-def test_standard_input(exported, lines, expected, monkeypatch, capsys):
+def test_standard_input_is_translated(exported, lines, expected, monkeypatch, capsys):
     text = "\n".join([*lines, ""]) + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
     assert main(["translate", str(exported), "--runtime=onnx", "--batch_size=3"]) == 0
     assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
 
 
-def test_a_gzipped_file(exported, lines, expected, tmp_path, capsys):
+def test_a_gzipped_file_is_translated(exported, lines, expected, tmp_path, capsys):
     with gzip.open(tmp_path / "text.gz", "wb") as file:
         file.write("\n".join([*lines, ""]).encode() + b"\n")
     arguments = ["--runtime=onnx", "--batch_tokens=20", "--parallel_batches=1"]
@@ -204,7 +204,7 @@ def test_no_lines_give_no_lines(exported, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_evaluate(exported, keras_translator, toy_files, lines, capsys):
+def test_evaluate_prints_the_scores(exported, keras_translator, toy_files, lines, capsys):
     files = [f"--source={toy_files / 'test.en'}", f"--reference={toy_files / 'test.de'}"]
     assert main(["evaluate", str(exported), *files, *SEARCH]) == 0
     reference = (toy_files / "test.de").read_text(encoding="utf-8").splitlines()
@@ -224,7 +224,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("options", "message"), BAD.values(), ids=BAD)
-def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
+def test_evaluate_refuses_bad_files(exported, toy_files, options, message, capsys):
     options = [option.format(files=toy_files) for option in options]
     assert main(["evaluate", str(exported), "--runtime=onnx", *options]) == 2
     captured = capsys.readouterr()
@@ -242,7 +242,7 @@ def test_evaluating_bad_files(exported, toy_files, options, message, capsys):
         (["--output=."], "`--output` .*Received: --output=."),
     ],
 )
-def test_translating_badly(exported, options, message, monkeypatch, tmp_path, capsys):
+def test_translate_refuses_bad_options(exported, options, message, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\n")))
     assert main(["translate", str(exported), *options, "--runtime=onnx"]) == 2

@@ -40,14 +40,14 @@ def of_signatures(folder):
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "onnx_int8"])
-def test_graphs(runtime, earlier, exported):
+def test_graphs_keep_their_inputs_and_outputs(runtime, earlier, exported):
     for file in (earlier / runtime).glob("*.onnx"):
         inputs, outputs = of_graph(file)
         new_inputs, new_outputs = of_graph(exported / "export" / runtime / file.name)
         assert new_inputs == inputs and new_outputs | outputs == new_outputs
 
 
-def test_signatures(earlier, exported):
+def test_signatures_keep_their_inputs_and_outputs(earlier, exported):
     found = of_signatures(exported / "export" / "saved_model")
     for name, (inputs, outputs) in of_signatures(earlier / "saved_model").items():
         new_inputs, new_outputs = found[name]

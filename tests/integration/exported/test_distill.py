@@ -118,7 +118,7 @@ def test_translations_are_used_again(command, files, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
+def test_the_worst_pairs_by_a_reverse_model_are_removed(command, files, unlike, tmp_path):
     assert main([*command, f"--reverse_model={unlike}", "--reject=0.5", "--cleaning.duplicates=none"]) == 0
     source, texts = read(files[0]), [found[0]["text"] for found in hypotheses(tmp_path / "out")]
     scores = [score.mean_log_prob for score in LikelihoodScorer(unlike).score(texts, source)]
@@ -129,7 +129,7 @@ def test_the_worst_pairs_by_a_reverse_model(command, files, unlike, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_teachers(command, exported, unlike, tmp_path):
+def test_several_teachers_translate_together(command, exported, unlike, tmp_path):
     assert main([*command, f"--teacher={exported},{unlike}", "--n_best=2"]) == 0
     assert max(map(len, hypotheses(tmp_path / "out"))) == 2
 
@@ -164,7 +164,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("options", BAD)
-def test_bad_input(command, exported, files, tmp_path, capsys, options):
+def test_bad_input_is_refused(command, exported, files, tmp_path, capsys, options):
     (tmp_path / "longer").write_text(files[1].read_text(encoding="utf-8") + "null\n", encoding="utf-8")
     (tmp_path / "few").write_text("one\n" * 99, encoding="utf-8")
     (tmp_path / "folder").mkdir()

@@ -54,7 +54,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.slow
-def test_verification(export_all, tmp_path):
+def test_verification_records_each_export(export_all, tmp_path):
     export_all(tmp_path / "run")
     entries = json.loads((tmp_path / "run" / "export" / "verification.json").read_text())
     of_other_searches = {name: entries.pop(name) for name in ("ctranslate2 greedy", "ctranslate2 beam")}
@@ -152,7 +152,7 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
     assert not list((tmp_path / "run" / "export").glob("*"))
 
 
-def test_unfinished_model(runs, capsys):
+def test_an_unfinished_model_is_refused(runs, capsys):
     assert main(["export", str(runs / "killed")]) == 2
     assert re.search(f"{runs / 'killed'} .*finished.*missing: ", capsys.readouterr().err)
     assert not (runs / "killed" / "export").exists()

@@ -63,14 +63,14 @@ def interface(values):
     }
 
 
-def test_the_folder(folder):
+def test_the_folder_has_all_files(folder):
     names = {*(f"{name}.onnx" for name in NAMES), "weights.data", "tokenizer.model", "origin.json"}
     assert {file.name for file in folder.iterdir()} == names
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("quantize", ["", "_int8", "_float16"])
-def test_the_whole_model_is_valid(exported, quantize, name):
+def test_each_graph_is_valid(exported, quantize, name):
     onnx.checker.check_model(exported / "export" / f"onnx{quantize}" / f"{name}.onnx", full_check=True)
 
 
@@ -120,7 +120,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours(exported, quantize):
         np.testing.assert_allclose(scores[row, 0], score[0, 0], atol=1e-4)
 
 
-def test_only_standard_operators(proto):
+def test_graphs_have_standard_operators_only(proto):
     assert {node.domain for graph in graphs(proto.graph) for node in graph.node} == {""}
     assert not proto.functions
 
@@ -150,7 +150,7 @@ def test_the_search_is_a_loop(folder):
     assert any(node.op_type == "Loop" for graph in graphs(proto.graph) for node in graph.node)
 
 
-def test_interfaces(folder):
+def test_graphs_have_the_documented_interfaces(folder):
     found = {
         name: (interface(proto.graph.input), interface(proto.graph.output))
         for name in NAMES
@@ -174,7 +174,7 @@ def test_interfaces(folder):
     )
 
 
-def test_metadata(proto, exported):
+def test_metadata_records_the_search(proto, exported):
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     search = dataclasses.asdict(BeamSearch(extra_length=5, n_best=4))
     assert json.loads(metadata["search"]) == search
@@ -196,7 +196,7 @@ def test_tokens_equal_those_of_keras(folder, model):
         np.testing.assert_allclose(scores, expected.scores, atol=1e-4)
 
 
-def test_a_search_of_ones_own_over_encoder_and_decoder(folder, model, monkeypatch):
+def test_encoder_and_decoder_serve_another_search(folder, model, monkeypatch):
     """Greedy search written from the interfaces of the two models only, which allows every token."""
     monkeypatch.setattr(model, "text_constraints", None)
     encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))

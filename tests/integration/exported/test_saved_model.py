@@ -33,7 +33,7 @@ def specs(structure):
     return {name: (spec.dtype.name, tuple(spec.shape)) for name, spec in structure.items()}
 
 
-def test_signatures(loaded):
+def test_signatures_have_the_documented_interfaces(loaded):
     assert set(loaded.signatures) == {"serving_default", "n_best", "tokens"}
     found = {
         name: (specs(signature.structured_input_signature[1]), specs(signature.structured_outputs))
@@ -68,7 +68,7 @@ def test_it_runs_where_this_package_is_not(exported, keras_translator, run_pytho
     assert printed["texts"][3] == "" and printed["scores"][3] == 0
 
 
-def test_n_best(loaded, lines):
+def test_n_best_gives_sorted_hypotheses(loaded, lines):
     result = loaded.signatures["n_best"](text=tf.constant([*lines[:3], ""]))
     assert result["translations"].shape == result["scores"].shape == (4, 4)
     best = loaded.signatures["serving_default"](text=tf.constant([*lines[:3], ""]))
@@ -78,7 +78,7 @@ def test_n_best(loaded, lines):
     assert not any(text for text in result["translations"].numpy()[3])
 
 
-def test_tokens(loaded, keras_translator, lines):
+def test_tokens_are_those_of_keras(loaded, keras_translator, lines):
     source = pad(keras_translator.source_tokenizer.encode(lines[:5]))
     result = loaded.signatures["tokens"](source=tf.constant(source))
     assert result["tokens"].shape[:2] == result["scores"].shape == (5, 4)
@@ -89,7 +89,7 @@ def test_tokens(loaded, keras_translator, lines):
     assert keras_translator.target_tokenizer.decode(result["tokens"].numpy()[:, 0]) == texts
 
 
-def test_empty_batch(loaded):
+def test_an_empty_batch_has_no_translations(loaded):
     empty = loaded.signatures["serving_default"](text=tf.constant([], tf.string))
     assert empty["translation"].shape == empty["score"].shape == (0,)
     empty = loaded.signatures["n_best"](text=tf.constant([], tf.string))
@@ -98,13 +98,13 @@ def test_empty_batch(loaded):
     assert empty["tokens"].shape[0] == 0
 
 
-def test_only_empty_lines(loaded):
+def test_empty_lines_alone_have_empty_translations(loaded):
     result = loaded.signatures["serving_default"](text=tf.constant(["", "  "]))
     assert result["translation"].numpy().tolist() == [b"", b""]
     assert result["score"].numpy().tolist() == [0, 0]
 
 
-def test_a_servers_batch_of_unlike_lines(loaded, lines):
+def test_unlike_lines_share_the_batch_of_a_server(loaded, lines):
     """TensorFlow Serving concatenates requests in order and pads the batch with copies of the first line."""
     lines = [*lines[:3], "", "two " * 60, "nine"]
     translate = loaded.signatures["serving_default"]

@@ -109,7 +109,7 @@ def test_the_fastest_export_is_served(server):
     assert "en-de: onnx_int8\n" in server.messages
 
 
-def test_libretranslatepy(server, texts, expected):
+def test_libretranslatepy_translates(server, texts, expected):
     from libretranslatepy import LibreTranslateAPI
 
     client = LibreTranslateAPI(server.url)
@@ -118,7 +118,7 @@ def test_libretranslatepy(server, texts, expected):
     assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
 
 
-def test_deep_translator(server, texts, expected):
+def test_deep_translator_translates(server, texts, expected):
     from deep_translator import LibreTranslator
 
     client = LibreTranslator(source="en", target="de", api_key="not needed", custom_url=f"{server.url}/")
@@ -126,13 +126,13 @@ def test_deep_translator(server, texts, expected):
     assert client.translate_batch(stripped) == [text.strip() for text in expected]
 
 
-def test_many_clients_at_once(server, texts, expected):
+def test_many_clients_at_once_get_their_own_translations(server, texts, expected):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = [*pool.map(lambda text: server.post({"q": text, "source": "en", "target": "de"}), texts * 4)]
     assert [answer["translatedText"] for answer in answers] == expected * 4
 
 
-def test_a_request_of_mastodon(server, lines, exported):
+def test_a_request_of_mastodon_is_answered(server, lines, exported):
     posts = [f"<p>{lines[0]}, <a href=x>{lines[1]}</a></p><p>{lines[2]}</p>", f"<p>{lines[3]}</p>"]
     answer = server.post({"q": posts, "source": "auto", "target": "de", "format": "html", "api_key": None})
     translator, expected = OnnxTranslator(exported, quantize="int8"), []
@@ -146,7 +146,7 @@ def test_a_request_of_mastodon(server, lines, exported):
     }
 
 
-def test_the_key_of_the_environment(start, exported, monkeypatch):
+def test_the_key_of_the_environment_is_required(start, exported, monkeypatch):
     monkeypatch.setenv("KERAS_TRANSFORMER_API_KEY", "secret")
     server = start(exported, "--languages=en-de", "--page=false")
     request = {"q": "two", "source": "en", "target": "de"}
@@ -156,7 +156,7 @@ def test_the_key_of_the_environment(start, exported, monkeypatch):
     assert server.post({**request, "api_key": "secret"})["translatedText"]
 
 
-def test_a_request_of_weblate(server, lines, expected, texts):
+def test_a_request_of_weblate_is_answered(server, lines, expected, texts):
     form = urllib.parse.urlencode({"api_key": "", "q": texts[0], "source": "en", "target": "de"}).encode()
     with urllib.request.urlopen(f"{server.url}/translate", form) as answer:
         assert json.load(answer)["translatedText"] == expected[0]
@@ -180,7 +180,7 @@ def test_accepted_requests_are_answered_after_sigterm(start, exported, lines):
 
 @pytest.mark.parametrize("runtime", ["onnx", "ctranslate2", "saved_model", "keras"])
 @pytest.mark.slow
-def test_other_runtimes(start, exported, lines, runtime):
+def test_other_runtimes_serve(start, exported, lines, runtime):
     server = start(exported, "--languages=en-de", f"--runtime={runtime}", "--page=false")
     answer = server.post({"q": f"<b>{lines[0]}</b> {lines[1]}", "source": "en", "target": "de", "format": "html"})
     assert f"en-de: {runtime}\n" in server.messages
@@ -219,7 +219,7 @@ def test_a_port_that_is_in_use(refusal, exported):
 
 
 @pytest.mark.slow
-def test_the_page(start, exported, lines, tmp_path):
+def test_the_page_translates_and_shows_attention(start, exported, lines, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
     browser_file = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_file is None:

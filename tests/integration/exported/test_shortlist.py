@@ -23,7 +23,7 @@ def command(copy, toy_files):
     return ["shortlist", str(copy), *files, "--num_frequent=128"]
 
 
-def test_the_shortlist_of_a_model(command, copy, capsys):
+def test_the_shortlist_of_a_model_is_learned(command, copy, capsys):
     assert main(command) == 0
     shortlist = Shortlist.load(copy / "shortlist.npz")
     assert len(shortlist.always) == 129 and shortlist.vocab_size == 300 and len(shortlist.table) == 300
@@ -39,14 +39,14 @@ def test_the_shortlist_of_a_model(command, copy, capsys):
     assert main([*command, "--overwrite"]) == 0
 
 
-def test_text_without_pairs(command, copy, tmp_path, capsys):
+def test_text_without_pairs_is_refused(command, copy, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.touch()
     assert main([*command, f"--source={empty}", f"--target={empty}"]) == 2
     assert "empty is empty" in capsys.readouterr().err and not (copy / "shortlist.npz").exists()
 
 
-def test_one_pair(command, copy, tmp_path, capsys):
+def test_one_pair_has_no_coverage(command, copy, tmp_path, capsys):
     """Nothing is held out, so nothing is said about it."""
     pair = tmp_path / "pair"
     pair.write_text("one\n", encoding="utf-8")
@@ -66,7 +66,7 @@ def test_a_character_that_begins_can_be_completed(command, copy, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"), [(None, "Make one: keras-transformer shortlist"), (b"text", "Not a shortlist")]
 )
-def test_an_export_without_a_good_shortlist(copy, damage, message, capsys):
+def test_an_export_without_a_valid_shortlist_is_refused(copy, damage, message, capsys):
     if damage:
         (copy / "shortlist.npz").write_bytes(damage)
     assert main(["export", str(copy), "--format=onnx", "--shortlist"]) == 2
@@ -79,7 +79,7 @@ def test_a_shortlist_is_not_in_all_formats(copy, capsys):
 
 
 @pytest.mark.slow
-def test_exports_with_a_shortlist(command, copy):
+def test_exports_with_a_shortlist_equal_keras(command, copy):
     """Each export is compared with the Keras model, which has the same list."""
     assert main([*command, "--width=1"]) == 0
     options = ["--format=onnx,ctranslate2,saved_model", "--shortlist", "--extra_length=9"]

@@ -36,7 +36,7 @@ def test_every_runtime_gives_the_same_translations(translators, lines):
             assert [translation.tokens for translation in found] == [translation.tokens for translation in expected]
 
 
-def test_greedy_search_in_keras(exported, keras_translator, lines):
+def test_greedy_search_equals_a_beam_of_one(exported, keras_translator, lines):
     """Beam search with beam size 1 and no length penalty equals greedy search."""
     greedy = KerasTranslator(exported, GreedySearch(extra_length=5)).translate(lines[:4])
     source = pad(keras_translator.source_tokenizer.encode(lines[:4]))
@@ -46,7 +46,7 @@ def test_greedy_search_in_keras(exported, keras_translator, lines):
 
 
 @pytest.mark.parametrize("runtime", ["saved_model", "onnx"])
-def test_wrong_types(exported, runtime):
+def test_wrong_types_are_refused(exported, runtime):
     translator = load_translator(exported, runtime)
     for lines, message in (("text", "list of strings"), (["a", None], "strings.*Received: None")):
         with pytest.raises(ValueError, match=message):

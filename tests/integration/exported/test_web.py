@@ -134,7 +134,7 @@ def call(page, serve, folder):
     return lambda method, argument, **options: page.evaluate(CALL, [method, argument, options])
 
 
-def test_the_size_beside_the_model(folder):
+def test_the_files_beside_the_model_are_small(folder):
     models = {folder / "model.onnx", *ModelDirectory(folder).tokenizer_files}
     assert sum(file.stat().st_size for file in folder.iterdir() if file not in models) < 5_000_000
 
@@ -165,7 +165,7 @@ def test_subwords_equal_those_of_python(call, exported, lines):
     assert call("decode", rows) == tokenizer.decode(rows)
 
 
-def test_wrong_arguments(call):
+def test_wrong_arguments_are_refused(call):
     for argument, options, message in (
         ("text", {}, '`lines` must be an array of strings. Received: "text"'),
         (["text"], {"nBest": 5}, "`nBest` must be in [1, 4]. Received: nBest=5"),
@@ -175,7 +175,7 @@ def test_wrong_arguments(call):
         assert message in str(error.value)
 
 
-def test_the_page(page, serve, folder, lines):
+def test_the_page_translates_on_wide_and_narrow_screens(page, serve, folder, lines):
     server = serve(folder)
     expected = [OnnxTranslator(folder).translate([line])[0].text for line in (f"{lines[0]}.", lines[1])]
     for width in (1280, 390):
@@ -193,7 +193,7 @@ def test_the_page(page, serve, folder, lines):
         assert not page.locator("#error").is_visible()
 
 
-def test_offline_after_the_first_visit(page, serve, folder, lines):
+def test_the_page_works_offline_after_the_first_visit(page, serve, folder, lines):
     server = serve(folder)
     page.goto(server.url)
     page.get_by_text("1 thread.").wait_for()  # Nothing has added the headers yet.
@@ -234,7 +234,7 @@ def change_limit(folder):
     export._write_service_worker(folder, described["files"])
 
 
-def test_errors_in_words(page, serve, folder, tmp_path):
+def test_errors_are_shown_in_words(page, serve, folder, tmp_path):
     served = tmp_path / "served"
     shutil.copytree(folder, served)
     (served / "model.onnx").unlink()

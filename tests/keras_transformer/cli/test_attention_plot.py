@@ -42,7 +42,7 @@ def expected_scores(path, target):
 
 
 @pytest.mark.parametrize(("option", "at"), [pytest.param([], -1, marks=pytest.mark.slow), (["--layer=1"], 0)])
-def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
+def test_a_given_pair_is_drawn(path, tmp_path, drawn, capsys, option, at):
     arguments = [
         "plot-attention",
         str(path),
@@ -61,7 +61,7 @@ def test_a_given_pair(path, tmp_path, drawn, capsys, option, at):
 
 
 @pytest.mark.slow
-def test_the_models_own_translation(path, tmp_path, capsys):
+def test_the_models_own_translation_is_drawn(path, tmp_path, capsys):
     assert main(["plot-attention", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     assert (tmp_path / "picture.png").stat().st_size > 1000
@@ -76,7 +76,7 @@ def test_the_models_own_translation(path, tmp_path, capsys):
         (["one", "--output=picture.txt"], "Received: path=picture.txt"),
     ],
 )
-def test_what_cannot_be_drawn(path, tmp_path, capsys, arguments, message):
+def test_bad_arguments_are_refused_without_a_picture(path, tmp_path, capsys, arguments, message):
     assert main(["plot-attention", str(path), "--output", str(tmp_path / "picture.png"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not any(tmp_path.iterdir())

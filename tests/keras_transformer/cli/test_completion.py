@@ -34,7 +34,7 @@ LINES = {
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="completes in bash")
-def test_in_bash():
+def test_bash_completes_commands_and_options():
     environment = {**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", BASH, "bash", *LINES], env=environment, capture_output=True, text=True, timeout=300

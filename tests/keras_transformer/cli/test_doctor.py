@@ -57,7 +57,7 @@ def doctor(capsys):
     return doctor
 
 
-def test_a_complete_installation(doctor):
+def test_a_complete_installation_is_ok(doctor):
     status, lines = doctor()
     assert status == 0
     assert lines[0].startswith(f"{DISTRIBUTION} ") and lines[1].endswith(sys.executable)

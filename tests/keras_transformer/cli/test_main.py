@@ -70,14 +70,14 @@ BAD_TRAINING = {
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_TRAINING.values(), ids=BAD_TRAINING)
-def test_bad_training(files, capsys, arguments, message):
+def test_train_refuses_bad_options_and_writes_nothing(files, capsys, arguments, message):
     before = sorted(files.iterdir())
     arguments = [argument.format(files=files) for argument in arguments]
     assert message.format(files=files) in refused(capsys, "train", "--output", files / "run", *arguments)
     assert sorted(files.iterdir()) == before
 
 
-def test_no_network(files, capsys, monkeypatch):
+def test_a_missing_network_is_explained(files, capsys, monkeypatch):
     import tensorflow_datasets as tfds
 
     def download_and_prepare(self, **kwargs):
@@ -102,7 +102,7 @@ def test_output_is_required(capsys):
     assert re.fullmatch("keras-transformer train: error: .*missing.* --output\n", refused(capsys, "train"))
 
 
-def test_an_unknown_key_of_a_config_file(files, capsys):
+def test_an_unknown_key_of_a_config_file_is_refused(files, capsys):
     (files / "run.yaml").write_text("recipe:\n  epoch: 3\n")
     message = refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
     assert "recipe.epoch. Did you mean --recipe.epochs?" in message
@@ -139,14 +139,14 @@ WRONG_KINDS = {
 
 
 @pytest.mark.parametrize("text", WRONG_KINDS)
-def test_a_value_of_the_wrong_kind_in_a_config_file(text, files, capsys, monkeypatch):
+def test_a_value_of_the_wrong_kind_in_a_config_file_is_refused(text, files, capsys, monkeypatch):
     monkeypatch.setattr("keras_transformer.training.start.train", lambda config: None)
     (files / "run.yaml").write_text(text)
     assert WRONG_KINDS[text] in refused(capsys, "train", "--output=run", "--config", files / "run.yaml")
 
 
 @pytest.mark.parametrize(("command", "text"), [("prepare", "cleaning: 3"), ("distill", "cleaning: 3")])
-def test_a_group_of_the_wrong_kind_in_another_command(command, text, files, capsys, monkeypatch):
+def test_a_group_of_the_wrong_kind_is_refused_in_other_commands(command, text, files, capsys, monkeypatch):
     monkeypatch.setattr("keras_transformer.training.data.prepare.prepare", lambda config: None)
     (files / "run.yaml").write_text(text)
     options = ["--teacher=t", "--source=s"] if command == "distill" else []
@@ -154,7 +154,7 @@ def test_a_group_of_the_wrong_kind_in_another_command(command, text, files, caps
     assert message == f"keras-transformer {command}: error: `--cleaning` must be a mapping. Received: 3\n"
 
 
-def test_an_error_of_the_file_system(capsys, monkeypatch):
+def test_an_error_of_the_file_system_is_one_line(capsys, monkeypatch):
     def fail(arguments):
         raise PermissionError(13, "Permission denied", "runs/x")
 
@@ -177,14 +177,14 @@ def test_too_little_memory_names_options_to_lower(command, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate", "export", "score"])
-def test_no_model_directory(command, files, capsys):
+def test_a_folder_without_a_model_is_refused(command, files, capsys):
     others = {"evaluate": "--reference", "score": "--target"}
     options = ["--source", files / "a", others[command], files / "b"] if command in others else []
     assert f"{files} (no config.yaml)" in refused(capsys, command, files, *options)
 
 
 @pytest.mark.parametrize("command", ["translate", "export"])
-def test_a_truncated_weight_file(command, files, capsys):
+def test_a_truncated_weight_file_is_refused(command, files, capsys):
     from keras_transformer import Transformer, TransformerConfig
     from keras_transformer.text.tokenization import TokenizerConfig, train_sentencepiece
 
@@ -206,25 +206,25 @@ BAD_OPTIONS = {
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
-def test_bad_options(arguments, message, files, capsys):
+def test_bad_options_are_refused(arguments, message, files, capsys):
     command, *options = arguments
     assert message in refused(capsys, command, files, *options)
 
 
-def test_unknown_command(capsys):
+def test_an_unknown_command_is_refused_with_a_suggestion(capsys):
     message = refused(capsys, "trian")
     assert "trian. Did you mean train?" in message and "usage: keras-transformer COMMAND" in message
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
-def test_help(capsys, arguments):
+def test_help_lists_the_commands(capsys, arguments):
     assert main(arguments) == 0
     usage = capsys.readouterr().out
     assert all(f"  {name} " in usage for name in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command(command, capsys):
+def test_help_of_a_command_describes_it(command, capsys):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
@@ -248,7 +248,7 @@ HELP = {
 
 
 @pytest.mark.parametrize("option", HELP)
-def test_help_in_groups(option, capsys):
+def test_help_is_shown_by_groups(option, capsys):
     with pytest.raises(SystemExit):
         main(["train", option])
     shown = set(re.sub(r"[\[\],]", " ", without_types(capsys)).split())  # Python 3.13 writes "--source, --source+".
@@ -272,7 +272,7 @@ def test_help_names_a_command(capsys):
     assert capsys.readouterr().out.startswith("usage: keras-transformer average")
 
 
-def test_version(capsys, run_python):
+def test_the_version_is_printed(capsys, run_python):
     for option in ("--version", "-V"):
         assert main([option]) == 0
         assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"

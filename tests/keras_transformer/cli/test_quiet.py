@@ -50,7 +50,7 @@ def test_noise_arrives_where_it_is_asked_for(tmp_path):
     assert done.stderr.startswith(NOISE)
 
 
-def test_a_closed_standard_error(tmp_path):
+def test_a_closed_standard_error_is_allowed(tmp_path):
     (tmp_path / "tensorflow.py").touch()
     program = LOADING.split("os.write")[0] + "print('loaded')"
     shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]

@@ -65,7 +65,7 @@ GIVEN = [
 
 
 @pytest.mark.parametrize(("arguments", "search"), GIVEN)
-def test_what_is_given_is_seen_wherever_it_stands(parsed, monkeypatch, arguments, search):
+def test_options_count_wherever_they_are_given(parsed, monkeypatch, arguments, search):
     exported = dataclasses.asdict(BeamSearch(beam_size=5, n_best=5))
     clients = {
         "onnx": SimpleNamespace(exported_search=exported),

@@ -103,7 +103,7 @@ def test_a_prefix_may_end_within_a_character(script):
     assert all(text[:2] == (1, 8) and is_text(text[2:]) for text in texts[7:])
 
 
-def test_what_may_be_forbidden_is_seen():
+def test_tokens_that_may_be_forbidden_are_recognized():
     """A search masks nothing where this is missed."""
     allowed = AllowedTokens(CONSTRAINTS)
     ordinary = np.array([[WORD, IDS.eos], [IDS.bos, IDS.pad]])

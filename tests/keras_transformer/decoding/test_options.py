@@ -89,7 +89,7 @@ def test_greedy_search_takes_the_likeliest_that_is_allowed(scripted, reference, 
 
 @pytest.mark.parametrize("strategy", [GreedySearch, BeamSearch, Sampling])
 @pytest.mark.portable
-def test_where_no_other_token_is_left_the_hypothesis_ends(scripted, strategy):
+def test_a_hypothesis_ends_when_all_other_tokens_are_forbidden(scripted, strategy):
     """Of three tokens each comes once; then the end does, however early."""
     script = scripted(8, seed=2, limit=7)
     options = {"no_repeat_ngram_size": 1, "min_length": 6}
@@ -173,12 +173,12 @@ def test_a_beam_of_one_reorders_no_caches(scripted, monkeypatch):
 
 @pytest.mark.parametrize("name", ["min_length", "no_repeat_ngram_size", "extra_length"])
 @pytest.mark.parametrize("strategy", [GreedySearch, BeamSearch, Sampling])
-def test_bad_options(strategy, name):
+def test_bad_options_are_refused(strategy, name):
     with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}=-1"):
         strategy(**{name: -1})
 
 
-def test_of_repeated_ngrams_only_the_last_tokens_and_padding_are_barred():
+def test_the_last_tokens_of_repeated_ngrams_and_padding_are_barred():
     tokens = ops.convert_to_tensor(np.array([[5, 6, 5, 4, 4, 4], [5, 6, 7, 4, 4, 4]], "int32"))
     suffixes = ops.convert_to_tensor(np.array([[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]], "int32"))
     allowed = to_numpy(without_repeats(ops.zeros((2, 8)), tokens, suffixes, 3, 2, pad=4)) > -1

@@ -66,7 +66,7 @@ def test_evenly_spaced_noise_gives_the_distribution_itself(settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 4, "top_p": 0.7, "temperature": 1.5}], ids=str)
-def test_what_is_drawn_at_random_has_the_distribution(settings):
+def test_random_tokens_have_the_distribution(settings):
     strategy = Sampling(**settings, seed=3, n_samples=2)
     tokens, _ = draw(strategy, strategy.noise(ROWS // 2, 2))
     frequencies = np.bincount(tokens[:, :, 0].ravel(), minlength=len(LOGITS)) / ROWS
@@ -124,6 +124,6 @@ def test_the_noise_follows_its_sentence_through_the_rounds(scripted):
         ({"seed": -1}, "`seed`.*Received: seed=-1"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Sampling(**arguments)

@@ -136,7 +136,7 @@ def test_really_stops_early(strategy, count_steps, scripted):
     assert count_steps == [1 if strategy.n_best == 1 else 2]
 
 
-def test_one_sentence_that_goes_on_keeps_the_others_results(count_steps, reference, scripted):
+def test_results_stay_while_another_sentence_continues(count_steps, reference, scripted):
     script = scripted(2, seed=3)
     script.table[0, ..., IDS.eos] += 30
     script.table[1, ..., IDS.eos] -= 30
@@ -254,12 +254,12 @@ def test_length_penalty_never_falls():
         ({"length_penalty_kind": "wu"}, "`length_penalty_kind` .*gnmt.*Received: length_penalty_kind='wu'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_of_beam_search_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         BeamSearch(**arguments)
 
 
-def test_bad_greedy_arguments():
+def test_bad_arguments_of_greedy_search_are_refused():
     with pytest.raises(ValueError, match="`extra_length`.*Received: extra_length=-1"):
         GreedySearch(extra_length=-1)
 

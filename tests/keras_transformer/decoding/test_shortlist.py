@@ -76,7 +76,7 @@ def test_candidates_are_those_of_all_source_tokens_and_the_frequent_ones():
 
 
 @pytest.mark.portable
-def test_log_probs_among_candidates(model, only):
+def test_log_probs_are_those_among_the_candidates(model, only):
     candidates = SHORTLIST.candidates(SOURCE)
     outside = np.setdiff1d(np.arange(VOCAB), candidates)[0]
     target = np.array([[candidates[130], 7, 3], [8, 3, 0], [outside, 3, 0]])
@@ -96,7 +96,7 @@ def test_an_ensemble_has_a_shortlist(shortlisted, monkeypatch):
     )
 
 
-def test_a_file(tmp_path):
+def test_a_saved_shortlist_is_loaded_again(tmp_path):
     SHORTLIST.save(tmp_path / "shortlist.npz")
     loaded = Shortlist.load(tmp_path / "shortlist.npz")
     np.testing.assert_array_equal(loaded.candidates(SOURCE), SHORTLIST.candidates(SOURCE))

@@ -46,7 +46,7 @@ def test_constraints_are_values():
     assert same == CONSTRAINTS and hash(same) == hash(CONSTRAINTS)
 
 
-def test_the_constraints_of_a_tokenizer():
+def test_the_constraints_of_a_tokenizer_follow_from_its_pieces():
     tokenizer = Tokenizer(train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=270)))
     found = tokenizer.text_constraints
     pieces = [tokenizer.pieces[i] for i in found.forbidden]

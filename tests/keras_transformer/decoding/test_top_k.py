@@ -9,7 +9,7 @@ from keras_transformer.decoding.top_k import top_k
 @pytest.mark.parametrize(
     ("n", "k", "grouped"), [(8000, 6, True), (8000, 1, True), (2304, 3, True), (2503, 3, False), (300, 4, False)]
 )
-def test_values_and_indices(n, k, grouped, monkeypatch):
+def test_values_and_indices_equal_those_of_a_sort(n, k, grouped, monkeypatch):
     x = np.random.default_rng(n).permutation(7 * n).reshape(7, n).astype("float32")
     longest = []
     plain = ops.top_k
@@ -20,7 +20,7 @@ def test_values_and_indices(n, k, grouped, monkeypatch):
     assert (max(longest) < n) == grouped
 
 
-def test_the_largest_of_one_group():
+def test_the_largest_values_may_be_in_one_group():
     """All of them next to each other, at the end."""
     x = np.zeros((2, 4000), "float32")
     x[0, -3:], x[1, :3] = (1, 3, 2), (5, 6, 4)
@@ -29,7 +29,7 @@ def test_the_largest_of_one_group():
     np.testing.assert_array_equal(indices, [[3998, 3999, 3997], [1, 0, 2]])
 
 
-def test_impossible_values():
+def test_impossible_values_have_valid_indices():
     x = np.full((1, 2048), -1e9, "float32")
     x[0, 5] = -2.0
     values, indices = top_k(ops.convert_to_tensor(x), 2)

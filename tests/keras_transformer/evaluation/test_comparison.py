@@ -15,7 +15,7 @@ def run(one, other, **options):
     return compare(("one", "other"), (one, other), SOURCE, REFERENCE, **options)
 
 
-def test_scores_and_significance():
+def test_scores_and_their_significance_are_compared():
     found = run(SHORTER, REFERENCE)
     bleu, chrf, ter = found.metrics
     assert [metric.name for metric in found.metrics] == ["BLEU", "chrF2", "TER"]
@@ -32,7 +32,7 @@ def test_a_small_difference_is_not_significant():
     assert "not significant" in str(found)
 
 
-def test_bleu_by_length():
+def test_bleu_is_given_by_length():
     groups = run(SHORTER, REFERENCE).lengths
     assert [(group.shortest, group.longest, group.lines) for group in groups] == [
         *((0, 5, 6), (6, 10, 10), (11, 15, 10), (16, 20, 10)),
@@ -73,6 +73,6 @@ def test_equal_translations():
 @pytest.mark.parametrize(
     ("options", "message"), [({"bleu_tokenize": "13b"}, "bleu_tokenize='13b'"), ({}, "other must have 60.*59")]
 )
-def test_bad_arguments(options, message):
+def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         run(REFERENCE, REFERENCE if options else REFERENCE[1:], **options)

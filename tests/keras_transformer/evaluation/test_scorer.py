@@ -98,7 +98,7 @@ def test_long_lines_are_cut_with_a_warning(scorer):
     assert score.num_tokens == 30 and np.isfinite(score.log_prob)
 
 
-def test_the_command(path, scorer, files, capsys):
+def test_the_command_prints_a_row_for_each_pair(path, scorer, files, capsys):
     capsys.readouterr()
     options = [f"--source={files / 'source'}", f"--target={files / 'target.gz'}", "--batch_size=3", "--batch_tokens=20"]
     assert main(["score", str(path), *options]) == 0
@@ -118,7 +118,7 @@ def test_the_command(path, scorer, files, capsys):
         (["--source=source"], "--target"),
     ],
 )
-def test_scoring_badly(path, files, options, message, capsys, monkeypatch):
+def test_the_command_refuses_bad_options(path, files, options, message, capsys, monkeypatch):
     monkeypatch.chdir(files)
     capsys.readouterr()
     assert main(["score", str(path), *options]) == 2

@@ -78,7 +78,7 @@ def test_evaluate_translates_and_scores():
 
 
 @pytest.mark.parametrize(("translations", "references"), [(["a"], []), (["a"], ["a", "b"]), ([], [])])
-def test_misaligned(translations, references):
+def test_misaligned_texts_are_refused(translations, references):
     counts = f"Received: {len(translations)} and {len(references)}"
     with pytest.raises(ValueError, match=f"`translations` and `references`.*{counts}"):
         corpus_scores(translations, references)

@@ -58,7 +58,7 @@ def test_key_is_the_value_by_default_and_value_the_query(self_attention, referen
         np.testing.assert_allclose(to_numpy(result), expected[0], atol=1e-5)
 
 
-def test_without_biases(randomize, reference):
+def test_a_layer_without_biases_has_four_weights(randomize, reference):
     layer = MultiHeadAttention(D_MODEL, HEADS, D_K, D_V, use_bias=False)
     layer.build((None, None, D_MODEL))
     assert len(randomize(layer).weights) == 4
@@ -135,6 +135,6 @@ def test_frozen_layer_has_nothing_to_train(self_attention):
         ({"dropout": 1.5}, r"`dropout`.*Received: dropout=1.5"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(**{"d_model": 12, "num_heads": 3, **arguments})

@@ -41,7 +41,7 @@ def test_cached_equals_one_full_pass(layer, chunks):
     assert cache.value.shape == (BATCH, HEADS, LENGTH, 11)
 
 
-def test_a_tensor_as_offset(layer):
+def test_the_offset_may_be_a_tensor(layer):
     x = normal(BATCH, LENGTH, D_MODEL)
     _, cache = run_in_chunks(layer, x[:, :], [3])
     offset = keras.ops.convert_to_tensor(3, "int32")
@@ -50,7 +50,7 @@ def test_a_tensor_as_offset(layer):
     np.testing.assert_allclose(to_numpy(result), full[:, 3:5], atol=1e-5)
 
 
-def test_without_causality_the_whole_filled_cache_is_seen(layer):
+def test_all_of_the_filled_cache_is_seen_without_causality(layer):
     x = normal(BATCH, LENGTH, D_MODEL)
     _, cache = run_in_chunks(layer, x, [3])
     result, _ = layer(x[:, 3:5], cache=cache, offset=3)

@@ -80,7 +80,7 @@ def test_rows_with_nothing_to_attend_to_give_zeros(policy):
 
 @pytest.mark.parametrize("shape", [(QUERIES, KEYS), (BATCH, QUERIES, KEYS), (BATCH, HEADS, QUERIES, KEYS)])
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
-def test_masks_of_rank_2_3_and_4(shape, dtype, reference):
+def test_masks_have_rank_2_3_or_4(shape, dtype, reference):
     layer = make()
     query, memory = normal(BATCH, QUERIES, D_MODEL), normal(BATCH, KEYS, D_MODEL, seed=1)
     mask = np.random.default_rng(2).random(shape) < 0.6
@@ -162,7 +162,7 @@ def expected_of(layer, source, inputs, mask, **arguments):
     return explicit
 
 
-def test_implicit_mask_of_a_single_eager_query(masked):
+def test_the_implicit_mask_of_a_single_eager_query_applies(masked):
     source, inputs, mask = masked
     layer = make()
     np.testing.assert_allclose(output(layer(source(inputs))), expected_of(layer, source, inputs, mask), atol=1e-6)
@@ -170,7 +170,7 @@ def test_implicit_mask_of_a_single_eager_query(masked):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["call", "predict"])
 @pytest.mark.parametrize("kind", ["Sequential", "Functional"])
-def test_implicit_mask_of_a_single_query_in_a_model(masked, kind, compiled):
+def test_the_implicit_mask_of_a_single_query_applies_in_a_model(masked, kind, compiled):
     source, inputs, mask = masked
     layer = make()
     start = keras.Input(inputs.shape[1:], dtype=inputs.dtype)
@@ -181,7 +181,7 @@ def test_implicit_mask_of_a_single_query_in_a_model(masked, kind, compiled):
     np.testing.assert_allclose(result, expected_of(layer, source, inputs, mask), atol=1e-6)
 
 
-def test_implicit_mask_beside_an_attention_mask(masked):
+def test_an_implicit_mask_and_an_attention_mask_apply_together(masked):
     source, inputs, mask = masked
     layer = make()
     extra = np.random.default_rng(2).random((BATCH, QUERIES, QUERIES)) < 0.8
@@ -189,7 +189,7 @@ def test_implicit_mask_beside_an_attention_mask(masked):
     np.testing.assert_allclose(output(layer(source(inputs), attention_mask=extra)), expected, atol=1e-6)
 
 
-def test_implicit_mask_of_the_memory(masked):
+def test_the_implicit_mask_of_the_memory_applies(masked):
     source, inputs, mask = masked
     layer = make()
     query = normal(BATCH, 3, D_MODEL, seed=5)

@@ -71,7 +71,7 @@ def test_cached_equals_uncached(layer, chunks):
     assert {tuple(one.key.shape) for one in caches} == {(BATCH, 3, LENGTH, 13)}
 
 
-def test_attention_scores(layer):
+def test_attention_scores_are_returned_with_the_output(layer):
     output, scores = layer(X, mask=MASK, return_attention_scores=True)
     np.testing.assert_allclose(to_numpy(output), to_numpy(layer(X, mask=MASK)), atol=1e-6)
     for weights in scores if isinstance(scores, tuple) else (scores,):
@@ -81,7 +81,7 @@ def test_attention_scores(layer):
         np.testing.assert_allclose(to_numpy(weights).sum(axis=-1), 1, atol=1e-5)
 
 
-def test_scores_and_cache_at_once(randomize):
+def test_scores_and_cache_are_returned_together(randomize):
     stack = make(CausalDecoder, randomize, num_layers=2)
     cache = stack.empty_cache(np.zeros((BATCH, 1), "int32"), BATCH, LENGTH)
     _, scores, grown = stack(X, cache=cache, return_attention_scores=True)
@@ -89,6 +89,6 @@ def test_scores_and_cache_at_once(randomize):
     assert [x.value.shape for x in grown] == [(BATCH, 3, LENGTH, 11)] * 2
 
 
-def test_no_layers():
+def test_a_stack_without_layers_is_refused():
     with pytest.raises(ValueError, match="`num_layers`.*Received: num_layers=0"):
         CausalDecoder(num_layers=0, **SIZES)

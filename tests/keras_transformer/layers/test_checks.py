@@ -99,7 +99,7 @@ def test_rates_are_named_as_the_argument(block, name):
 @pytest.mark.parametrize(
     "make", [lambda **rate: FeedForward(6, 7, **rate), lambda **rate: MultiHeadAttention(6, 2, **rate)]
 )
-def test_rates_of_sub_layers(make):
+def test_rates_of_sub_layers_are_checked(make):
     for layer in (make, lambda **rate: ResidualConnection(make(), **rate)):
         with pytest.raises(ValueError, match=r"`dropout`.*Received: dropout=-0.1"):
             layer(dropout=-0.1)

@@ -50,7 +50,7 @@ def test_layer_is_the_formula(norm_first, randomize, reference):
     np.testing.assert_allclose(output(result), expected, atol=1e-4)
 
 
-def test_attention_masks_of_both_attentions(layer_and_options, randomize, reference):
+def test_attention_masks_apply_to_both_attentions(layer_and_options, randomize, reference):
     """They add to causality and to the masks of keys, in every layer."""
     layer_class, options = layer_and_options
     layer = make(layer_class, randomize, **options)
@@ -214,7 +214,7 @@ def test_attention_scores_stand_before_the_cache(layer):
             np.testing.assert_allclose(to_numpy(one)[:, :, 0], to_numpy(other)[:, :, offset], atol=1e-5)
 
 
-def test_symbolic_attention_scores(layer):
+def test_symbolic_attention_scores_have_their_shapes(layer):
     inputs = [keras.Input((None, D_MODEL)), keras.Input((None, D_MEMORY))]
     model = keras.Model(inputs, layer(*inputs, return_attention_scores=True))
     shapes = [tuple(x.shape) for x in keras.tree.flatten(model.output)]
@@ -231,7 +231,7 @@ def test_a_plain_symbolic_call_is_not_traced(layer_and_options, monkeypatch):
     assert layer.compute_output_spec(target, memory).shape == (None, TARGET, D_MODEL)
 
 
-def test_a_constant_memory_in_a_functional_model(layer):
+def test_a_functional_model_may_have_a_constant_memory(layer):
     inputs = keras.Input(batch_shape=X.shape)
     model = keras.Model(inputs, layer(inputs, keras.ops.convert_to_tensor(MEMORY)))
     np.testing.assert_allclose(to_numpy(model(X)), output(layer(X, MEMORY)), atol=1e-5)

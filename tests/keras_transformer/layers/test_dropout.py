@@ -27,7 +27,7 @@ def test_the_share_that_is_dropped_is_the_rate(rate):
         assert abs(1 - mask.mean() - rate) < 4 * deviation
 
 
-def test_what_is_kept_is_scaled():
+def test_kept_values_are_scaled():
     x = np.random.default_rng(0).normal(size=SHAPE).astype("float32")
     dropped = to_numpy(Dropout(0.2, seed=3)(x, training=True))
     np.testing.assert_allclose(dropped[dropped != 0], x[dropped != 0] / 0.8, rtol=1e-6)
@@ -46,7 +46,7 @@ def test_nothing_is_dropped_in_inference_and_all_at_rate_1():
     np.testing.assert_array_equal(to_numpy(Dropout(1)(x, training=True)), 0 * x)
 
 
-def test_what_is_dropped_has_no_gradient():
+def test_dropped_values_have_no_gradient():
     """Trained by a loss that is the sum: the gradient of each place is its factor."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, Dropout(0.4, seed=8)(keras.layers.Dense(1000, use_bias=False)(inputs)))
@@ -58,7 +58,7 @@ def test_what_is_dropped_has_no_gradient():
     assert 330 < (steps == 0).sum() < 470
 
 
-def test_half_precision():
+def test_half_precision_stays_half_precision():
     layer = Dropout(0.25, seed=1, dtype="mixed_bfloat16")
     dropped = layer(keras.ops.ones(SHAPE, "bfloat16"), training=True)
     assert keras.backend.standardize_dtype(dropped.dtype) == "bfloat16"

@@ -24,7 +24,7 @@ def test_is_the_scaled_row(embedding):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "float32"])
-def test_any_type_of_id(embedding, dtype):
+def test_ids_may_have_any_integer_type(embedding, dtype):
     np.testing.assert_allclose(to_numpy(embedding(IDS.astype(dtype))), to_numpy(embedding(IDS)))
 
 
@@ -41,7 +41,7 @@ def test_logits_are_products_with_the_same_matrix(embedding):
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_logits_with_weights_made_once(embedding, use_bias):
+def test_logits_accept_precomputed_weights(embedding, use_bias):
     x = keras.ops.convert_to_tensor(np.random.default_rng(1).standard_normal((2, 3, D_MODEL)).astype("float32"))
     layer = TiedLogits(embedding, use_bias=use_bias)
     expected = to_numpy(layer(x))
@@ -147,7 +147,7 @@ def test_symbolic_shapes_equal_eager_shapes(embedding):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision(policy):
+def test_mixed_precision_computes_in_half_and_keeps_float32_weights(policy):
     layer = TokenEmbedding(VOCAB, D_MODEL, dtype=policy)
     vectors = layer(IDS)
     half = policy.removeprefix("mixed_")

@@ -64,7 +64,7 @@ def test_all_padding_is_finite(policy):
 
 
 @pytest.mark.parametrize("rank", [2, 3, 4])
-def test_implicit_mask_and_attention_mask_at_once(layer, rank):
+def test_an_implicit_mask_and_an_attention_mask_apply_together(layer, rank):
     rng = np.random.default_rng(2)
     extra = rng.random({2: (LENGTH,) * 2, 3: (BATCH, LENGTH, LENGTH), 4: (BATCH, 3, LENGTH, LENGTH)}[rank]) < 0.8
     masked = keras.layers.Masking()((X * MASK[..., None]).astype("float32"))
@@ -74,7 +74,7 @@ def test_implicit_mask_and_attention_mask_at_once(layer, rank):
     assert np.abs(expected - to_numpy(layer(masked))).max() > 1e-3
 
 
-def test_implicit_mask_and_attention_mask_at_once_compiled(layer):
+def test_an_implicit_mask_and_an_attention_mask_apply_together_compiled(layer):
     extra = np.random.default_rng(2).random((BATCH, LENGTH, LENGTH)) < 0.8
     vectors = (X * MASK[..., None]).astype("float32")
     inputs = keras.Input((None, D_MODEL)), keras.Input((None, None), dtype="bool")
@@ -84,7 +84,7 @@ def test_implicit_mask_and_attention_mask_at_once_compiled(layer):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["call", "predict"])
-def test_implicit_mask_in_a_sequential_model(layer, compiled):
+def test_the_implicit_mask_applies_in_a_sequential_model(layer, compiled):
     ids = np.where(MASK, [1, 2, 3, 4, 5], 0).astype("int32")
     embedding = keras.layers.Embedding(7, D_MODEL, mask_zero=True)
     model = keras.Sequential([keras.Input((None,)), embedding, layer])
@@ -145,7 +145,7 @@ def test_attention_scores_are_returned_beside_the_output(layer):
     assert not to_numpy(scores[-1])[np.broadcast_to(~MASK[:, None, None], scores[-1].shape)].any()
 
 
-def test_symbolic_attention_scores(layer):
+def test_symbolic_attention_scores_have_their_shapes(layer):
     inputs = keras.Input((None, D_MODEL))
     model = keras.Model(inputs, layer(inputs, return_attention_scores=True))
     shapes = [tuple(x.shape) for x in keras.tree.flatten(model.output)]

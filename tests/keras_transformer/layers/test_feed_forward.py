@@ -21,7 +21,7 @@ def test_is_equation_2(layer, reference):
     np.testing.assert_allclose(to_numpy(layer(X)), reference.feed_forward(layer, X.astype("float64")), atol=1e-5)
 
 
-def test_each_position_alike(layer):
+def test_each_position_is_computed_alike(layer):
     whole = to_numpy(layer(X))
     np.testing.assert_allclose(to_numpy(layer(X[:, 3:4])), whole[:, 3:4], atol=1e-6)
     np.testing.assert_allclose(to_numpy(layer(X[0, 3][None])), whole[:1, 3], atol=1e-6)
@@ -50,7 +50,7 @@ def test_gelu_is_exact(dtype, atol):
     assert FeedForward.from_config(layer.get_config()).activation is keras.activations.gelu
 
 
-def test_without_biases():
+def test_a_layer_without_biases_has_two_weights():
     layer = FeedForward(11, 13, use_bias=False)
     layer.build(X.shape)
     assert len(layer.weights) == 2

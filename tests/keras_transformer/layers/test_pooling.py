@@ -40,7 +40,7 @@ def test_a_row_of_padding_in_fit_leaves_the_weights_finite(pooling, few_steps):
     assert to_numpy(model(np.zeros((1, 3), "int32")))[0] == pytest.approx(to_numpy(model.layers[-1].bias))
 
 
-def test_wrong_arguments():
+def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="`pooling` must be 'mean', 'first' or 'max'. Received: pooling='sum'"):
         SequencePooling("sum")
     with pytest.raises(ValueError, match=r"`inputs` must have shape \(batch, length, width\).*\(2, 3\)"):

@@ -46,7 +46,7 @@ def test_offset_is_a_slice(positions, as_tensor):
     np.testing.assert_allclose(to_numpy(positions(zeros(2), offset=offset)), whole[:, 3:5], atol=1e-6)
 
 
-def test_given_positions_are_rows_of_the_whole(positions):
+def test_given_positions_are_rows_of_the_table(positions):
     given = np.array([[0, 1, 2, 0, 1], [0, 0, 3, 1, 6]])
     whole = to_numpy(positions(zeros()))[0]
     np.testing.assert_allclose(to_numpy(positions(zeros(5), positions=given)), whole[given], atol=1e-6)
@@ -70,12 +70,12 @@ def test_half_precision_angles_are_exact_at_large_offsets(dtype, offset, referen
     assert np.array_equal(to_numpy(keras.ops.cast(half, "float32")), rounded)
 
 
-def test_any_length(reference):
+def test_any_length_is_encoded(reference):
     encoding = to_numpy(PositionalEncoding()(keras.ops.zeros((1, 1000, 6))))[0]
     np.testing.assert_allclose(encoding, reference.positional_encoding(1000, 6), atol=1e-3)
 
 
-def test_max_wavelength():
+def test_max_wavelength_sets_the_slowest_wave():
     encoding = to_numpy(PositionalEncoding(max_wavelength=16.0)(keras.ops.zeros((1, 3, 4))))[0]
     np.testing.assert_allclose(encoding[2], [np.sin(2), np.cos(2), np.sin(0.5), np.cos(0.5)], atol=1e-6)
 

@@ -73,7 +73,7 @@ def test_generate_sees_lora(few_steps):
     assert np.abs(model.generate([[4]]).scores - before).max() > 1e-3
 
 
-def test_lora_of_a_layer():
+def test_only_a_built_layer_gets_lora():
     encoder = layers.Encoder(**SIZES)
     with pytest.raises(ValueError, match="built.*Received: layer="):
         encoder.enable_lora(2)

@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_mean_of_the_probabilities(models):
     np.testing.assert_allclose(found.scores[:, 0], (chosen * (best != 0)).sum(axis=1), rtol=1e-4)
 
 
-def test_attention_of_all_layers(models):
+def test_attention_scores_are_those_of_all_layers_of_all_models(models):
     scores = Ensemble(models).attention_scores(SOURCE, np.array([[4, 5, 3], [6, 3, 0]]))
     assert [x.shape for x in scores] == 3 * [(2, 2, 3, 5)]
 

@@ -166,7 +166,7 @@ def test_a_source_of_padding_alone_gives_something_finite(model):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.portable
-def test_mixed_precision(policy, randomize):
+def test_mixed_precision_gives_finite_float32_scores(policy, randomize):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
     model = randomize(Transformer(config, dtype=policy), scale=0.4)
     tokens, scores, _ = model.generate(SOURCE, BEAM)
@@ -184,7 +184,7 @@ def test_new_weights_are_used(randomize):
 
 
 @pytest.mark.portable
-def test_separate_vocabularies(randomize):
+def test_separate_vocabularies_have_their_own_ranges(randomize):
     model = make(randomize, share_embeddings=False, source_vocab_size=23)
     source = np.array([[22, 21, 3]])
     assert model.generate(source, GREEDY).tokens.max() < VOCAB
@@ -212,7 +212,7 @@ def test_lists_and_any_integer_type_are_taken(model):
         ([], r"`source`.*Received: shape=\(0,\)"),
     ],
 )
-def test_bad_sources(model, source, message):
+def test_bad_sources_are_refused(model, source, message):
     with pytest.raises(ValueError, match=message):
         model.generate(source)
 
@@ -224,7 +224,7 @@ def test_an_empty_batch_gives_empty_hypotheses(model, shape, n_best):
     assert scores.shape == (shape[0], n_best) and scores.dtype == np.float32
 
 
-def test_search_inside_a_graph_of_ones_own(model):
+def test_search_runs_inside_a_users_graph(model):
     """`Transformer.search` is `generate` for graphs."""
 
     class Serving(keras.Model):

@@ -60,7 +60,7 @@ def test_every_hypothesis_begins_with_its_prefix(model, strategy):
 
 
 @pytest.mark.portable
-def test_greedy_search_goes_on_from_its_own_beginning_as_before(model):
+def test_greedy_search_continues_its_own_prefix_as_before(model):
     expected = model.generate(SOURCE, GREEDY)
     prefix = np.where(expected.tokens[:, 0, :2] == EOS, 0, expected.tokens[:, 0, :2])
     found = model.generate(SOURCE, GREEDY, prefix)
@@ -84,7 +84,7 @@ def test_padding_of_prefixes_may_be_of_any_length(model):
 
 
 @pytest.mark.portable
-def test_a_prefix_of_no_columns_is_none(model):
+def test_a_prefix_without_columns_changes_nothing(model):
     found, expected = model.generate(SOURCE, GREEDY, np.zeros((4, 0), "int32")), model.generate(SOURCE, GREEDY)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
 
@@ -101,7 +101,7 @@ def test_a_prefix_of_no_columns_is_none(model):
         ([[5], [6, 7], [8], [9]], r"`prefix`.*`pad_id`.*Received: prefix=\[\[5\], \[6, 7\]"),
     ],
 )
-def test_bad_prefixes(model, prefix, message):
+def test_bad_prefixes_are_refused(model, prefix, message):
     with pytest.raises(ValueError, match=message):
         model.generate(SOURCE, prefix=prefix)
 
@@ -115,7 +115,7 @@ def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
 
 
 @pytest.mark.portable
-def test_minimal_length(model):
+def test_hypotheses_have_the_minimal_length(model):
     lengths = [
         (model.generate(SOURCE, BeamSearch(extra_length=2, length_penalty=0.0, min_length=n)).tokens != 0).sum(axis=2)
         for n in (0, 5)
@@ -217,6 +217,6 @@ def test_attention_scores_are_those_of_the_layers(model):
         ([[0.5]] * 4, r"`target`.*\(batch, target_length\).*dtype=float64"),
     ],
 )
-def test_bad_pairs(model, method, target, message):
+def test_bad_pairs_are_refused(model, method, target, message):
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(SOURCE, target)

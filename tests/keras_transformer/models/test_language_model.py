@@ -97,7 +97,7 @@ def test_the_token_log_probs_are_of_the_shifted_logits(model):
     assert model.token_log_probs(np.zeros((2, 0), "int32")).shape == (2, 0)
 
 
-def test_no_prompt_at_all(model):
+def test_an_empty_batch_and_an_empty_prompt_are_allowed(model):
     assert model.generate(np.zeros((0, 3), "int32")).tokens.shape == (0, 1, 0)
     (tokens,) = model.generate([[]], GreedySearch(extra_length=3)).tokens[:, 0]
     assert 1 <= len(tokens) <= 3 and tokens[-1] == 3
@@ -121,7 +121,7 @@ def test_learned_positions_are_the_limit(randomize):
         ([5, 6], r"`prompt`.*\(batch, prompt_length\).*Received: shape=\(2,\)"),
     ],
 )
-def test_no_prompt(randomize, prompt, message):
+def test_bad_prompts_are_refused(randomize, prompt, message):
     with pytest.raises(ValueError, match=message):
         make(randomize).generate(prompt)
 
@@ -142,6 +142,6 @@ def test_fit_lowers_the_loss(randomize, few_steps):
     assert losses[-1] < losses[0]
 
 
-def test_no_configuration():
+def test_another_configuration_is_refused():
     with pytest.raises(ValueError, match="`config`.*Received: config=8000"):
         LanguageModel(8000)

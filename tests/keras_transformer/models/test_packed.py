@@ -34,7 +34,7 @@ def model(request, randomize):
     return randomize(Transformer(TransformerConfig(vocab_size=19, **sizes, **VARIANTS[request.param])), scale=0.3)
 
 
-def test_logits(model):
+def test_packed_logits_equal_those_of_separate_rows(model):
     apart, packed = to_numpy(model(APART)), to_numpy(model(PACKED))
     assert packed.shape == (2, 7, 19)
     np.testing.assert_allclose(packed[0, :6], apart[:2].reshape(6, 19), atol=1e-5)
@@ -54,7 +54,7 @@ def trained(model, inputs, labels, **options):
     return found, model.get_weights()
 
 
-def test_loss_gradient_and_metrics(model, few_steps):
+def test_packed_loss_gradient_and_metrics_equal_those_of_separate_rows(model, few_steps):
     before = model.get_weights()
     apart, weights_apart = trained(model, APART, APART_LABELS, **few_steps)
     model.set_weights(before)
@@ -74,7 +74,7 @@ def test_a_compiled_step_is_the_same(model):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-def test_segments_that_are_not_told_matter(model):
+def test_segments_change_the_logits(model):
     without = {name: PACKED[name] for name in ("source", "target")}
     assert np.abs(to_numpy(model(without)) - to_numpy(model(PACKED)))[0, 3:6].max() > 1e-2
 
@@ -92,6 +92,6 @@ def test_a_pairs_tokens_change_nothing_in_its_neighbour(model):
     assert np.abs(after - before)[0, :3].max() > 1e-2
 
 
-def test_positions_count_anew_in_each_segment():
+def test_positions_start_at_0_in_each_segment():
     segments = np.array([[1, 1, 1, 2, 3, 3, 0], [1, 2, 2, 2, 2, 2, 2]])
     assert to_numpy(segment_positions(segments)).tolist() == [[0, 1, 2, 0, 0, 1, 0], [0, 0, 1, 2, 3, 4, 5]]

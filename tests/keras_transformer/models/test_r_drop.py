@@ -107,7 +107,7 @@ def test_the_loss_of_a_file_without_the_setting_decides():
 
 
 @pytest.mark.portable
-def test_language_model(few_steps):
+def test_a_language_model_trains_with_r_drop(few_steps):
     model = compiled(LanguageModel(CONFIG), RDropCrossEntropy(pad_id=0), few_steps)
     assert model(TARGET, training=True).shape == (2, 2, 3, 12)
     history = model.fit(TARGET, LABELS, validation_data=(TARGET, LABELS), verbose=0).history

@@ -38,7 +38,7 @@ def test_padding_never_matters(pooling, randomize):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
-def test_of_nothing_the_logits_are_the_bias_of_the_head(randomize, pooling):
+def test_the_logits_of_an_empty_sentence_are_the_bias_of_the_head(randomize, pooling):
     model = make(randomize, pooling)
     for nothing in (np.zeros((2, length), "int32") for length in (0, 3)):
         np.testing.assert_allclose(to_numpy(model(nothing)), np.tile(to_numpy(model.head.bias), (2, 1)), atol=1e-6)
@@ -67,7 +67,7 @@ def test_fit_lowers_the_loss(randomize, few_steps):
     assert losses[-1] < losses[0]
 
 
-def test_wrong_arguments():
+def test_wrong_arguments_are_refused():
     config = TransformerConfig(**SIZES)
     with pytest.raises(ValueError, match="`num_classes`.*Received: num_classes=0"):
         SentenceClassifier(config, 0)

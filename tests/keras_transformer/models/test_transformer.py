@@ -153,7 +153,7 @@ def test_shared_embeddings_are_one_matrix():
 @pytest.mark.parametrize(
     ("fields", "normed"), [({}, False), ({"norm_first": True}, True), ({"final_norm": True}, True)]
 )
-def test_final_norms(fields, normed):
+def test_final_norms_follow_the_configuration(fields, normed):
     model = make(**fields)
     assert (model.encoder.norm is not None) == (model.decoder.norm is not None) == normed
     memory = to_numpy(model.encode(SOURCE_IDS))

@@ -13,7 +13,7 @@ def contents(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_replacing_an_old_file(tmp_path):
+def test_an_old_file_is_replaced(tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
     with atomic_write(path) as temporary:
@@ -24,7 +24,7 @@ def test_replacing_an_old_file(tmp_path):
     assert contents(tmp_path) == ["model.keras"]
 
 
-def test_replacing_a_folder_as_a_whole(tmp_path):
+def test_a_folder_is_replaced_with_all_its_files(tmp_path):
     path = tmp_path / "new" / "saved_model"
     for name in ("one", "two"):
         with atomic_write(path) as temporary:
@@ -120,7 +120,7 @@ def test_a_file_does_not_replace_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, is_folder):
+def test_a_path_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, is_folder):
     def refuse(*args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch, is_folder):
         delete(path)
 
 
-def test_deletion_by_patterns(tmp_path):
+def test_deletion_follows_patterns(tmp_path):
     for name in ("logs/a.txt", "logs/b.log", "logs/deep/a.txt", "empty/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

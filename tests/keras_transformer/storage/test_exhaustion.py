@@ -40,15 +40,15 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("error", MEMORY, ids=str)
-def test_memory(error):
+def test_errors_of_memory_are_recognized(error):
     assert is_out_of_memory(error) and full_disk(error) is None
 
 
 @pytest.mark.parametrize("error", DISK, ids=str)
-def test_a_full_disk(error):
+def test_errors_of_a_full_disk_are_recognized(error):
     assert full_disk(error) == errno.ENOSPC and not is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
-def test_other_errors(error):
+def test_other_errors_are_neither(error):
     assert full_disk(error) is None and not is_out_of_memory(error)

@@ -39,21 +39,21 @@ def test_record_round_trip(directory):
     assert directory.record() == {"format": FORMAT_VERSION, "finished": False, **RECORD}
 
 
-def test_an_edited_record(directory):
+def test_an_edited_record_is_read(directory):
     directory.path.mkdir()
     directory.record_file.write_text("format: '1'\nfinished: false\nlanguages:\ntokens: x\n", encoding="utf-8")
     assert directory.record()["prepared"] == "x" and directory.languages == (None, None)
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "finished: true", "\x80\x81"])
-def test_unreadable_record(directory, text):
+def test_an_unreadable_record_is_refused(directory, text):
     directory.path.mkdir()
     directory.record_file.write_bytes(text.encode("latin-1"))
     with pytest.raises(ModelDirectoryError, match=f"Unreadable.*{directory.record_file}"):
         directory.record()
 
 
-def test_no_record(directory):
+def test_a_missing_record_is_refused(directory):
     with pytest.raises(ModelDirectoryError, match=r"/run .*no such directory"):
         directory.record()
     directory.path.write_text("text")
@@ -73,7 +73,7 @@ def test_a_record_of_format_1_has_todays_names(directory):
     assert directory.record() == {"format": 1, "finished": False, **new}
 
 
-def test_newer_format(directory):
+def test_a_newer_format_is_refused(directory):
     directory.path.mkdir()
     directory.record_file.write_text(f"format: {FORMAT_VERSION + 6}\nfinished: true\n")
     for ask in (
@@ -93,11 +93,11 @@ def test_separate_tokenizers_replace_a_shared_one(directory):
     assert contents(directory.path) == ["source_tokenizer.model", "target_tokenizer.model"]
 
 
-def test_finished(directory):
+def test_a_finished_directory_gives_its_record(directory):
     assert finish(directory).require_finished()["dataset"] == "d"
 
 
-def test_unfinished(directory):
+def test_an_unfinished_directory_is_refused(directory):
     finish(directory).write_record(RECORD, finished=False)
     with pytest.raises(ModelDirectoryError, match=r"no finished model.*training"):
         directory.require_finished()
@@ -198,7 +198,7 @@ def test_a_mark_stays_only_beside_other_files(directory):
     assert directory.is_started()
 
 
-def test_what_a_process_that_was_killed_before_its_mark_has_left(directory):
+def test_temporary_files_of_a_killed_process_are_deleted(directory):
     (directory.path / f"{TEMPORARY}abc").mkdir(parents=True)
     assert not directory.is_started()
     with directory.locked():
@@ -249,7 +249,7 @@ def test_an_export_replaces_exports_alone(directory):
         directory.require_replaceable("onnx")
 
 
-def test_locked_twice_in_one_process(directory):
+def test_a_second_lock_in_one_process_is_refused(directory):
     with directory.locked():
         (directory.path / "kept").touch()
         with pytest.raises(ModelDirectoryError, match="/run .*in use"), directory.locked():

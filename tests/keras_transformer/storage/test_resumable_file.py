@@ -21,7 +21,7 @@ def interrupt(path, text, record=RECORD, error=KeyboardInterrupt):
         raise error
 
 
-def test_a_file_appears_when_it_is_whole(path):
+def test_a_file_appears_when_it_is_complete(path):
     with ResumableFile(path, RECORD).writing(resume=False) as (file, done):
         file.write(b"one\n")
         assert done == 0 and not path.exists()
@@ -40,7 +40,7 @@ def test_a_file_appears_when_it_is_whole(path):
         (b"a\rb\xe2\x80\xa8\n\n", False, b"a\rb\xe2\x80\xa8\n\n", 2),
     ],
 )
-def test_what_is_whole_is_kept(path, capsys, left, has_rows, kept, done):
+def test_complete_items_are_kept(path, capsys, left, has_rows, kept, done):
     interrupt(path, left)
     assert re.search(f"{path}.partial.*--resume", capsys.readouterr().err)
     item_of = (lambda row: row.partition(b"\t")[0]) if has_rows else None
@@ -64,7 +64,7 @@ def test_nothing_stays_of_an_interruption_before_the_first_line(path):
     assert not [*path.parent.iterdir()]
 
 
-def test_nothing_to_go_on_with(path):
+def test_resuming_without_an_interruption_starts_at_0(path):
     with ResumableFile(path, RECORD).writing(resume=True) as (file, done):
         assert done == 0
     assert path.read_bytes() == b""
@@ -86,7 +86,7 @@ def refuse(path, message, record=RECORD, resume=True):
         pytest.fail("this was to be refused")
 
 
-def test_what_is_left_is_neither_lost_nor_mixed(path):
+def test_an_interrupted_file_is_not_overwritten_or_mixed(path):
     interrupt(path, b"one\n")
     refuse(path, f"{path}.partial .*interrupted.*--resume", resume=False)
     other = {**RECORD, "source": "another", "search": {}}

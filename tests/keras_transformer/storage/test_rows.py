@@ -12,6 +12,6 @@ def test_rows_are_laid_out_as_in_this_picture():
     assert {x.dtype.name for x in (rows.ids, rows.segments, rows.shifted())} == {"int32"}
 
 
-def test_ranges_of_any_sizes():
+def test_ranges_have_any_sizes():
     assert ranges(np.array([5, 9, 1]), np.array([2, 0, 3])).tolist() == [5, 6, 1, 2, 3]
     assert ranges(np.array([], int), np.array([], int)).tolist() == []

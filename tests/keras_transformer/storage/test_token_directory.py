@@ -34,7 +34,7 @@ def test_an_array_that_grows_is_a_file_of_numpy(tmp_path):
     np.testing.assert_array_equal(found, np.array([1, 2, 65535, *range(100_000)]) % 65536)
 
 
-def test_an_array_of_nothing(tmp_path):
+def test_an_empty_array_is_written(tmp_path):
     with ArrayFile(tmp_path / "ids.npy", "int32"):
         pass
     assert np.load(tmp_path / "ids.npy").shape == (0,)
@@ -88,7 +88,7 @@ def test_a_record_of_format_1_is_read(directory):
 
 @pytest.mark.parametrize("name", ["train.source.npy", "validation.target.lengths.npy"])
 @pytest.mark.parametrize("size", [None, 0, 60, 130])
-def test_a_file_that_is_not_whole(directory, name, size):
+def test_a_truncated_or_missing_file_is_refused(directory, name, size):
     path = directory.path / name
     data = path.read_bytes()
     path.unlink()
@@ -108,7 +108,7 @@ def test_replacing_takes_place_at_the_end(directory):
     assert directory.sides("train")[0].ids.tolist() == mapped.ids.tolist() == [4, 5, 3, 9, 3]
 
 
-def test_the_record_is_there_only_while_the_rest_is_whole(directory, monkeypatch):
+def test_the_record_exists_only_while_the_other_files_are_complete(directory, monkeypatch):
     steps = []
     for name in ("rename", "unlink"):
         move = getattr(pathlib.Path, name)

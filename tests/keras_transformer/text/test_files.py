@@ -21,7 +21,7 @@ def path(request, tmp_path):
     return path
 
 
-def test_lines_of_a_file(path):
+def test_lines_of_a_file_are_read(path):
     assert read_lines(path) == LINES
     with TextLines(path) as lines:
         assert list(lines) == LINES
@@ -32,7 +32,7 @@ def test_lines_of_a_file(path):
     ("text", "lines"),
     [(b"", []), (b"\n", [""]), (b"\r", ["\r"]), (b"\r\n", [""]), (b"\n\r\n", ["", ""]), (b"a\n\r", ["a", "\r"])],
 )
-def test_what_ends_a_line(text, lines):
+def test_a_line_feed_ends_a_line_with_or_without_return(text, lines):
     assert list(split_lines(io.BytesIO(text))) == lines
 
 
@@ -44,7 +44,7 @@ def test_the_share_read_grows(tmp_path):
     assert shares == pytest.approx([(i + 1) / 100_000 for i in range(100_000)], abs=0.02)  # It is read in blocks.
 
 
-def test_standard_input(monkeypatch):
+def test_lines_of_standard_input_are_read(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT)))
     with TextLines() as lines:
         assert list(lines) == LINES
@@ -99,7 +99,7 @@ def test_lines_may_outlive_their_file(tmp_path):
 #: In the first two a byte of a line end is one of another character, too.
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "cp1252", "GB18030", "utf-8-sig", "UTF8"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_lines_in_other_encodings(tmp_path, encoding, suffix):
+def test_lines_in_other_encodings_are_read(tmp_path, encoding, suffix):
     lines = ["zwölf", "", "\u010a\u0a00 drei\x0b" if encoding.lower().startswith(("u", "g")) else "drei\x0b", "end"]
     data = "\r\n".join(lines).encode(encoding)
     path = tmp_path / f"text{suffix}"
@@ -186,7 +186,7 @@ def test_commands_refuse_other_encodings(tmp_path, capsys, command, options):
     assert [path.name for path in tmp_path.iterdir()] == ["bad"]
 
 
-def test_a_closed_standard_input(monkeypatch):
+def test_a_closed_standard_input_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(ValueError, match="standard input is closed"):
         TextLines()

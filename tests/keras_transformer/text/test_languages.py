@@ -67,5 +67,5 @@ def test_an_unknown_code_is_answered_with_the_known_ones(code):
         checked_language("target_language", code)
 
 
-def test_the_known_codes():
+def test_there_are_184_known_codes():
     assert len(KNOWN_CODES.split(", ")) == 184

@@ -17,7 +17,7 @@ def test_the_end_needs_a_position_too(num_positions, longest):
     assert max_tokens(num_positions) == longest <= MAX_LENGTH
 
 
-def test_lines_that_fit_are_whole():
+def test_lines_that_fit_are_not_cut():
     assert encode_lines(Letters(), ["ab", "", "abc"], 3) == [[97, 98, 3], [3], [97, 98, 99, 3]]
 
 
@@ -41,6 +41,6 @@ def test_any_iterable_of_strings_is_lines():
         (["one", 3], "`target`.*strings.*Received: 3"),
     ],
 )
-def test_what_is_no_lines(lines, message):
+def test_values_that_are_not_lines_are_refused(lines, message):
     with pytest.raises(ValueError, match=message):
         checked_lines("target", lines)

@@ -49,7 +49,7 @@ def test_pieces_make_up_the_text(language):
         ("en", "", []),
     ],
 )
-def test_sentences(language, text, sentences):
+def test_texts_are_split_into_their_sentences(language, text, sentences):
     assert SentenceSplitter(language).split(text).sentences == sentences
 
 

@@ -12,7 +12,7 @@ def tokenizer():
     return Tokenizer(train_sentencepiece(TEXT, TokenizerConfig(vocab_size=290)))
 
 
-def test_special_ids_and_size(tokenizer):
+def test_special_ids_come_first_in_a_vocabulary_of_the_size(tokenizer):
     assert tokenizer.vocab_size == 290
     assert [tokenizer._processor.id_to_piece(i) for i in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
 
@@ -67,14 +67,14 @@ def test_vocabulary_larger_than_the_text_allows():
         train_sentencepiece(TEXT, TokenizerConfig(vocab_size=limit + 1))
 
 
-def test_vocabulary_smaller_than_the_characters():
+def test_a_vocabulary_smaller_than_the_characters_is_refused():
     text = ["".join(chr(0x4E00 + i) for i in range(40))]
     with pytest.raises(ValueError, match="`tokenizer.vocab_size` must be at least 301 .*Received: vocab_size=270"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=270))
     assert Tokenizer(train_sentencepiece(text, TokenizerConfig(vocab_size=301))).vocab_size == 301
 
 
-def test_default_size_for_many_characters():
+def test_the_default_size_fits_many_characters():
     text = ["".join(chr(0x4E00 + i) for i in range(start, start + 50)) for start in range(0, 8000, 50)]
     tokenizer = Tokenizer(train_sentencepiece(text * 2, TokenizerConfig()))
     assert len(set(tokenizer.pieces) & set("".join(text))) == 8000
@@ -82,7 +82,7 @@ def test_default_size_for_many_characters():
 
 
 @pytest.mark.parametrize("text", [[], ["", ""], [" "], ["\u00ad"]])
-def test_no_text(text):
+def test_training_without_text_is_refused(text):
     with pytest.raises(ValueError, match="tokenizer.*text"):
         train_sentencepiece(text, TokenizerConfig(vocab_size=300))
 
@@ -95,26 +95,26 @@ def test_no_text(text):
         ({"character_coverage": 0.97}, r"`tokenizer.character_coverage`.*0.98.*character_coverage=0.97"),
     ],
 )
-def test_config_out_of_range(options, message):
+def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         TokenizerConfig(**options)
 
 
-def test_no_sentencepiece_model(tmp_path):
+def test_another_file_is_refused(tmp_path):
     file = tmp_path / "tokenizer.model"
     file.write_bytes(b"no model")
     with pytest.raises(ValueError, match=f"SentencePiece model.*{file}"):
         Tokenizer(file)
 
 
-def test_truncated_model(tmp_path, tokenizer):
+def test_a_truncated_model_is_refused(tmp_path, tokenizer):
     file = tmp_path / "tokenizer.model"
     file.write_bytes(tokenizer.model[: len(tokenizer.model) // 2])
     with pytest.raises(ValueError, match=f"SentencePiece model.*{file}"):
         Tokenizer(file)
 
 
-def test_foreign_special_ids(tmp_path):
+def test_other_special_ids_are_refused(tmp_path):
     import io
 
     import sentencepiece

@@ -14,17 +14,17 @@ from keras_transformer.translate.translation import Translation
 VECTORS = json.loads(pathlib.Path(__file__).with_name("translatable.json").read_text(encoding="utf-8"))
 
 
-def test_lines_without_language():
+def test_lines_without_language_are_not_translatable():
     assert [line for line in VECTORS["kept"] if is_translatable(line)] == []
     assert [line for line in VECTORS["translated"] if not is_translatable(line)] == []
 
 
-def test_parts_without_language():
+def test_parts_without_language_are_found():
     assert {line: [line[begin:end] for begin, end in kept_parts(line)] for line in VECTORS["parts"]} == VECTORS["parts"]
 
 
 @pytest.mark.parametrize(("language", "line", "sentences"), VECTORS["markers"])
-def test_markers(language, line, sentences):
+def test_markers_are_split_from_sentences(language, line, sentences):
     pieces = [*split_markers(line, language)]
     assert [piece.text for piece in pieces if piece.is_sentence] == sentences
     assert "".join(piece.text for piece in pieces) == line
@@ -36,7 +36,7 @@ def known(text):
 
 
 @pytest.mark.parametrize(("line", "texts"), (VECTORS["sentences"] | VECTORS["in_words"]).items())
-def test_sentences(line, texts):
+def test_protected_sentences_are_joined_unchanged(line, texts):
     """A translation that changes nothing gives the text again."""
     protected = Protection("auto", SourceText("en"), known).split(line)
     assert ([sentence.text for sentence in protected.sentences] if protected else [line]) == texts

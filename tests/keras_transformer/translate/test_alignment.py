@@ -22,7 +22,7 @@ def test_attention_is_normalized_for_each_source_subword():
 
 
 @pytest.mark.parametrize(("sentence", "translation"), [("a b c d", "a b"), ("a", "a b c"), ("", "a"), ("a", "")])
-def test_diagonal(sentence, translation):
+def test_the_diagonal_aligns_by_position(sentence, translation):
     weights = diagonal(sentence, translation).weights
     assert weights.shape == (len(translation.split()), len(sentence.split()))
     if sentence == "a b c d":

@@ -41,7 +41,7 @@ def test_batches_are_not_divided_in_vain():
         assert [len(batch) for batch in limits.batches_for(workers, lengths)] == [32, 8]
 
 
-def test_nothing_to_batch():
+def test_empty_lines_form_no_batches():
     assert list(BatchLimits().batches([])) == list(BatchLimits().batches([0, 0])) == []
 
 
@@ -51,7 +51,7 @@ def test_the_defaults_leave_sentences_of_128_subwords_alone():
     assert BATCH_TOKENS == 32 * 128
 
 
-def test_pad():
+def test_pad_fills_with_zeros():
     matrix = pad([[5, 3], [], [6, 7, 3]])
     np.testing.assert_array_equal(matrix, [[5, 3, 0], [0, 0, 0], [6, 7, 3]])
     assert matrix.dtype == np.int32

@@ -16,7 +16,7 @@ def unexported(tmp_path):
     return directory.path
 
 
-def test_unknown_runtime(unexported):
+def test_an_unknown_runtime_is_refused(unexported):
     with pytest.raises(ValueError, match="`runtime` .*keras, saved_model, onnx.*Received: runtime='tf'"):
         load_translator(unexported, "tf")
 
@@ -30,19 +30,19 @@ def test_unknown_runtime(unexported):
         ("ctranslate2", CTranslate2Translator, "CTranslate2 export .*{} .*model.bin"),
     ],
 )
-def test_no_export(unexported, runtime, translator, message):
+def test_a_missing_export_is_named(unexported, runtime, translator, message):
     for load in filter(None, (translator, lambda path: load_translator(path, runtime))):
         with pytest.raises(ValueError, match=message.format(unexported)):
             load(unexported)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_no_directory(tmp_path, runtime):
+def test_a_missing_directory_is_named(tmp_path, runtime):
     with pytest.raises(ValueError, match=str(tmp_path / "none")):
         load_translator(tmp_path / "none", runtime)
 
 
-def test_batches_by_default(unexported, monkeypatch):
+def test_parallel_batches_divide_the_cores_by_default(unexported, monkeypatch):
     monkeypatch.setattr("keras_transformer.translate.threads.num_cores", lambda: 6)
     monkeypatch.setattr("keras_transformer.export.onnx.translator.OnnxTranslator", lambda directory, **options: options)
     monkeypatch.setattr(
@@ -54,7 +54,7 @@ def test_batches_by_default(unexported, monkeypatch):
         assert load_translator(unexported, runtime, 3) == {**options, "parallel_batches": 1}
 
 
-def test_broken_files(unexported):
+def test_broken_files_are_named(unexported):
     for folder, name in (("onnx", "model.onnx"), ("saved_model", "saved_model.pb")):
         (unexported / "export" / folder).mkdir(parents=True)
         (unexported / "export" / folder / name).write_bytes(b"\xffnonsense")
@@ -70,7 +70,7 @@ def test_importing_the_clients_brings_neither_tensorflow_nor_keras(run_python):
         assert run_python(program.format(module)) == "set()\n"
 
 
-def test_available_runtimes(unexported):
+def test_available_runtimes_are_keras_and_the_exports(unexported):
     assert available_runtimes(unexported) == ["keras"]
     for name in ("onnx_int8", "saved_model", ".tmp-1"):
         (unexported / "export" / name).mkdir(parents=True)

@@ -132,7 +132,7 @@ def test_invisible_characters_do_not_divide_a_word():
     assert sentence.text == "two women run"
 
 
-def test_protect():
+def test_protect_chooses_what_is_kept():
     line = "two {a} dogs run"
     off = Words("off")
     off.translate([line, "12:30", "1. men"])
@@ -157,7 +157,7 @@ def test_signs_that_only_the_target_has_are_not_known():
     assert translator.seen == ["men run"]
 
 
-def test_alignment_of_a_line_with_kept_parts(words):
+def test_kept_parts_are_aligned_with_themselves(words):
     line = "I {a} love dogs."
     (translation,) = words.translate([line])
     (alignment,) = words.align([line], [translation])
@@ -169,14 +169,14 @@ def test_alignment_of_a_line_with_kept_parts(words):
     assert len(alignment.target) == len(alignment.weights) and len(alignment.source) == alignment.weights.shape[1]
 
 
-def test_html_with_kept_parts(words):
+def test_html_with_kept_parts_keeps_its_tags(words):
     page = HtmlText("<p>I <b>love {a}</b> dogs with <code>{user}</code>.</p>", SentenceSplitter("en"))
     found = words.translate(page.sentences)
     html = page.join([one.text for one in found], words.align(page.sentences, found))
     assert html == "<p>ich <b>liebe {a}</b> hunde with <code>{user}</code>.</p>"
 
 
-def test_sentences_with_kept_parts(words):
+def test_sentences_with_kept_parts_are_split(words):
     splitting = SplittingTranslator(words, "en")
     assert splitting.translate(["1. two men {a. B} run. 12:30."])[0].text == "1. zwei männer {a. B} rennen. 12:30."
 

@@ -45,7 +45,7 @@ def test_another_backend_has_other_threads(monkeypatch):
         set_keras_threads(2)
 
 
-def test_default_parallel_batches(monkeypatch):
+def test_default_parallel_batches_follow_cores_and_runtime(monkeypatch):
     gpus = []
     monkeypatch.setattr("keras_transformer.translate.threads.num_cores", lambda: 7)
     monkeypatch.setattr("tensorflow.config.get_visible_devices", lambda kind: gpus)
@@ -62,7 +62,7 @@ def test_other_backends_translate_one_batch_at_a_time(monkeypatch):
             translator()
 
 
-def test_negative():
+def test_negative_numbers_of_threads_are_refused():
     for check in (set_tensorflow_threads, set_keras_threads):
         with pytest.raises(ValueError, match="`num_threads` .*Received: num_threads=-1"):
             check(-1)

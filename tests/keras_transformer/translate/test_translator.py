@@ -41,7 +41,7 @@ def test_lines_come_back_in_their_order(echo):
         assert translation.score == len(translation.tokens)
 
 
-def test_batches_side_by_side(echo):
+def test_batches_run_side_by_side(echo):
     meeting = threading.Barrier(3, timeout=30)
 
     class Meeting(Echo):
@@ -118,12 +118,12 @@ def test_a_stream_is_taken_piece_by_piece(echo):
         ((["vier"], 1, 0), "`batch_tokens`.*Received: batch_tokens=0"),
     ],
 )
-def test_a_bad_stream(echo, arguments, message):
+def test_a_bad_stream_is_refused(echo, arguments, message):
     with pytest.raises(ValueError, match=message):
         list(echo.translate_stream(*arguments))
 
 
-def test_any_iterable_of_lines(echo):
+def test_any_iterable_of_lines_is_translated(echo):
     assert [t.text for t in echo.translate(line for line in ["vier", "drei"])] == ["vier", "drei"]
     assert echo.translate([]) == []
 
@@ -181,14 +181,14 @@ def test_the_longest_line_that_fits_is_not_cut(echo):
         ([3], "`lines`.*strings.*Received: 3"),
     ],
 )
-def test_wrong_types(echo, lines, message):
+def test_wrong_types_are_refused(echo, lines, message):
     with pytest.raises(ValueError, match=message):
         echo.translate(lines)
 
 
 @pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
 @pytest.mark.parametrize("value", [0, -1])
-def test_batches_of_nothing(echo, name, value):
+def test_batches_without_sentences_or_tokens_are_refused(echo, name, value):
     with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
         echo.translate(["vier"], **{name: value})
 
@@ -213,7 +213,7 @@ def shortening(echo):
 
 
 @pytest.mark.parametrize("n_best", [1, 2, 3])
-def test_as_many_hypotheses_as_asked_for(shortening, n_best):
+def test_there_are_as_many_hypotheses_as_requested(shortening, n_best):
     lines = ["vier drei eins", "", "zwei eins vier vier"]
     found = shortening.translate(lines, n_best=n_best)
     assert shortening.asked == [n_best] and [*shortening.translate_stream(lines, n_best=n_best)] == found
@@ -289,7 +289,7 @@ def test_an_empty_translation_is_aligned(echo):
         assert weights.shape == (len(target), len(source)) and len(target) == len(translations[0].tokens)
 
 
-def test_sentences_with_fewer_hypotheses():
+def test_sentences_with_fewer_hypotheses_repeat_their_last_one():
     pytest.importorskip("sentencex")
 
     class Ranks(Translator):

@@ -34,7 +34,7 @@ def made(run_python):
         ("CPU:0,cpu:0", "`devices` .*repeat.*Received: devices=CPU:0,cpu:0"),
     ],
 )
-def test_devices(made, names, printed):
+def test_devices_are_those_named(made, names, printed):
     assert re.fullmatch(printed, made(names))
 
 

@@ -19,20 +19,20 @@ print(type(strategy).__name__, strategy.num_replicas_in_sync, *strategy.extended
 """
 
 
-def test_without_gpus_the_default_strategy():
+def test_the_default_strategy_is_used_without_gpus():
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there are GPUs")
     assert make_strategy(None) is tf.distribute.get_strategy()
 
 
-def test_one_device():
+def test_one_device_has_one_replica():
     strategy = make_strategy("cpu:0")
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert strategy.num_replicas_in_sync == 1
 
 
 @pytest.mark.slow
-def test_several_cpus(run_python):
+def test_several_cpus_have_a_replica_each(run_python):
     printed = run_python(DEVICES.format("CPU:0, CPU:1")).split()
     assert printed[:2] == ["MirroredStrategy", "2"]
     assert [name[-5:] for name in printed[2:]] == ["CPU:0", "CPU:1"]
@@ -44,7 +44,7 @@ def test_a_device_that_is_not_there(devices):
         make_strategy(devices)
 
 
-def test_a_device_named_twice():
+def test_a_device_named_twice_is_refused():
     with pytest.raises(ValueError, match="`devices` .*repeat.*Received: devices=CPU:0,cpu:0"):
         make_strategy("CPU:0,cpu:0")
 

@@ -41,7 +41,7 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
         ({"steps_per_execution": 2}, "`recipe.steps_per_execution` .*workers.*Received: steps_per_execution=2"),
     ],
 )
-def test_what_several_workers_cannot_do(options, message):
+def test_options_that_several_workers_lack_are_refused(options, message):
     workers = Workers.__new__(Workers)  # The constructor would wait for other workers.
     workers.check_recipe(RecipeConfig())
     with pytest.raises(ValueError, match=message):

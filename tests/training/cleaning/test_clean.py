@@ -68,7 +68,7 @@ def test_a_rejected_pair_is_one_row_of_four_columns(tmp_path):
         ({"duplicate_targets": "near"}, [0, 3]),
     ],
 )
-def test_kinds_of_duplicates(tmp_path, options, places):
+def test_each_kind_of_duplicates_is_removed(tmp_path, options, places):
     found, _ = run(tmp_path, [pair for i, pair in enumerate(PAIRS) if i != 5], **options)
     assert found == [PAIRS[i] for i in places]
 
@@ -230,7 +230,7 @@ def test_norwegian_is_recognized_by_each_of_its_codes(code):
 
 
 @pytest.mark.parametrize("similarity", ["exact", "near"])
-def test_hashes(similarity):
+def test_hashes_tell_texts_apart(similarity):
     assert hash_of(similarity, "a b", "c") != hash_of(similarity, "a", "b c")
     assert hash_of(similarity, "...") != hash_of(similarity, "!")
     assert (hash_of(similarity, "A b") == hash_of(similarity, "a B.")) is (similarity == "near")

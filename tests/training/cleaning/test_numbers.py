@@ -193,12 +193,12 @@ In 1999 12 cars | 13 Autos im Jahr 1999
 
 
 @pytest.mark.parametrize(("lines", "is_equal"), [(EQUAL, True), (DIFFERENT, False)], ids=["equal", "different"])
-def test_numbers(lines, is_equal):
+def test_equal_numbers_are_recognized(lines, is_equal):
     pairs = [line.split(" | ") for line in lines.strip().split("\n")]
     wrong = [pair for pair in pairs if not has_equal_numbers(*pair) is has_equal_numbers(*pair[::-1]) is is_equal]
     assert not wrong
 
 
 @pytest.mark.parametrize("text", ["1,11,", "1 ", "9", "1/", "１万"])
-def test_long_lines_of_digits(text):
+def test_long_lines_of_digits_are_compared(text):
     assert has_equal_numbers(500 * text, 500 * text) and not has_equal_numbers(500 * text, "23 45")

@@ -9,7 +9,7 @@ from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.rules import Typical
 
 
-def test_verdicts():
+def test_each_pair_gets_its_verdict():
     with open(Path(__file__).with_name("pairs.tsv"), encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     corpora = collections.defaultdict(list)

@@ -49,7 +49,7 @@ def reason_for(source, target, **options):
         (("A red house.", "Красный дом."), "script"),
     ],
 )
-def test_the_reason(pair, reason):
+def test_each_pair_has_its_reason(pair, reason):
     assert reason_for(*pair) == reason
 
 
@@ -89,7 +89,7 @@ def test_each_rule_can_be_off(pair, option):
         ("to me@a.org", "an dich@a.org", False),
     ],
 )
-def test_addresses(source, target, equal):
+def test_equal_addresses_are_recognized(source, target, equal):
     assert has_equal_addresses(source, target) is has_equal_addresses(target, source) is equal
 
 
@@ -122,7 +122,7 @@ def test_a_corpus_of_empty_lines_has_a_usual_ratio():
     assert Typical.of([("", "a"), ("b", "")]).length_ratio == 1.0
 
 
-def test_scripts():
+def test_scripts_are_recognized():
     assert is_in_script("コーヒー", "CJK") and is_in_script("Ｈｅｌｌｏ", "LATIN") and common_script(["人々"]) == "CJK"
     assert common_script(["Hello", "Да", "World", "12"]) == "LATIN"
     assert common_script(["12", ""]) is None

@@ -122,7 +122,7 @@ def test_packed_rows_are_long_enough_to_be_full(sides_of):
 @pytest.mark.parametrize(
     ("pair", "shape"), [((130, 130), (3, 133, 133)), ((130, 4), (3, 133, 5)), ((4, 130), (3, 5, 133))]
 )
-def test_packed_rows_use_the_whole_batch(sides_of, pair, shape):
+def test_packed_rows_fill_the_batch(sides_of, pair, shape):
     assert PackedBatches(*sides_of(9 * [pair]), BatchConfig(tokens_per_batch=401)).shapes == [shape]
 
 

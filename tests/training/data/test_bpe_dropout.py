@@ -87,7 +87,7 @@ def test_unigram_models_are_refused(sentencepiece_model):
 
 
 @pytest.mark.slow
-def test_many_sentences_at_a_time(tokenizer):
+def test_many_sentences_are_segmented_at_a_time(tokenizer):
     """More than 2**23 characters, as in the blocks of large batches."""
     (row,) = tokenizer.encode(["low"])
     side = TokenSide(np.tile(np.array(row, "int32"), 3_000_000), np.full(3_000_000, len(row), "int32"))

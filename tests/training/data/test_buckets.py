@@ -21,7 +21,7 @@ def least(histogram, num_buckets):
 
 @pytest.mark.parametrize("num_buckets", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_least_padding(seed, num_buckets):
+def test_buckets_have_the_least_padding(seed, num_buckets):
     rng = np.random.default_rng(seed)
     histogram = np.concatenate([[0, 0], rng.integers(0, 9, 8) * (rng.random(8) < 0.8), [1]])
     lengths = bucket_lengths(histogram, num_buckets)

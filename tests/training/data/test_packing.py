@@ -27,7 +27,7 @@ def rows_of(packing, seed):
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(None, 0), (1, 0), (1, 1)])
-def test_an_epoch_holds_every_pair_once_and_whole(packed, random_lengths, seed, epoch):
+def test_an_epoch_holds_every_pair_once_and_uncut(packed, random_lengths, seed, epoch):
     found = []
     for number in range(packed.steps):
         if seed is None:

@@ -51,7 +51,7 @@ def sentences(side):
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 20_000])
-def test_what_is_written_is_the_corpus(write, monkeypatch, chunk):
+def test_the_written_tokens_are_the_corpus(write, monkeypatch, chunk):
     monkeypatch.setattr(module, "_CHUNK", chunk)
     source = [*SOURCE, "", "one", "one", *ODD]
     target = [*TARGET, "eins", " ", "zwei " * 200, *ODD]
@@ -91,7 +91,7 @@ def test_large_vocabularies_take_more_bytes(write, monkeypatch, vocab_size, dtyp
 
 
 @pytest.mark.parametrize("lines", [[], ["", ""]])
-def test_nothing_left(write, lines):
+def test_a_corpus_without_usable_pairs_is_refused(write, lines):
     with pytest.raises(ValueError, match=f"pairs that can be used.*train: 0 of {len(lines)} pairs"):
         write(lines, lines)
 
@@ -107,7 +107,7 @@ def contents(path):
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-def test_preparing_text_files(options, tmp_path, capsys):
+def test_text_files_are_prepared(options, tmp_path, capsys):
     directory = prepare(PrepareConfig(**options))
     assert directory.path == tmp_path / "tokens"
     captured = capsys.readouterr()
@@ -157,14 +157,14 @@ def test_tokens_are_replaced_only_if_asked_for(options, tmp_path):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_nothing_of_replaced_tokens_stays(options, tmp_path, shared):
+def test_files_of_replaced_tokens_are_deleted(options, tmp_path, shared):
     for is_shared in (not shared, shared):
         tokenizer = TokenizerConfig(vocab_size=290, shared=is_shared)
         directory = prepare(PrepareConfig(**options | {"tokenizer": tokenizer}, overwrite=True))
     assert len(directory.tokenizer_models()) == len(list(directory.path.glob("*.model"))) == (1 if shared else 2)
 
 
-def test_what_a_killed_process_has_left_is_no_hindrance(options, tmp_path):
+def test_files_of_a_killed_process_are_replaced(options, tmp_path):
     directory = prepare(PrepareConfig(**options))
     directory.record_file.write_text('{"format": 1, "complete": false}')
     (directory.path / f"{TEMPORARY}abc").mkdir()

@@ -10,7 +10,7 @@ TARGET = ["einundzwanzig", "zweiunddreißig", "zweiundzwanzig", "einhundert", "z
 PAIRS = list(zip(SOURCE, TARGET, strict=True))
 
 
-def test_one_vocabulary_of_both_sides():
+def test_both_sides_share_one_vocabulary():
     (model,) = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=300))
     tokenizer = Tokenizer(model)
     assert tokenizer.vocab_size == 300
@@ -27,7 +27,7 @@ def test_text_in_upper_case_has_subwords_if_training_changes_the_case():
     assert upper < plain
 
 
-def test_separate_vocabularies():
+def test_separate_vocabularies_know_their_own_side():
     models = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=290, shared=False))
     source, target = map(Tokenizer, models)
     assert source.vocab_size == target.vocab_size == 290
@@ -35,7 +35,7 @@ def test_separate_vocabularies():
     assert len(target.encode(["zweiund"])[0]) < len(source.encode(["zweiund"])[0])
 
 
-def test_vocabulary_too_large():
+def test_a_vocabulary_too_large_for_the_text_is_refused():
     with pytest.raises(ValueError, match=r"`tokenizer.vocab_size` .*\d+.*Received: .*vocab_size=5000"):
         train_tokenizers(PAIRS, TokenizerConfig(vocab_size=5000))
 
@@ -52,7 +52,7 @@ def test_sample_of_a_small_corpus_is_the_corpus():
     assert _sample(PAIRS, 100) == PAIRS
 
 
-def test_sample_of_a_large_corpus():
+def test_the_sample_covers_all_of_a_large_corpus():
     lines = [f"s{i}" for i in range(3000)]
     sample = _sample(((line, line.upper()) for line in lines), 600)
     numbers = [int(source[1:]) for source, _ in sample]

@@ -57,7 +57,7 @@ def test_missing_split(data_dir):
         load_corpus(config)
 
 
-def test_the_user_is_told_what_the_text_is(data_dir, capsys):
+def test_the_text_is_described_to_the_user(data_dir, capsys):
     load_corpus(DataConfig(data_dir=str(data_dir)))
     assert "number_words/en_de: the text is spelled numbers; --source and --target give" in capsys.readouterr().err
 

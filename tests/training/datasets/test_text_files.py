@@ -73,7 +73,7 @@ def test_windows_line_ends(write):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_unaligned_files(write, suffix):
+def test_unaligned_files_are_refused(write, suffix):
     one, other = write("s" + suffix, numbered("s", 3)), write("t", numbered("t", 4))
     with pytest.raises(ValueError, match=f"number of lines.*Received: 3 lines in {one}, 4 in {other}"):
         load_corpus(DataConfig(source=one, target=other))
@@ -86,13 +86,13 @@ def test_files_must_align_one_by_one(write):
         load_corpus(DataConfig(source=sources, target=targets))
 
 
-def test_empty_file(write):
+def test_an_empty_file_is_refused(write):
     empty = write("s", [])
     with pytest.raises(ValueError, match=f"{empty} .*empty"):
         load_corpus(DataConfig(source=empty, target=empty))
 
 
-def test_missing_file(write):
+def test_a_missing_file_is_refused(write):
     with pytest.raises(ValueError, match="/no/such/file.*No such file"):
         load_corpus(DataConfig(source="/no/such/file", target=write("t", ["t"])))
 
@@ -116,7 +116,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_broken_gzip(write, tmp_path, damage):
+def test_a_broken_gzip_file_is_refused(write, tmp_path, damage):
     path = tmp_path / "s.gz"
     path.write_bytes(damage(gzip.compress("".join(f"{i}\n" for i in range(1000)).encode())))
     for read in (read_lines, lambda path: load_corpus(DataConfig(source=str(path), target=write("t", ["t"])))):
@@ -124,7 +124,7 @@ def test_broken_gzip(write, tmp_path, damage):
             read(path)
 
 
-def test_unaligned_validation_files(write):
+def test_unaligned_validation_files_are_refused(write):
     one, other = write("s", ["s"]), write("v", ["v", "w"])
     config = DataConfig(source=one, target=one, validation_source=one, validation_target=other)
     with pytest.raises(ValueError, match="number of lines.*Received: 1 .* 2 "):
@@ -137,7 +137,7 @@ def test_read_lines(write, name):
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
-def test_files_in_another_encoding(write, tmp_path, encoding):
+def test_files_in_another_encoding_are_read(write, tmp_path, encoding):
     lines = [f"zwölf \u00ff {i}" for i in range(200)]
     (tmp_path / "s").write_bytes("\n".join(lines).encode(encoding))
     path = str(tmp_path / "s")

@@ -55,7 +55,7 @@ def test_only_the_first_corpus_needs_a_split_for_validation(monkeypatch, tmp_pat
     assert (list(corpus.validation) == [("a", "a")]) is has_files
 
 
-def test_no_translation_dataset(mock_data):
+def test_a_dataset_without_translations_is_refused(mock_data):
     with pytest.raises(ValueError, match="`dataset` .*translation.*Received: dataset='mnist'"):
         load_corpus(DataConfig(dataset="mnist"))
 
@@ -69,7 +69,7 @@ def test_unknown_name(name, tmp_path):
 
 @pytest.mark.parametrize("file", [None, "of_another_process"])
 @pytest.mark.parametrize("error", [ConnectionError("no route to host\nmore"), KeyError()])
-def test_no_network(monkeypatch, tmp_path, error, file):
+def test_a_missing_network_is_explained(monkeypatch, tmp_path, error, file):
     def download_and_prepare(self, **kwargs):
         (tmp_path / "data" / "downloads").mkdir(parents=True)
         if file:
