@@ -9,7 +9,10 @@ _ADAPTED = (keras.layers.Dense, keras.layers.Embedding)
 
 
 class Adaptable:
-    """The method `enable_lora` of composite layers and models."""
+    """The method `enable_lora` of composite layers and models, which are Keras layers."""
+
+    name: str
+    trainable_weights: list
 
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.

@@ -1,5 +1,7 @@
 """Functions of a model with teacher forcing: one pass over given targets instead of a search."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_transformer import masks
@@ -32,7 +34,7 @@ def attention_scores(transformer, source, target):
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
 
 
-def mean_attention(scores, mean=ops.mean):
+def mean_attention(scores, mean=ops.mean) -> Any:
     """The mean of `attention_scores` over heads and layers: `(batch, target_length, source_length)`.
 
     Args:
