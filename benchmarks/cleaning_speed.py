@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cleaning import Pair, spoiled
-from keras_transformer.cores import num_cores
+from keras_transformer.translate.threads import num_cores
 
 #: Clean pairs that are spoiled at a time.
 BLOCK = 50_000

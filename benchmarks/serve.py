@@ -162,8 +162,8 @@ def serve_peer(directory):
     from keras_transformer.apps.serve.config import ServeConfig
     from keras_transformer.apps.serve.metrics import Metrics
     from keras_transformer.apps.serve.pairs import LanguagePair
-    from keras_transformer.cores import num_cores
     from keras_transformer.translate import load_translator
+    from keras_transformer.translate.threads import num_cores
 
     translator = load_translator(directory, "ctranslate2", parallel_batches=num_cores())
     translator.parallel_batches = 1  # Each thread of the server translates a batch.

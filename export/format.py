@@ -59,8 +59,6 @@ class ExportFormat:
             `ValueError` if it is not available. Default: nothing is needed.
         quantize: type of the weights if it is not float32; the value of `--quantize`.
         supports_token_scores: whether the search can return the score of each token.
-        has_fixed_search: whether the export contains its search. Otherwise the client has an attribute `strategy` that
-            can be replaced.
         supports_shortlist: whether an export can contain a shortlist.
         recorded_search: returns the search options that the export implements, for verification.json.
     """
@@ -73,7 +71,6 @@ class ExportFormat:
     prepare: Callable[[], object] | None = None
     quantize: str | None = None
     supports_token_scores: bool = True
-    has_fixed_search: bool = True
     supports_shortlist: bool = True
     recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
 

@@ -11,7 +11,7 @@ from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
-from keras_transformer.translate.threads import threads_of_a_batch
+from keras_transformer.translate.threads import check_threads
 
 #: How a hypothesis is chosen.
 Selection = Literal["score", "chrf", "bleu"]
@@ -113,7 +113,7 @@ class DistillConfig:
             at_least(0, num_threads=self.num_threads),
             within("[0, 1)", reject=self.reject),
         )
-        threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
+        check_threads(self.num_threads, self.parallel_batches or 1)
         object.__setattr__(self, "runtime", self.runtime or ("onnx_int8" if len(self.teacher) == 1 else "keras"))
         object.__setattr__(self, "n_best", self.n_best or (4 if self.target else 1))
         object.__setattr__(self, "select", self.select or ("chrf" if self.target else "score"))

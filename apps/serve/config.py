@@ -9,7 +9,7 @@ from keras_transformer.text.languages import KNOWN_CODES, is_language, normal_co
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits
 from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.protection import Protection
-from keras_transformer.translate.threads import threads_of_a_batch
+from keras_transformer.translate.threads import check_threads
 
 #: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
 PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
@@ -76,7 +76,7 @@ class ServeConfig:
             at_least(1, **fields(self, "parallel_batches", "max_queue", "max_characters", "requests_per_minute")),
             one_of((None, *RUNTIMES), runtime=self.runtime),
         )
-        threads_of_a_batch(self.num_threads, self.parallel_batches or 1)  # Checks that they are not too many.
+        check_threads(self.num_threads, self.parallel_batches or 1)
         if not ROOT_PATH.fullmatch(self.root_path):
             raise ValueError(
                 f"`root_path` must be a path such as /translation, without / at the end. "

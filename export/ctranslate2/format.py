@@ -9,5 +9,4 @@ CTRANSLATE2 = ExportFormat(
     late("ctranslate2.export:programs"),
     require_supported=late("ctranslate2.export:require_supported"),
     supports_token_scores=False,
-    has_fixed_search=False,
 )

@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_transformer.checks import needs
 from keras_transformer.config import PAD_ID
-from keras_transformer.cores import num_cores
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.scores import NEG_INF
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
@@ -15,7 +14,7 @@ from keras_transformer.storage.origin import export_command, export_folder
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.translate.batching import pad
-from keras_transformer.translate.threads import threads_of_a_batch
+from keras_transformer.translate.threads import num_cores, threads_of_a_batch
 from keras_transformer.translate.translator import TokenTranslator, with_n_best
 
 #: Name of CTranslate2's file for a shortlist.

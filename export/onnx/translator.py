@@ -12,7 +12,7 @@ from keras_transformer.storage.origin import export_command, export_folder
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.translate.threads import threads_of_a_batch
-from keras_transformer.translate.translator import TokenTranslator
+from keras_transformer.translate.translator import TokenTranslator, Translator
 
 #: Bytes of address space that onnxruntime reserves first. Memory is used only where tensors are written. By default it
 #: starts with 1 MB and adds regions of twice the size of the last one, where large tensors leave gaps: a server that
@@ -81,7 +81,7 @@ class OnnxTranslator(TokenTranslator):
         """See `Translator.align`. Exports without `alignment.onnx` align by position."""
         if (self._folder / "alignment.onnx").is_file():
             return super()._align_sentences(lines, translations)
-        return self._align_by_position(lines, translations)
+        return Translator._align_sentences(self, lines, translations)
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""

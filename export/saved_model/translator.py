@@ -12,7 +12,7 @@ from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.lines import warn_of_long
 from keras_transformer.translate.protection import Protection
 from keras_transformer.translate.threads import set_tensorflow_threads, threads_of_a_batch
-from keras_transformer.translate.translation import Translation, best_first
+from keras_transformer.translate.translation import Translation
 from keras_transformer.translate.translator import Translator
 
 
@@ -87,10 +87,7 @@ class SavedModelTranslator(Translator):
     def _translate_batch(self, sentences, n_best):
         texts, scores = self._run(sentences, n_best)
         return [
-            best_first(
-                [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses],
-                n_best,
-            )
+            [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses]
             for hypotheses in map(zip, texts, scores)
         ]
 

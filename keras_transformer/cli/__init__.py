@@ -60,7 +60,7 @@ def _fail(name, error, message) -> int:
 
 def _run(name, arguments) -> int:
     if name in COMMANDS:
-        return COMMANDS[name](arguments)
+        return COMMANDS[name](arguments) or 0
     if name in ("help", "-h", "--help"):
         print(_usage(), flush=True)
         return 0

@@ -12,13 +12,14 @@ from keras_transformer.cli.runtime_options import (
     add_optional_file,
     add_runtime,
     add_sampling,
+    add_test_set,
 )
 from keras_transformer.cli.training_commands import average, distill, prepare, shortlist, train
 
 _DIRECTORIES = "model directory of a finished training, or several separated by commas, whose models translate together"
 
 
-def translate(arguments: list[str]) -> int:
+def translate(arguments: list[str]) -> None:
     """Translate standard input or a file, one sentence per line."""
     parser = make_parser(translate)
     parser.add_argument("directory", help=_DIRECTORIES)
@@ -53,36 +54,28 @@ def translate(arguments: list[str]) -> int:
     from keras_transformer.cli.translate_files import translate as run
 
     run(options)
-    return 0
 
 
-def evaluate(arguments: list[str]) -> int:
+def evaluate(arguments: list[str]) -> None:
     """Translate a test set and print BLEU, chrF and exact match."""
     parser = make_parser(evaluate)
     parser.add_argument("directory", help=_DIRECTORIES)
-    parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
-    parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
-    add_encoding(parser)
-    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
+    add_test_set(parser)
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
 
     from keras_transformer.cli.translate_files import evaluate as run
 
     run(options)
-    return 0
 
 
-def compare(arguments: list[str]) -> int:
+def compare(arguments: list[str]) -> None:
     """Compare two models on a test set: BLEU, chrF and TER with significance, and the lines that differ most."""
     parser = make_parser(compare)
     help = "model directory, several separated by commas, or a file of translations, one per line of `--source`"
     parser.add_argument("first", help=help)
     parser.add_argument("second", help=help)
-    parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
-    parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
-    add_encoding(parser)
-    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
+    add_test_set(parser)
     differences = "number of lines to list where the second is better, and where it is worse"
     parser.add_argument("--differences", type=NonNegativeInt, default=5, help=differences)
     parser.add_argument("--json", action="store_true", help="print a JSON object")
@@ -92,10 +85,9 @@ def compare(arguments: list[str]) -> int:
     from keras_transformer.cli.translate_files import compare as run
 
     run(options)
-    return 0
 
 
-def score(arguments: list[str]) -> int:
+def score(arguments: list[str]) -> None:
     """Print the log probability of given translations."""
     parser = make_parser(score)
     parser.add_argument("directory", help="model directory of a finished training")
@@ -112,10 +104,9 @@ def score(arguments: list[str]) -> int:
     from keras_transformer.cli.translate_files import score as run
 
     run(options)
-    return 0
 
 
-def plot_attention(arguments: list[str]) -> int:
+def plot_attention(arguments: list[str]) -> None:
     """Plot the cross-attention of each head of a decoder layer for one sentence. Needs the extra `plot`."""
     parser = make_parser(plot_attention)
     parser.add_argument("directory", help="model directory of a finished training")
@@ -128,10 +119,9 @@ def plot_attention(arguments: list[str]) -> int:
     from keras_transformer.cli.attention_plot import draw_attention as run
 
     print(run(options.directory, options.sentence, options.output, options.target, options.layer))
-    return 0
 
 
-def export(arguments: list[str]) -> int:
+def export(arguments: list[str]) -> int | None:
     """Export a model to SavedModel, ONNX or another format, and compare it with the Keras model."""
     from keras_transformer.export.config import ExportConfig
     from keras_transformer.export.registry import describe_formats
@@ -158,10 +148,9 @@ def export(arguments: list[str]) -> int:
     except VerificationError as error:
         print(f"keras-transformer export: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
-def serve(arguments: list[str]) -> int:
+def serve(arguments: list[str]) -> None:
     """Serve translations over HTTP, with the API of LibreTranslate and a web page."""
     from keras_transformer.apps.serve.config import ServeConfig
 
@@ -175,10 +164,9 @@ def serve(arguments: list[str]) -> int:
     from keras_transformer.apps.serve.server import serve as run
 
     run(directories, config)
-    return 0
 
 
-def import_marian(arguments: list[str]) -> int:
+def import_marian(arguments: list[str]) -> None:
     """Convert a Hugging Face MarianMTModel, such as an OPUS-MT model, to a model directory."""
     parser = make_parser(import_marian)
     parser.add_argument(
@@ -194,7 +182,6 @@ def import_marian(arguments: list[str]) -> int:
     from keras_transformer.export.marian.importer import import_marian as run
 
     print(f"Wrote the model to {run(**vars(options)).path}", file=sys.stderr)
-    return 0
 
 
 def doctor(arguments: list[str]) -> int:
@@ -206,8 +193,8 @@ def doctor(arguments: list[str]) -> int:
     return 0 if examine() else 1
 
 
-#: Name on the command line -> the command.
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
+#: Name on the command line -> the command. It returns an exit status, or nothing for 0.
+COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "prepare": prepare,
     "distill": distill,
     "train": train,

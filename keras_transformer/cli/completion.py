@@ -16,7 +16,7 @@ def is_requested() -> bool:
     return _WORDS_BEFORE in os.environ
 
 
-def complete(commands: Mapping[str, Callable[[list[str]], int]]) -> None:
+def complete(commands: Mapping[str, Callable[[list[str]], object]]) -> None:
     """Prints the possible completions of the line, and ends the process.
 
     Args:

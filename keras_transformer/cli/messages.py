@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Collection
 
-_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
+from keras_transformer.cli.kinds import describe_kind, with_article
+
+_TYPES = {kind.__name__: with_article(describe_kind(kind)) for kind in (int, float, bool, str, dict)}
 
 
 def describe_option_error(message: str, options: Collection[str]) -> str:

@@ -7,9 +7,6 @@ from collections.abc import Collection
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
-#: Default values of the options of sampling.
-SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 1}
-
 
 def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     """Adds the options for runtime, batches, threads and search.
@@ -59,7 +56,14 @@ def add_sampling(parser: ArgumentParser) -> None:
     parser.add_argument("--top_p", type=float, help=top_p)
     seed = "with sampling: seed; the samples of a line depend on the seed and the line only"
     parser.add_argument("--seed", type=NonNegativeInt, help=seed)
-    parser.set_defaults(SAMPLING_DEFAULTS)
+    parser.set_defaults(sampling_defaults())
+
+
+def sampling_defaults() -> dict[str, float]:
+    """The defaults of the options of sampling: those of `Sampling`, and a fixed seed."""
+    from keras_transformer.decoding import Sampling
+
+    return {name: getattr(Sampling, name) for name in ("temperature", "top_k", "top_p")} | {"seed": 1}
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
@@ -86,6 +90,18 @@ def add_encoding(parser: ArgumentParser) -> None:
     from keras_transformer.text.files import UTF_8
 
     parser.add_argument("--encoding", default=UTF_8, help="encoding of the text files, such as cp1252 or utf-16")
+
+
+def add_test_set(parser: ArgumentParser) -> None:
+    """Adds the options for a test set and its scores.
+
+    Args:
+        parser: the parser.
+    """
+    parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
+    parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
+    add_encoding(parser)
+    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:

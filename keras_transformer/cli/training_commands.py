@@ -16,7 +16,7 @@ _ESSENTIALS = (
 )
 
 
-def train(arguments: list[str]) -> int:
+def train(arguments: list[str]) -> None:
     """Train a model on a dataset, text files or a prepared corpus."""
     from keras_transformer.training.config import TrainConfig
 
@@ -26,10 +26,9 @@ def train(arguments: list[str]) -> int:
     from keras_transformer.training.start import train as run
 
     run(config)
-    return 0
 
 
-def prepare(arguments: list[str]) -> int:
+def prepare(arguments: list[str]) -> None:
     """Tokenize a corpus once, for any number of runs of `train --prepared`."""
     from keras_transformer.training.data_config import PrepareConfig
 
@@ -38,10 +37,9 @@ def prepare(arguments: list[str]) -> int:
     from keras_transformer.training.data.prepare import prepare as run
 
     print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
-    return 0
 
 
-def distill(arguments: list[str]) -> int:
+def distill(arguments: list[str]) -> None:
     """Translate text with a teacher, as the corpus of a student for `train --prepared`."""
     from keras_transformer.apps.distillation.config import DistillConfig
 
@@ -51,10 +49,9 @@ def distill(arguments: list[str]) -> int:
     from keras_transformer.apps.distillation.pipeline import distill as run
 
     print(f"Wrote the tokens to {run(config).path}", file=sys.stderr)
-    return 0
 
 
-def average(arguments: list[str]) -> int:
+def average(arguments: list[str]) -> None:
     """Replace the model of a finished run with the average of its last checkpoints."""
     parser = make_parser(average)
     parser.add_argument("directory", help="model directory of a finished training")
@@ -75,10 +72,9 @@ def average(arguments: list[str]) -> int:
     )
     if directory.export.exists():
         print(f"The exports in {directory.export} contain the previous weights; export again", file=sys.stderr)
-    return 0
 
 
-def shortlist(arguments: list[str]) -> int:
+def shortlist(arguments: list[str]) -> None:
     """Write the likely translations of each source subword to the model directory, for `export --shortlist`."""
     parser = make_parser(shortlist)
     parser.add_argument("directory", help="model directory of a finished training")
@@ -98,4 +94,3 @@ def shortlist(arguments: list[str]) -> int:
     pairs = read_pairs(options.source, options.target, options.encoding)
     names = ("width", "num_frequent", "max_pairs", "overwrite")
     learn_shortlist(options.directory, pairs, **{name: options[name] for name in names})
-    return 0

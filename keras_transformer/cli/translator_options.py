@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from jsonargparse import Namespace
 
-from keras_transformer.cli.runtime_options import SAMPLING_DEFAULTS
+from keras_transformer.cli.runtime_options import sampling_defaults
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import load_translator
 from keras_transformer.translate.protection import Protection
@@ -77,26 +77,25 @@ class TranslatorOptions:
                 see `load_translator`.
         """
         from keras_transformer.decoding import BeamSearch, Sampling
-        from keras_transformer.export.registry import FORMATS
 
         if self.runtime == "keras":
             paths = self.directories[0] if len(self.directories) == 1 else [*self.directories]
             strategy = (
-                BeamSearch(**self.search)
-                if not self.sampling
-                else Sampling(
-                    **{name: value for name, value in self.search.items() if name != "n_best"},
-                    **self.sampling,
-                    n_samples=self.n_best,
-                )
+                Sampling(**self._search_without_n_best, **self.sampling, n_samples=self.n_best)
+                if self.sampling
+                else BeamSearch(**self.search)
             )
             return load_translator(paths, "keras", strategy=strategy, **self.loading)
         translator = load_translator(self.directories[0], self.runtime, **self.loading)
-        if FORMATS[self.runtime].has_fixed_search:
+        if translator.strategy is None:
             self._require_exported(translator.exported_search)
         else:
             translator.strategy = dataclasses.replace(translator.strategy, **{"n_best": 1, **self.search})
         return translator
+
+    @property
+    def _search_without_n_best(self) -> dict[str, Any]:
+        return {name: value for name, value in self.search.items() if name != "n_best"}
 
     def _require_exported(self, exported):
         """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
@@ -104,7 +103,7 @@ class TranslatorOptions:
         from keras_transformer.export.registry import FORMATS
         from keras_transformer.storage.origin import export_command
 
-        given = {name: value for name, value in self.search.items() if name != "n_best"}
+        given = self._search_without_n_best
         if all(exported.get(name) == value for name, value in given.items()):
             return
         usual, format = vars(BeamSearch()), FORMATS[self.runtime]
@@ -127,7 +126,8 @@ def split_directories(directory: str) -> list[str]:
 
 
 def _sampling_options(options, search) -> dict[str, Any]:
-    given = [name for name, usual in SAMPLING_DEFAULTS.items() if name in options and options[name] != usual]
+    defaults = sampling_defaults()
+    given = [name for name, usual in defaults.items() if name in options and options[name] != usual]
     if not options.get("sampling"):
         if given:
             raise ValueError(f"{', '.join(f'`--{name}`' for name in given)} must be given with `--sampling`")
@@ -135,4 +135,4 @@ def _sampling_options(options, search) -> dict[str, Any]:
     useless = search.keys() & {"beam_size", "length_penalty", "length_penalty_kind"}
     if useless:
         raise ValueError(f"{', '.join(f'`--{name}`' for name in sorted(useless))} must not be given with `--sampling`")
-    return {name: options[name] for name in SAMPLING_DEFAULTS}
+    return {name: options[name] for name in defaults}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_transformer.checks import one_of, require
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.translate.threads import default_parallel_batches, set_keras_threads, threads_of_a_batch
+from keras_transformer.translate.threads import check_threads, default_parallel_batches, set_keras_threads
 
 _ONNX = "keras_transformer.export.onnx.translator:OnnxTranslator"
 #: The runtimes of translators: Keras, and every export with a client. Each has a class, which is imported when it is
@@ -51,7 +51,7 @@ def load_translator(
             TensorFlow.
     """
     require(one_of(RUNTIMES, runtime=runtime))
-    threads_of_a_batch(num_threads, 1 if parallel_batches is None else parallel_batches)  # Checks both.
+    check_threads(num_threads, 1 if parallel_batches is None else parallel_batches)
     if runtime == "keras":
         for path in [directory] if isinstance(directory, (str, Path)) else directory:
             ModelDirectory(path).require_finished()  # Before the import of Keras, which takes many seconds.

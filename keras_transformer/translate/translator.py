@@ -1,16 +1,14 @@
 """Base classes of the translators of all runtimes."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_transformer.checks import require, within
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.storage.source_text import SourceText
 from keras_transformer.text.lines import MAX_LENGTH, check_no_string, checked_lines, encode_lines, max_tokens
 from keras_transformer.text.tokenization import Tokenizer
@@ -18,19 +16,8 @@ from keras_transformer.translate.alignment import Alignment, diagonal, from_atte
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
 from keras_transformer.translate.protected_text import ProtectedText
 from keras_transformer.translate.protection import Protection
+from keras_transformer.translate.threads import check_threads
 from keras_transformer.translate.translation import Translation, best_first
-
-#: Largest number of batches that are translated at the same time, and of their threads. More would only wait.
-MOST_THREADS = 1024
-
-
-def check_parallel_batches(parallel_batches: int) -> None:
-    """Checks a number of batches that are translated at the same time.
-
-    Raises:
-        ValueError: if it is not in [1, 1024].
-    """
-    require(within(f"[1, {MOST_THREADS}]", parallel_batches=parallel_batches))
 
 
 class Translator:
@@ -47,13 +34,15 @@ class Translator:
     Attributes:
         max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
         protection: the argument.
+        strategy: the decoding strategy, which can be replaced; `None` for an export with a fixed search.
     """
 
     max_source_length: int = MAX_LENGTH
+    strategy: BeamSearch | GreedySearch | Sampling | None = None
     protection = Protection()
 
     def __init__(self, parallel_batches: int = 1, protection: Protection | None = None):
-        check_parallel_batches(parallel_batches)
+        check_threads(parallel_batches=parallel_batches)
         self.parallel_batches = parallel_batches
         self.protection = protection or self.protection
 
@@ -69,8 +58,8 @@ class Translator:
         """
         raise NotImplementedError
 
-    def _translate_batch(self, sentences: Sequence, n_best: int) -> list[Translation]:
-        """Translates one batch of the results of `_sentences`, with `best_first` for each."""
+    def _translate_batch(self, sentences: Sequence, n_best: int) -> list[list[Translation]]:
+        """Searches for the `n_best` hypotheses, best first, of each sentence in a batch of results of `_sentences`."""
         raise NotImplementedError
 
     def translate(
@@ -106,10 +95,8 @@ class Translator:
         return self._translate(lines, limits, n_best, progress)
 
     def _translate(self, lines, limits, n_best, progress, first_line=1):
-        progress = progress or (lambda count: None)
-        lines = checked_lines("lines", lines)
-        text = ProtectedText(lines, self.protection, first_line)
-        found = self._translate_sentences(text, limits, n_best, progress)
+        text = ProtectedText(checked_lines("lines", lines), self.protection, first_line)
+        found = self._translate_sentences(text, limits, n_best, progress or (lambda count: None))
         return text.joined(found, n_best, self._align_sentences)
 
     def _translate_sentences(self, text, limits, n_best, progress):
@@ -117,17 +104,32 @@ class Translator:
         numbers = text.line_numbers
         sentences, lengths = self._sentences(text.sentences, numbers)
         translations = [Translation("", 0.0)] * len(sentences)
-        batches = limits.batches_for(self.parallel_batches, lengths)
-        batches.reverse()  # The longest first, so that parallel batches end at about the same time.
+        # The longest batch first, so that parallel batches end at about the same time.
+        batches = limits.batches_for(self.parallel_batches, lengths)[::-1]
         # The last sentence of a line counts as the line.
         is_last = [number != after for number, after in itertools.zip_longest(numbers, numbers[1:])]
         progress(text.num_lines - sum(is_last[i] for batch in batches for i in batch))
-        found = self._translate_batches([[sentences[i] for i in batch] for batch in batches], n_best)
-        for batch, translated in zip(batches, found, strict=True):
-            for i, translation in zip(batch, translated, strict=True):
-                translations[i] = translation
-            progress(sum(is_last[i] for i in batch))
+
+        def translate_batch(batch):
+            return self._best_of_batch([sentences[i] for i in batch], n_best)
+
+        with ThreadPoolExecutor(self.parallel_batches) as pool:
+            run = pool.map if self.parallel_batches > 1 and len(batches) > 1 else map
+            for batch, found in zip(batches, run(translate_batch, batches), strict=True):
+                for i, translation in zip(batch, found, strict=True):
+                    translations[i] = translation
+                progress(sum(is_last[i] for i in batch))
         return translations
+
+    def _best_of_batch(self, sentences, n_best) -> list[Translation]:
+        """Translates a batch. Searches again, for all hypotheses, where the first ones are empty or repeat others."""
+        found = [best_first(hypotheses, n_best) for hypotheses in self._translate_batch(sentences, n_best)]
+        lacking = [i for i, one in enumerate(found) if not one.text.strip() or len(one.hypotheses) < n_best]
+        if lacking and n_best < self.max_n_best:
+            more = self._translate_batch([sentences[i] for i in lacking], self.max_n_best)
+            for i, hypotheses in zip(lacking, more, strict=True):
+                found[i] = best_first(hypotheses, n_best)
+        return found
 
     def translate_stream(
         self,
@@ -181,10 +183,6 @@ class Translator:
 
     def _align_sentences(self, lines: Sequence[str], translations: Sequence[Translation]) -> list[Alignment]:
         """Aligns lines that were translated as they are."""
-        return self._align_by_position(lines, translations)
-
-    @staticmethod
-    def _align_by_position(lines, translations):
         return [diagonal(line, translation.text) for line, translation in zip(lines, translations, strict=True)]
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
@@ -206,24 +204,6 @@ class Translator:
                 f"`n_best` must be in [1, {self.max_n_best}], the limit of this search or export. "
                 f"Received: n_best={n_best}"
             )
-
-    def _translate_batches(self, batches, n_best):
-        translate_batch = functools.partial(self._translate_fully, n_best=n_best)
-        if self.parallel_batches == 1 or len(batches) == 1:
-            yield from map(translate_batch, batches)
-        else:
-            with ThreadPoolExecutor(self.parallel_batches) as pool:
-                yield from pool.map(translate_batch, batches)
-
-    def _translate_fully(self, sentences, n_best):
-        """Translates a batch. Searches again, for all hypotheses, where the first ones are empty or repeat others."""
-        found = self._translate_batch(sentences, n_best)
-        lacking = [i for i, one in enumerate(found) if not one.text.strip() or len(one.hypotheses) < n_best]
-        if lacking and n_best < self.max_n_best:
-            more = self._translate_batch([sentences[i] for i in lacking], self.max_n_best)
-            for i, one in zip(lacking, more, strict=True):
-                found[i] = best_first([dataclasses.replace(one, alternatives=()), *one.alternatives], n_best)
-        return found
 
 
 class TokenTranslator(Translator):
@@ -321,15 +301,12 @@ class TokenTranslator(Translator):
         return sentences, [len(ids) if len(ids) > 1 else 0 for ids in sentences]
 
     def _translate_batch(self, sentences, n_best):
-        found = zip(*self.search(pad(sentences), n_best), strict=True)
-        return [best_first(self._decoded(*hypotheses), n_best) for hypotheses in found]
-
-    def _decoded(self, tokens, scores):
-        texts = self.target_tokenizer.decode(tokens)
-        return [
-            Translation(text, float(score), tuple(int(t) for t in row if t != PAD_ID))
-            for text, row, score in zip(texts, tokens, scores, strict=True)
-        ]
+        found = []
+        for tokens, scores in zip(*self.search(pad(sentences), n_best), strict=True):
+            texts = self.target_tokenizer.decode(tokens)
+            ids = [tuple(int(i) for i in row if i != PAD_ID) for row in tokens]
+            found.append([*map(Translation, texts, map(float, scores), ids)])
+        return found
 
 
 def with_n_best(strategy, n_best: int | None):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from keras_transformer.cores import num_cores
 from keras_transformer.training.stopping import WorkerStopped
+from keras_transformer.translate.threads import num_cores
 
 #: Seconds between checks that the processes are alive.
 _PATIENCE = 2.0

@@ -8,7 +8,6 @@ import itertools
 import threading
 from pathlib import Path
 
-from keras_transformer.cores import num_cores
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.data.batches import Batches, require_room
@@ -17,6 +16,7 @@ from keras_transformer.training.data.mixture import Mixture, make_stages
 from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.training.stopping import WorkerStopped
+from keras_transformer.translate.threads import num_cores
 
 #: Approximate number of batches in a block. The last batch of a block is not full.
 _BATCHES_PER_BLOCK = 100

@@ -32,8 +32,8 @@ class Upper(Translator):
         self.batches.append(list(sentences))
         if any("fail" in sentence for sentence in sentences):
             raise RuntimeError("no memory")
-        others = tuple(Translation(f"{self.mark}{rank}", -float(rank)) for rank in range(1, n_best))
-        return [Translation(s.upper() + self.mark, 0.0, alternatives=others) for s in sentences]
+        others = [Translation(f"{self.mark}{rank}", -float(rank)) for rank in range(1, n_best)]
+        return [[Translation(s.upper() + self.mark, 0.0), *others] for s in sentences]
 
 
 @pytest.fixture

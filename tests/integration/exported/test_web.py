@@ -12,12 +12,12 @@ import unicodedata
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.cores import num_cores
 from keras_transformer.export import OnnxTranslator
 from keras_transformer.export.web import export
 from keras_transformer.export.web.packages import require_packages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines
+from keras_transformer.translate.threads import num_cores
 
 pytestmark = pytest.mark.slow
 

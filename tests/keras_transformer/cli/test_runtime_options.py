@@ -68,7 +68,7 @@ GIVEN = [
 def test_options_count_wherever_they_are_given(parsed, monkeypatch, arguments, search):
     exported = dataclasses.asdict(BeamSearch(beam_size=5, n_best=5))
     clients = {
-        "onnx": SimpleNamespace(exported_search=exported),
+        "onnx": SimpleNamespace(strategy=None, exported_search=exported),
         "ctranslate2": SimpleNamespace(strategy=BeamSearch(beam_size=5, n_best=5)),
     }
     made = []
@@ -92,7 +92,7 @@ def test_options_count_wherever_they_are_given(parsed, monkeypatch, arguments, s
 
 
 def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
-    client = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
+    client = SimpleNamespace(strategy=None, exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
     monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", lambda *_, **__: client)
     assert chosen(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")).load() is client
 
@@ -105,7 +105,7 @@ def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
     ],
 )
 def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, arguments, options):
-    client, received = SimpleNamespace(exported_search=dataclasses.asdict(BeamSearch())), {}
+    client, received = SimpleNamespace(strategy=None, exported_search=dataclasses.asdict(BeamSearch())), {}
 
     def load(directory, runtime, **options):
         received.update(options)

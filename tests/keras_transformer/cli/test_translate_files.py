@@ -16,7 +16,7 @@ class Shouting(Translator):
         return lines, [len(line) for line in lines]
 
     def _translate_batch(self, sentences, n_best):
-        return [Translation(line.upper(), -1.0) for line in sentences]
+        return [[Translation(line.upper(), -1.0)] for line in sentences]
 
 
 @pytest.fixture

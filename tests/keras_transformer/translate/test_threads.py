@@ -2,12 +2,12 @@ import re
 
 import pytest
 
-from keras_transformer.cores import num_cores
 from keras_transformer.translate import load_translator
 from keras_transformer.translate.keras_translator import KerasTranslator, ModelTranslator
 from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.threads import (
     default_parallel_batches,
+    num_cores,
     set_keras_threads,
     set_tensorflow_threads,
     threads_of_a_batch,

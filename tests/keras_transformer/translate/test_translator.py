@@ -9,7 +9,6 @@ from keras_transformer.text.lines import MAX_LENGTH
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.splitting_translator import SplittingTranslator
-from keras_transformer.translate.translation import best_first
 from keras_transformer.translate.translator import TokenTranslator, Translation, Translator
 
 WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
@@ -303,8 +302,7 @@ def test_sentences_with_fewer_hypotheses_repeat_their_last_one():
 
         def _translate_batch(self, sentences, n_best):
             count = {"A dog runs.": 1, "A cat sleeps.": 3}
-            found = [[Translation(f"{s[2:5]}{i}", -1.0 - i) for i in range(count[s])] for s in sentences]
-            return [best_first(hypotheses, n_best) for hypotheses in found]
+            return [[Translation(f"{s[2:5]}{i}", -1.0 - i) for i in range(count[s])] for s in sentences]
 
     translator = SplittingTranslator(Ranks(), "en")
     found = translator.translate(["A dog runs. A cat sleeps.", " ", "A dog runs."], n_best=3)

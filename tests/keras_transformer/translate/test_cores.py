@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-from keras_transformer import cores
+from keras_transformer.translate import threads
 
 
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
     """A folder of control groups. The process is in `system.slice/translate`."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(cores, "_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(cores, "_ROOT", tmp_path / "groups")
+    monkeypatch.setattr(threads, "_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(threads, "_ROOT", tmp_path / "groups")
     (tmp_path / "cgroup").write_text("1:cpu:/\n0::/system.slice/translate\n")
     (tmp_path / "groups/system.slice/translate").mkdir(parents=True)
     return tmp_path / "groups"
@@ -34,13 +34,13 @@ def groups(tmp_path, monkeypatch):
 def test_the_smallest_limit_counts(limits, number, groups):
     for folder, limit in limits.items():
         (groups / folder / "cpu.max").write_text(f"{limit}\n")
-    assert cores.num_cores() == number
+    assert threads.num_cores() == number
 
 
 def test_a_container_is_in_the_outermost_group_that_it_sees(groups, tmp_path):
     (tmp_path / "cgroup").write_text("0::/\n")
     (groups / "cpu.max").write_text("200000 100000\n")
-    assert cores.num_cores() == 2
+    assert threads.num_cores() == 2
 
 
 @pytest.mark.parametrize("text", [None, "", "4:cpu,cpuacct:/docker\n"])
@@ -48,4 +48,4 @@ def test_all_cores_count_without_groups_of_version_2(text, groups, tmp_path):
     (tmp_path / "cgroup").unlink()
     if text is not None:
         (tmp_path / "cgroup").write_text(text)
-    assert cores._limit() == sys.maxsize and cores.num_cores() == 8
+    assert threads._limit() == sys.maxsize and threads.num_cores() == 8
