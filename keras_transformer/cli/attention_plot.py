@@ -7,6 +7,7 @@ from keras_transformer.plotting import check_picture, plot_attention
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
+from keras_transformer.translate.finished_model import load_finished
 
 
 def draw_attention(
@@ -36,12 +37,7 @@ def draw_attention(
         draw_attention("runs/en-de", "Two men are outside.", "picture.png")
     """
     check_picture(output)
-    places = ModelDirectory(directory)
-    places.require_finished()  # Fails before the import of Keras, which takes many seconds.
-
-    from keras_transformer.translate.finished_model import load_finished
-
-    model, (source_tokenizer, target_tokenizer) = load_finished(places)
+    model, (source_tokenizer, target_tokenizer) = load_finished(ModelDirectory(directory))
     _, num_layers = model.config.depths
     layer = num_layers if layer is None else layer
     require(within(f"[1, {num_layers}]", layer=layer))

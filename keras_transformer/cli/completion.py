@@ -17,11 +17,7 @@ def is_requested() -> bool:
 
 
 def complete(commands: Mapping[str, Callable[[list[str]], object]]) -> None:
-    """Prints the possible completions of the line, and ends the process.
-
-    Args:
-        commands: name -> a command, whose parser completes its own options.
-    """
+    """Prints the possible completions of the line, and ends the process."""
     import argcomplete
     from argcomplete.lexers import split_line
 

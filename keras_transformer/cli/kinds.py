@@ -29,9 +29,6 @@ def describe_kind(kind: Any) -> str:
 def with_article(words: str) -> str:
     """Adds the article to the result of `describe_kind`, where it is one noun.
 
-    Args:
-        words: the description.
-
     Example:
 
     >>> with_article("integer"), with_article("text")

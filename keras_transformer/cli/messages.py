@@ -81,14 +81,7 @@ def _expected(detail):
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """Suggests a known name in place of an unknown one.
-
-    Args:
-        name: the unknown name.
-        known: the known names.
-
-    Returns:
-        A question to append to a message, or an empty string if no known name is similar.
+    """Returns a question with a known name in place of an unknown one; empty if no known name is similar.
 
     Example:
 
@@ -101,9 +94,6 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 def describe_os_error(error: OSError) -> str:
     """Describes an error of the operating system for a file.
-
-    Args:
-        error: the error.
 
     Example:
 

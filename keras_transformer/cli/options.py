@@ -52,12 +52,7 @@ class _Parser(ArgumentParser):
                 raise ValueError(f"`--{action.dest}` must be {expected}. Received: {_in_yaml(value)}")
 
     def describe_option(self, name: str, text: str) -> None:
-        """Adds to the help of an option.
-
-        Args:
-            name: name of the option, without dashes.
-            text: text to append to the help.
-        """
+        """Adds to the help of an option."""
         action = next(action for action in self._actions if action.dest == name)
         action.help = f"{(action.help or '').removesuffix('.')}: {text}."
 

@@ -12,11 +12,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     """Adds the options for runtime, batches, threads and search.
 
     Search options without a value on the command line are absent from the parsed options, because the default of an
-    export is the search that it contains.
-
-    Args:
-        parser: the parser.
-        skip: search options that the command does not support.
+    export is the search that it contains. The command does not support those in `skip`.
     """
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.translate.load import RUNTIMES
@@ -39,11 +35,7 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
 
 
 def add_sampling(parser: ArgumentParser) -> None:
-    """Adds the options for sampling.
-
-    Args:
-        parser: the parser.
-    """
+    """Adds the options for sampling."""
     help = "sample translations instead of searching for the best, such as for back-translation; keras runtime only"
     parser.add_argument("--sampling", action="store_true", help=help)
     parser.add_argument(
@@ -67,13 +59,7 @@ def sampling_defaults() -> dict[str, float]:
 
 
 def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
-    """Adds the options for the size of batches.
-
-    Args:
-        parser: the parser.
-        items: name of the items that `--batch_size` counts, for the help.
-        tokens: name of the tokens that `--batch_tokens` counts, for the help.
-    """
+    """Adds the options for the size of batches."""
     from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS
 
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"maximum {items} per batch")
@@ -82,22 +68,14 @@ def add_batching(parser: ArgumentParser, items: str, tokens: str) -> None:
 
 
 def add_encoding(parser: ArgumentParser) -> None:
-    """Adds the option for the encoding of text files.
-
-    Args:
-        parser: the parser.
-    """
+    """Adds the option for the encoding of text files."""
     from keras_transformer.text.files import UTF_8
 
     parser.add_argument("--encoding", default=UTF_8, help="encoding of the text files, such as cp1252 or utf-16")
 
 
 def add_test_set(parser: ArgumentParser) -> None:
-    """Adds the options for a test set and its scores.
-
-    Args:
-        parser: the parser.
-    """
+    """Adds the options for a test set and its scores."""
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
@@ -105,11 +83,6 @@ def add_test_set(parser: ArgumentParser) -> None:
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:
-    """Adds an optional positional argument `file`, the last one. Options may precede it.
-
-    Args:
-        parser: the parser.
-        help: help of the argument.
-    """
+    """Adds an optional positional argument `file`, the last one. Options may precede it."""
     # Not nargs="?": before Python 3.12.7, argparse sets such an argument to `None` if an option precedes it.
     parser.add_argument("file", metavar="[file]", help=help).required = False

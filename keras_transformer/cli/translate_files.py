@@ -22,9 +22,6 @@ from keras_transformer.translate.translator import Translator
 def translate(options) -> None:
     """Translates a file or standard input to a file or standard output.
 
-    Args:
-        options: parsed options of the command `translate`.
-
     Raises:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
@@ -58,9 +55,6 @@ def translate(options) -> None:
 def evaluate(options) -> None:
     """Translates a test set and prints its scores.
 
-    Args:
-        options: parsed options of the command `evaluate`.
-
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
     """
@@ -78,9 +72,6 @@ def evaluate(options) -> None:
 
 def compare(options) -> None:
     """Translates a test set with two models and prints their comparison.
-
-    Args:
-        options: parsed options of the command `compare`.
 
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the options of the runtime are invalid.
@@ -121,9 +112,6 @@ def score(options) -> None:
 
     The columns are the log probability, the number of tokens including the end token, and the log probability per
     token.
-
-    Args:
-        options: parsed options of the command `score`.
 
     Raises:
         ValueError: if a file cannot be read, the numbers of lines differ, or the model cannot be loaded.

@@ -37,10 +37,6 @@ class TranslatorOptions:
     def of(cls, options: Namespace, directory: str) -> Self:
         """Takes the options of a command.
 
-        Args:
-            options: parsed options of a parser with `add_runtime`.
-            directory: the model directory, or several separated by commas.
-
         Raises:
             ValueError: if an option is out of range, or has no effect beside others.
         """
@@ -117,11 +113,7 @@ class TranslatorOptions:
 
 
 def split_directories(directory: str) -> list[str]:
-    """The model directories that an argument names: one, or several separated by commas.
-
-    Args:
-        directory: the argument.
-    """
+    """The model directories that an argument names: one, or several separated by commas."""
     return [directory] if Path(directory).exists() else directory.split(",")
 
 

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
 from keras_transformer.counting import counted
-from keras_transformer.evaluation.scores import BLEU_IS_UNDEFINED, check_test_set, has_4_grams
+from keras_transformer.evaluation.scores import BLEU_IS_UNDEFINED, bleu_metric, check_test_set, has_4_grams
 
 #: Largest number of reference words of each group of lines.
 _LENGTHS = (5, 10, 15, 20, 30, 50)
@@ -183,12 +182,8 @@ def compare(
     )
 
 
-def _bleu(tokenize):
-    return BLEU(tokenize=tokenize, force=tokenize == "none")  # `force` suppresses a warning about tokenized text.
-
-
 def _metrics(translations, reference, bleu_tokenize):
-    bleu = _bleu(bleu_tokenize)
+    bleu = bleu_metric(bleu_tokenize)
     metrics: dict[str, Metric] = {"BLEU": bleu} if has_4_grams(bleu, *translations, reference) else {}
     metrics |= {"chrF": CHRF(), "TER": TER()}
     systems: list[tuple[str, Sequence[str]]] = [(str(i), list(lines)) for i, lines in enumerate(translations)]
@@ -203,11 +198,10 @@ def _metrics(translations, reference, bleu_tokenize):
 
 def _by_length(translations, reference, bleu_tokenize):
     words = [len(line.split()) for line in reference]
-    shortest = 0
+    bleu, shortest = bleu_metric(bleu_tokenize), 0
     for longest in (*_LENGTHS, None):
         chosen = [i for i, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)]
         *texts, references = ([lines[i] for i in chosen] for lines in (*translations, reference))
-        bleu = _bleu(bleu_tokenize)
         if chosen and has_4_grams(bleu, *texts, references):
             scores = tuple(bleu.corpus_score(lines, [references]).score for lines in texts)
             yield LengthGroup(shortest, longest, len(chosen), scores)

@@ -8,6 +8,7 @@ from keras_transformer.checks import require, same_number
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
+from keras_transformer.translate.finished_model import load_finished
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +48,7 @@ class LikelihoodScorer:
     """
 
     def __init__(self, directory: str | Path):
-        places = ModelDirectory(directory)
-        places.require_finished()  # Fails before the import of Keras, which takes many seconds.
-        from keras_transformer.translate.finished_model import load_finished
-
-        self.model, self.tokenizers = load_finished(places)
+        self.model, self.tokenizers = load_finished(ModelDirectory(directory))
         self.longest = max_tokens(self.model.config.max_length)
 
     def score(
@@ -83,7 +80,14 @@ class LikelihoodScorer:
         return self._score(source, target, BatchLimits(batch_size, batch_tokens))
 
     def _score(self, source, target, limits, first_line=1):
-        sources, targets = self._encoded(source, target, first_line)
+        """`score`, after the checks of the limits. `first_line` is the number of the first pair, for warnings."""
+        lines = checked_lines("source", source), checked_lines("target", target)
+        require(same_number("lines", source=lines[0], target=lines[1]))
+        numbers = range(first_line, first_line + len(lines[0]))
+        sources, targets = (
+            encode_lines(tokenizer, side, self.longest, numbers)
+            for tokenizer, side in zip(self.tokenizers, lines, strict=True)
+        )
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         scores: dict[int, PairScore] = {}
         for chosen in limits.batches(lengths):
@@ -116,12 +120,3 @@ class LikelihoodScorer:
             sources, targets = zip(*chunk, strict=True)
             yield from self._score(sources, targets, limits, first_line)
             first_line += len(chunk)
-
-    def _encoded(self, source, target, first_line):
-        """Encodes the source lines and the target lines."""
-        source, target = checked_lines("source", source), checked_lines("target", target)
-        require(same_number("lines", source=source, target=target))
-        source_tokenizer, target_tokenizer = self.tokenizers
-        numbers = range(first_line, first_line + len(source))
-        source_ids = encode_lines(source_tokenizer, source, self.longest, numbers)
-        return source_ids, encode_lines(target_tokenizer, target, self.longest, numbers)

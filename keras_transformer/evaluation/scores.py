@@ -68,9 +68,7 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str], bleu_t
         one_of(BLEU_TOKENIZERS, bleu_tokenize=bleu_tokenize),
         same_number("lines", smallest=1, translations=translations, references=references),
     )
-    # `force` suppresses the warning of sacreBLEU about tokenized text.
-    bleu = BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
-    chrf = CHRF()
+    bleu, chrf = bleu_metric(bleu_tokenize), CHRF()
     result = bleu.corpus_score(translations, [references])
     return Scores(
         bleu=result.score,
@@ -83,13 +81,13 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str], bleu_t
     )
 
 
-def has_4_grams(bleu: BLEU, *texts: Sequence[str]) -> bool:
-    """Whether each text has sequences of four words. BLEU is undefined otherwise.
+def bleu_metric(bleu_tokenize: str) -> BLEU:
+    """The metric of sacreBLEU, without its warning about tokenized text."""
+    return BLEU(tokenize=bleu_tokenize, force=bleu_tokenize == "none")
 
-    Args:
-        bleu: the metric, which tokenizes the texts.
-        *texts: lists of lines.
-    """
+
+def has_4_grams(bleu: BLEU, *texts: Sequence[str]) -> bool:
+    """Whether each text has sequences of four words. BLEU is undefined otherwise."""
     return all(bleu.corpus_score(lines, [lines]).totals[3] > 0 for lines in texts)
 
 
@@ -126,11 +124,6 @@ def evaluate(
 
 def check_test_set(source: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> None:
     """Checks the arguments of `evaluate` before a model is loaded.
-
-    Args:
-        source: lines to translate.
-        references: reference translations.
-        bleu_tokenize: see `corpus_scores`.
 
     Raises:
         ValueError: if the numbers of lines are 0 or differ, or `bleu_tokenize` is unknown.

@@ -55,12 +55,7 @@ def from_attention(weights: np.ndarray, source: list[Span], target: list[Span]) 
 
 
 def diagonal(sentence: str, translation: str) -> Alignment:
-    """Aligns words and signs by their relative position. For runtimes that do not return attention weights.
-
-    Args:
-        sentence: the sentence.
-        translation: its translation.
-    """
+    """Aligns words and signs by their relative position. For runtimes that do not return attention weights."""
     source, target = ([word.span() for word in _WORD.finditer(text)] for text in (sentence, translation))
     columns, rows = ((np.arange(len(spans)) + 0.5) / max(len(spans), 1) for spans in (source, target))
     weights = np.exp(-10.0 * np.abs(rows[:, None] - columns[None, :]))

@@ -86,12 +86,6 @@ class BatchLimits:
     def chunks(self, items: Iterable) -> Iterator[list]:
         """Splits a stream that need not fit in memory into chunks of 64 batches.
 
-        Args:
-            items: the stream, which is read one chunk at a time.
-
-        Returns:
-            Iterator over lists of `64 * batch_size` items. The last list may be shorter.
-
         Example:
 
         >>> [len(chunk) for chunk in BatchLimits(batch_size=1).chunks(range(130))]
@@ -101,11 +95,7 @@ class BatchLimits:
 
 
 def chunks_of(items: Iterable, size: int) -> Iterator[list]:
-    """Splits a stream that need not fit in memory into lists.
-
-    Args:
-        items: the stream, which is read one chunk at a time.
-        size: items per chunk. The last chunk may have fewer.
+    """Splits a stream that need not fit in memory into lists of `size` items.
 
     Example:
 
@@ -119,9 +109,6 @@ def chunks_of(items: Iterable, size: int) -> Iterator[list]:
 
 def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
     """Pads rows of ids to a matrix.
-
-    Args:
-        sentences: rows of ids.
 
     Returns:
         Int32 array `(rows, longest_row)`, padded with 0.

@@ -44,9 +44,6 @@ class Element:
 def tags_outside(elements: Iterable[Element]) -> Iterator[tuple[int, int, str]]:
     """The tags that no sentence contains, in their order.
 
-    Args:
-        elements: the elements of a block.
-
     Yields:
         Begin and end of the part of the text that the tag replaces, which is empty for most tags; and the HTML.
     """
@@ -63,11 +60,7 @@ def tags_outside(elements: Iterable[Element]) -> Iterator[tuple[int, int, str]]:
 
 
 def kept_elements(elements: Iterable[Element]) -> Iterator[Element]:
-    """The elements with text that is not translated, those inside others included.
-
-    Args:
-        elements: elements of a sentence.
-    """
+    """The elements with text that is not translated, those inside others included."""
     for element in elements:
         if element.kept and element.has_text:
             yield element
@@ -75,11 +68,7 @@ def kept_elements(elements: Iterable[Element]) -> Iterator[Element]:
 
 
 def places_of(element: Element) -> Iterator[int]:
-    """Begin and end of an element and of those inside it.
-
-    Args:
-        element: the element.
-    """
+    """Begin and end of an element and of those inside it."""
     yield from (element.begin, element.end)
     for child in element.children:
         yield from places_of(child)

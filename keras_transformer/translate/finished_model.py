@@ -1,17 +1,17 @@
-"""Loading a finished model with its tokenizers."""
+"""Loading a finished model with its tokenizers. Keras, whose import takes many seconds, is imported after the checks."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import keras
-
-from keras_transformer.models import Ensemble
-from keras_transformer.saving import load_model
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.tokenization import Tokenizer
 
+if TYPE_CHECKING:
+    import keras
 
-def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
+
+def load_finished(directory: ModelDirectory) -> "tuple[keras.Model, tuple[Tokenizer, Tokenizer]]":
     """Loads the `Transformer` of a finished model directory, without optimizer, and its tokenizers.
 
     Args:
@@ -26,6 +26,8 @@ def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokeniz
     """
     record = directory.require_finished()
     tokenizers = load_tokenizers(directory, record.get("tokenizers_sha256"))
+    from keras_transformer.saving import load_model
+
     model = load_model(directory.model_file, compile=False)
     wanted = (model.config.source_vocabulary, model.config.vocab_size)
     found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
@@ -38,7 +40,7 @@ def load_finished(directory: ModelDirectory) -> tuple[keras.Model, tuple[Tokeniz
     return model, tokenizers
 
 
-def load_ensemble(directories: Sequence[ModelDirectory]) -> tuple[keras.Model, tuple[Tokenizer, Tokenizer]]:
+def load_ensemble(directories: Sequence[ModelDirectory]) -> "tuple[keras.Model, tuple[Tokenizer, Tokenizer]]":
     """Loads the model of one directory, or the models of several as an `Ensemble`.
 
     Args:
@@ -61,4 +63,8 @@ def load_ensemble(directories: Sequence[ModelDirectory]) -> tuple[keras.Model, t
                 f"{directory.path}, whose tokenizers differ"
             )
     models, tokenizers = zip(*map(load_finished, directories), strict=True)
-    return models[0] if len(models) == 1 else Ensemble(models), tokenizers[0]
+    if len(models) == 1:
+        return models[0], tokenizers[0]
+    from keras_transformer.models import Ensemble
+
+    return Ensemble(models), tokenizers[0]

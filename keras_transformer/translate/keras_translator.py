@@ -13,6 +13,7 @@ from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import SourceText, source_text_of
 from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translate.finished_model import load_ensemble
 from keras_transformer.translate.translator import TokenTranslator, with_n_best
 
 
@@ -111,8 +112,6 @@ class KerasTranslator(ModelTranslator):
         parallel_batches: int = 1,
         protect: str = "auto",
     ):
-        from keras_transformer.translate.finished_model import load_ensemble
-
         _check_backend(parallel_batches)
         directories = [directory] if isinstance(directory, (str, Path)) else directory
         loaded = load_ensemble([ModelDirectory(path) for path in directories])

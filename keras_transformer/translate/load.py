@@ -66,13 +66,6 @@ def load_translator(
 
 
 def available_runtimes(directory: str | Path) -> list[str]:
-    """The runtimes that can load a finished model directory, given its exports.
-
-    Args:
-        directory: the model directory.
-
-    Returns:
-        The available names of `RUNTIMES`, in their order.
-    """
+    """The names of `RUNTIMES` that can load a finished model directory, given its exports."""
     exported = ModelDirectory(directory).exported
     return [runtime for runtime in RUNTIMES if runtime == "keras" or exported(runtime).is_dir()]

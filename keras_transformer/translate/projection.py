@@ -240,12 +240,9 @@ def _units(text: str) -> list[Span]:
 
 
 def _is_apart(neighbour: str, found: str, attached: str) -> bool:
-    """Whether there is white space between an element and the character beside it in the translation.
+    """Whether there is white space between an element and the character `found` beside it in the translation.
 
-    Args:
-        neighbour: the character beside the element in the sentence.
-        found: the character beside it in the translation.
-        attached: signs without white space on this side.
+    `neighbour` is the character beside it in the sentence. `attached` are signs without white space on this side.
     """
     if not found or found.isspace() or not neighbour:
         return False

@@ -32,12 +32,7 @@ class KeptText:
         self.kept: list[tuple[Span, Span]] = []
 
     def keep(self, text: str, place: int = 0) -> "KeptText":
-        """Adds a part of the source.
-
-        Args:
-            text: the part.
-            place: its place in the source.
-        """
+        """Adds a part of the source, which is at `place` there."""
         if text:
             begin = len(self.text)
             self.text += text
@@ -45,12 +40,7 @@ class KeptText:
         return self
 
     def add(self, other: "KeptText", place: int) -> None:
-        """Adds the translation of a part of the source.
-
-        Args:
-            other: the translation, whose source is a part of the source of this one.
-            place: the place of that part.
-        """
+        """Adds the translation of a part of the source, which is at `place` there."""
         begin = len(self.text)
         self.text += other.text
         for source, target in other.kept:
@@ -116,12 +106,7 @@ class ProtectedSentence:
         self.text += self._sentence[place:end]
 
     def joined(self, translation: str, alignment: Alignment | None) -> KeptText:
-        """Puts the parts into the translation.
-
-        Args:
-            translation: the translation of `text`.
-            alignment: its alignment with `text`; `None` if it is not needed.
-        """
+        """Puts the parts into the translation of `text`, whose alignment is `None` if it is not needed."""
         result = KeptText()
         if not self.text:
             return result.keep(self._sentence)

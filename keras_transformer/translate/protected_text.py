@@ -43,16 +43,7 @@ class ProtectedText:
         return len(self._lines)
 
     def joined(self, translations: Sequence[Translation], n_best: int, align: Align) -> list[Translation]:
-        """Puts the translations of the lines together.
-
-        Args:
-            translations: one for each of `sentences`.
-            n_best: maximum number of hypotheses per line.
-            align: aligns sentences.
-
-        Returns:
-            One for each line.
-        """
+        """Makes the translation of each line from those of `sentences`. `align` aligns sentences where that is needed."""
         remaining = iter(translations)
         found = [[next(remaining) for _ in range(_count(protected))] for protected in self._protected]
         needed = [
@@ -70,12 +61,7 @@ class ProtectedText:
         ]
 
     def align(self, translations: Sequence[Translation], align: Align) -> list[Alignment]:
-        """Aligns the lines with their translations.
-
-        Args:
-            translations: one for each line.
-            align: aligns sentences.
-        """
+        """Aligns the lines with their translations."""
         needed = [i for i, protected in enumerate(self._protected) if _count(protected) == 1]
         lines = [
             line if p is None else p.sentences[0].text

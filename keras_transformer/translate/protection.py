@@ -49,14 +49,7 @@ class Protection:
         self._known: set[str] = set()
 
     def split(self, line: str) -> "ProtectedLine | None":
-        """Finds what of a line is not translated.
-
-        Args:
-            line: the line.
-
-        Returns:
-            `None` if the model gets the line as it is.
-        """
+        """Finds what of a line is not translated. Returns `None` if the model gets the line as it is."""
         if not self.is_on:
             return None
         if not line.strip():

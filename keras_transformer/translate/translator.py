@@ -310,10 +310,5 @@ class TokenTranslator(Translator):
 
 
 def with_n_best(strategy, n_best: int | None):
-    """Sets `n_best` of a `BeamSearch`. Other strategies are returned unchanged.
-
-    Args:
-        strategy: a decoding strategy.
-        n_best: number of hypotheses. Default: unchanged.
-    """
+    """Sets `n_best` of a `BeamSearch`. Other strategies are returned unchanged."""
     return dataclasses.replace(strategy, n_best=n_best) if n_best and isinstance(strategy, BeamSearch) else strategy
