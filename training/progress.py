@@ -9,7 +9,7 @@ import time
 import keras
 from tqdm import tqdm
 
-from keras_transformer.progress import progress_bar
+from keras_transformer.storage.progress import progress_bar
 
 #: Seconds between the values that the progress bar shows.
 _SHOW_EVERY = 1.0

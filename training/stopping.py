@@ -3,7 +3,15 @@
 import signal
 import threading
 
-from keras_transformer.stopped import Stopped
+
+class Stopped(Exception):
+    """An early end of the work. The command line prints the message, without a traceback.
+
+    Attributes:
+        status: exit status.
+    """
+
+    status = 1
 
 
 class Interrupted(Stopped):

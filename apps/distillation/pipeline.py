@@ -14,10 +14,10 @@ from keras_transformer.apps.distillation.folder import DistillationFolder, resum
 from keras_transformer.apps.distillation.selection import choose
 from keras_transformer.counting import counted
 from keras_transformer.evaluation.scorer import LikelihoodScorer
-from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import hash_of_program
+from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.recorded_folder import hash_of_files
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.storage.token_directory import TokenDirectory

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.apps.distillation.config import Selection
 from keras_transformer.apps.distillation.folder import written_lines
-from keras_transformer.progress import progress_bar
+from keras_transformer.storage.progress import progress_bar
 from keras_transformer.training.data.processes import WorkerProcesses
 from keras_transformer.translate.batching import chunks_of
 

@@ -9,7 +9,6 @@ from keras_transformer.cli import completion
 from keras_transformer.cli.commands import COMMANDS
 from keras_transformer.cli.messages import describe_os_error, did_you_mean
 from keras_transformer.cli.quiet import quiet_tensorflow
-from keras_transformer.stopped import Stopped
 from keras_transformer.storage.exhaustion import describe_out_of_memory, is_out_of_memory
 
 
@@ -41,12 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
         if is_out_of_memory(error):
             return _fail(name, error, describe_out_of_memory(name))
         return _fail(name, error, describe_os_error(error) if isinstance(error, OSError) else str(error))
-    except Stopped as error:
-        print(f"keras-transformer {name}: {error}", file=sys.stderr)
-        return error.status
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        from keras_transformer.training.stopping import Stopped
+
+        if isinstance(error, Stopped):
+            print(f"keras-transformer {name}: {error}", file=sys.stderr)
+            return error.status
         if not is_out_of_memory(error):
             raise
         return _fail(name, error, describe_out_of_memory(name))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.cli.translator_options import TranslatorOptions, split_directories
-from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, json_line, one_column, read_lines
 from keras_transformer.text.languages import checked_language
-from keras_transformer.translate.translator import Translator
+from keras_transformer.translate.splitting_translator import SplittingTranslator
 
 
 def translate(options) -> None:
@@ -32,7 +32,7 @@ def translate(options) -> None:
         sources, translator = collections.deque(), chosen.load()
         if options.split_sentences:
             language = options.source_language or ModelDirectory(chosen.directories[0]).languages[0]
-            translator = _splitting(translator, language)
+            translator = SplittingTranslator(translator, language)
 
         def read():
             for count, line in enumerate(source, done + 1):
@@ -42,7 +42,7 @@ def translate(options) -> None:
 
         to_text = _as_json if options.json else _as_rows if chosen.n_best > 1 else _as_text
         interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
-        with _bar(initial=done, disable=interactive) as bar:
+        with progress_bar(unit="line", initial=done, disable=interactive) as bar:
             batching = *dataclasses.astuple(chosen.limits), chosen.n_best, bar.update
             chunks = ([line] for line in read()) if interactive else [read()]
             number = done
@@ -64,7 +64,7 @@ def evaluate(options) -> None:
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
     check_test_set(source, reference, options.bleu_tokenize)
     translator = TranslatorOptions.of(options, options.directory).load()
-    with _bar(total=len(source)) as bar:
+    with progress_bar(unit="line", total=len(source)) as bar:
         batching = options.batch_size, options.batch_tokens
         scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update)
     print(scores)
@@ -102,7 +102,7 @@ def _given_translations(name, source, options) -> list[str] | None:
 
 def _translated(name, source, options) -> list[str]:
     translator = TranslatorOptions.of(options, name).load()
-    with _bar(total=len(source), desc=name) as bar:
+    with progress_bar(unit="line", total=len(source), desc=name) as bar:
         batching = options.batch_size, options.batch_tokens
         return [translation.text for translation in translator.translate(source, *batching, progress=bar.update)]
 
@@ -125,16 +125,6 @@ def score(options) -> None:
     scores = LikelihoodScorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
     for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
-
-
-def _splitting(translator, language) -> Translator:
-    from keras_transformer.translate.splitting_translator import SplittingTranslator
-
-    return SplittingTranslator(translator, language)
-
-
-def _bar(**options):
-    return progress_bar(unit="line", **options)
 
 
 def _as_text(number, source, translation):

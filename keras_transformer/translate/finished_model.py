@@ -1,4 +1,4 @@
-"""Loading a finished model with its tokenizers. Keras, whose import takes many seconds, is imported after the checks."""
+"""Loading a finished model with its tokenizers. The slow import of Keras comes after the checks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -43,7 +43,7 @@ class ProtectedText:
         return len(self._lines)
 
     def joined(self, translations: Sequence[Translation], n_best: int, align: Align) -> list[Translation]:
-        """Makes the translation of each line from those of `sentences`. `align` aligns sentences where that is needed."""
+        """Makes the translation of each line from those of `sentences`. `align` is called where it is needed."""
         remaining = iter(translations)
         found = [[next(remaining) for _ in range(_count(protected))] for protected in self._protected]
         needed = [

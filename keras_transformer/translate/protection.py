@@ -50,20 +50,15 @@ class Protection:
 
     def split(self, line: str) -> "ProtectedLine | None":
         """Finds what of a line is not translated. Returns `None` if the model gets the line as it is."""
-        if not self.is_on:
-            return None
-        if not line.strip():
+        if not self.is_on or not line.strip():
             return None
         pieces = [*split_markers(line, self._source_text.language)]
         if not pieces[0].text.strip() and len(pieces) == 2:
             pieces = [TextPart(line, True)]  # White space is no marker.
-        if len(pieces) == 1 and pieces[0].is_sentence and not self._is_protected(line):
+        is_one_sentence = len(pieces) == 1 and pieces[0].is_sentence
+        if is_one_sentence and self._is_translatable(line) and not any(True for _ in self._parts(line)):
             return None
         return ProtectedLine([self._protected(piece.text) if piece.is_sentence else piece.text for piece in pieces])
-
-    def _is_protected(self, sentence) -> bool:
-        """Whether a sentence is not given to the model as it is."""
-        return not self._is_translatable(sentence) or any(True for _ in self._parts(sentence))
 
     def _is_translatable(self, sentence):
         return self._source_text.has_untranslatable_lines or not sentence.strip() or is_translatable(sentence)

@@ -109,13 +109,11 @@ class Translator:
         # The last sentence of a line counts as the line.
         is_last = [number != after for number, after in itertools.zip_longest(numbers, numbers[1:])]
         progress(text.num_lines - sum(is_last[i] for batch in batches for i in batch))
-
-        def translate_batch(batch):
-            return self._best_of_batch([sentences[i] for i in batch], n_best)
-
+        inputs = [[sentences[i] for i in batch] for batch in batches]
         with ThreadPoolExecutor(self.parallel_batches) as pool:
             run = pool.map if self.parallel_batches > 1 and len(batches) > 1 else map
-            for batch, found in zip(batches, run(translate_batch, batches), strict=True):
+            found_in_batches = run(self._best_of_batch, inputs, itertools.repeat(n_best))
+            for batch, found in zip(batches, found_in_batches, strict=True):
                 for i, translation in zip(batch, found, strict=True):
                     translations[i] = translation
                 progress(sum(is_last[i] for i in batch))

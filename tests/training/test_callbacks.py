@@ -299,7 +299,7 @@ def test_progress_goes_to_standard_error(capsys, model, monkeypatch):
 
 def test_progress_in_a_file_is_lines(capsys, model, monkeypatch):
     """Lines are rare in practice; here each step prints one."""
-    monkeypatch.setattr("keras_transformer.progress.LINE_EVERY", 1e-9)
+    monkeypatch.setattr("keras_transformer.storage.progress.LINE_EVERY", 1e-9)
     bar = Progress(total=3, start=1, steps_per_epoch=2, tokens_per_step=100, limit=math.inf)
     bar.set_model(model)
     for _ in range(2):

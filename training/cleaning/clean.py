@@ -12,8 +12,8 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from keras_transformer.counting import counted
-from keras_transformer.progress import progress_bar
 from keras_transformer.storage.atomic_files import TEMPORARY, atomic_write
+from keras_transformer.storage.progress import progress_bar
 from keras_transformer.text.files import one_column, one_line
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.cleaning.duplicates import SeenHashes, hash_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.checks import needs
-from keras_transformer.progress import progress_bar
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.source_text import ENTRY, SourceText
 from keras_transformer.storage.token_directory import SIDES, ArrayFile, Statistics, TokenDirectory, write_lines

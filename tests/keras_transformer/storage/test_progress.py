@@ -1,6 +1,6 @@
 import sys
 
-from keras_transformer import progress
+from keras_transformer.storage import progress
 
 
 def test_a_file_gets_plain_lines(capsys, monkeypatch):
