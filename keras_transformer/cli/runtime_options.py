@@ -76,10 +76,13 @@ def add_encoding(parser: ArgumentParser) -> None:
 
 def add_test_set(parser: ArgumentParser) -> None:
     """Adds the options for a test set and its scores."""
+    from keras_transformer.evaluation.scores import BLEU_TOKENIZE
+
     parser.add_argument("--source", required=True, help="text to translate, plain or .gz")
     parser.add_argument("--reference", required=True, help="reference translations, one per line of `--source`")
     add_encoding(parser)
-    parser.add_argument("--bleu_tokenize", default="13a", help="tokenizer of sacreBLEU: 13a, none, intl, zh or char")
+    tokenizers = "tokenizer of sacreBLEU: 13a, none, intl, zh or char"
+    parser.add_argument("--bleu_tokenize", default=BLEU_TOKENIZE, help=tokenizers)
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:

@@ -1,5 +1,6 @@
 """The commands that make a model, or a corpus for one. Each parses its options, then imports the implementation."""
 
+import inspect
 import sys
 
 from jsonargparse.typing import PositiveInt
@@ -76,21 +77,24 @@ def average(arguments: list[str]) -> None:
 
 def shortlist(arguments: list[str]) -> None:
     """Write the likely translations of each source subword to the model directory, for `export --shortlist`."""
+    from keras_transformer.apps.shortlisting import learn_shortlist
+
     parser = make_parser(shortlist)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
     parser.add_argument("--target", required=True, help="its translation, preferably by the model itself")
     add_encoding(parser)
-    parser.add_argument("--width", type=PositiveInt, default=50, help="maximum translations per source subword")
+    parser.add_argument("--width", type=PositiveInt, help="maximum translations per source subword")
     frequent = "number of the most frequent target subwords, which are always considered; below 128, 128 are used"
-    parser.add_argument("--num_frequent", type=PositiveInt, default=300, help=frequent)
-    parser.add_argument("--max_pairs", type=PositiveInt, default=200_000, help="maximum pairs to learn from")
+    parser.add_argument("--num_frequent", type=PositiveInt, help=frequent)
+    parser.add_argument("--max_pairs", type=PositiveInt, help="maximum pairs to learn from")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing shortlist")
+    names = ("width", "num_frequent", "max_pairs", "overwrite")
+    parameters = inspect.signature(learn_shortlist).parameters
+    parser.set_defaults({name: parameters[name].default for name in names})
     options = parser.parse_args(arguments)
 
-    from keras_transformer.apps.shortlisting import learn_shortlist
     from keras_transformer.training.datasets import read_pairs
 
     pairs = read_pairs(options.source, options.target, options.encoding)
-    names = ("width", "num_frequent", "max_pairs", "overwrite")
     learn_shortlist(options.directory, pairs, **{name: options[name] for name in names})

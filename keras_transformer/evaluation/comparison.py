@@ -10,7 +10,13 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
 from keras_transformer.counting import counted
-from keras_transformer.evaluation.scores import BLEU_IS_UNDEFINED, bleu_metric, check_test_set, has_4_grams
+from keras_transformer.evaluation.scores import (
+    BLEU_IS_UNDEFINED,
+    BLEU_TOKENIZE,
+    bleu_metric,
+    check_test_set,
+    has_4_grams,
+)
 
 #: Largest number of reference words of each group of lines.
 _LENGTHS = (5, 10, 15, 20, 30, 50)
@@ -143,7 +149,7 @@ def compare(
     translations: tuple[Sequence[str], Sequence[str]],
     source: Sequence[str],
     reference: Sequence[str],
-    bleu_tokenize: str = "13a",
+    bleu_tokenize: str = BLEU_TOKENIZE,
     num_differences: int = 5,
 ) -> Comparison:
     """Compares two translations of a test set.

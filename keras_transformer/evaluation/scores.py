@@ -13,6 +13,8 @@ from keras_transformer.translate.translator import Translator
 
 #: Tokenizers of sacreBLEU that need no other packages.
 BLEU_TOKENIZERS = ("13a", "none", "intl", "zh", "char")
+#: The default one.
+BLEU_TOKENIZE = "13a"
 
 BLEU_IS_UNDEFINED = "BLEU is undefined: the lines are too short for sequences of 4 words"
 
@@ -49,7 +51,7 @@ class Scores:
         return f"{chrf}\n{exact}\n{BLEU_IS_UNDEFINED}"
 
 
-def corpus_scores(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = "13a") -> Scores:
+def corpus_scores(translations: Sequence[str], references: Sequence[str], bleu_tokenize: str = BLEU_TOKENIZE) -> Scores:
     """Scores translations against references.
 
     Args:
@@ -97,7 +99,7 @@ def evaluate(
     references: Sequence[str],
     batch_size: int = BATCH_SIZE,
     batch_tokens: int = BATCH_TOKENS,
-    bleu_tokenize: str = "13a",
+    bleu_tokenize: str = BLEU_TOKENIZE,
     progress: Callable[[int], object] | None = None,
 ) -> Scores:
     """Translates a test set and scores the result.
