@@ -100,11 +100,6 @@ class CTranslate2Translator(TokenTranslator):
         self._ids = {piece: i for i, piece in enumerate(pieces)}
         self._forbidden = {pieces[i] for i in self.target_tokenizer.text_constraints.forbidden}
 
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.strategy.beam_size
-
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         s = with_n_best(self.strategy, n_best)

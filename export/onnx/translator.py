@@ -72,11 +72,6 @@ class OnnxTranslator(TokenTranslator):
         num_positions = json.loads(metadata["config"])["max_length"]
         super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
 
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.exported_search["n_best"]
-
     def _align_sentences(self, lines, translations):
         """See `Translator.align`. Exports without `alignment.onnx` align by position."""
         if (self._folder / "alignment.onnx").is_file():

@@ -57,11 +57,6 @@ class SavedModelTranslator(Translator):
         self.max_source_length = int(self._lengths([])[1])
         self.protection = Protection(protect, source_text_of(folder), _spelling(directory))
 
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.exported_search["n_best"]
-
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         import tensorflow as tf

@@ -55,11 +55,6 @@ class ModelTranslator(TokenTranslator):
         model.text_constraints = self.target_tokenizer.text_constraints
         self.strategy = strategy or BeamSearch()
 
-    @property
-    def max_n_best(self) -> int:
-        """See `Translator.max_n_best`."""
-        return self.strategy.beam_size if isinstance(self.strategy, BeamSearch) else self.strategy.n_best
-
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         strategy = with_n_best(self.strategy, n_best)

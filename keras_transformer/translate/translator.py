@@ -2,8 +2,10 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +37,12 @@ class Translator:
         max_source_length: maximum subwords per line, not counting the end token. Longer lines are truncated.
         protection: the argument.
         strategy: the decoding strategy, which can be replaced; `None` for an export with a fixed search.
+        exported_search: the options of that search.
     """
 
     max_source_length: int = MAX_LENGTH
     strategy: BeamSearch | GreedySearch | Sampling | None = None
+    exported_search: Mapping[str, Any] = MappingProxyType({"n_best": 1})
     protection = Protection()
 
     def __init__(self, parallel_batches: int = 1, protection: Protection | None = None):
@@ -49,7 +53,7 @@ class Translator:
     @property
     def max_n_best(self) -> int:
         """The largest number of hypotheses per line that the search can give."""
-        return 1
+        return self.strategy.beam_size if self.strategy else self.exported_search["n_best"]
 
     def _sentences(self, lines: Sequence[str], numbers: Sequence[int]) -> tuple[Sequence, list[int]]:
         """Returns the input of `_translate_batch` for each line, and its number of tokens, 0 for an empty line.
