@@ -12,10 +12,12 @@ from pathlib import Path
 from keras_transformer.cli.translator_options import TranslatorOptions, split_directories
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.storage.origin import hash_of_program
 from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, json_line, one_column, read_lines
 from keras_transformer.text.languages import checked_language
+from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.splitting_translator import SplittingTranslator
 
 
@@ -118,7 +120,6 @@ def score(options) -> None:
     """
     from keras_transformer.evaluation.scorer import LikelihoodScorer
     from keras_transformer.training.datasets import read_pairs
-    from keras_transformer.translate.batching import BatchLimits
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
@@ -179,8 +180,6 @@ def _file(path, options, chosen):
 
 def _record(options, chosen) -> dict:
     """Returns the data that determine the output: hashes of source and model, runtime, search and format."""
-    from keras_transformer.storage.origin import hash_of_program
-
     with TextLines(options.file, options.encoding) as lines:
         digest = hashlib.sha256()
         for line in lines:

@@ -7,6 +7,8 @@ from typing import Any, Self
 from jsonargparse import Namespace
 
 from keras_transformer.cli.runtime_options import sampling_defaults
+from keras_transformer.decoding import BeamSearch, Sampling
+from keras_transformer.storage.origin import export_command
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import load_translator
 from keras_transformer.translate.protection import Protection
@@ -40,8 +42,6 @@ class TranslatorOptions:
         Raises:
             ValueError: if an option is out of range, or has no effect beside others.
         """
-        from keras_transformer.decoding import BeamSearch
-
         loading = {name: options[name] for name in ("num_threads", "parallel_batches", "protect") if name in options}
         Protection(loading.get("protect", "auto"))  # Checked before the model is loaded.
         search = {field.name: options[field.name] for field in dataclasses.fields(BeamSearch) if field.name in options}
@@ -72,8 +72,6 @@ class TranslatorOptions:
             ValueError: if the export does not support the search options, or a number of threads or batches is wrong;
                 see `load_translator`.
         """
-        from keras_transformer.decoding import BeamSearch, Sampling
-
         if self.runtime == "keras":
             paths = self.directories[0] if len(self.directories) == 1 else [*self.directories]
             strategy = (
@@ -95,9 +93,7 @@ class TranslatorOptions:
 
     def _require_exported(self, exported):
         """Checks that the search options equal those of the export, except `n_best`, which the translator checks."""
-        from keras_transformer.decoding import BeamSearch
         from keras_transformer.export.registry import FORMATS
-        from keras_transformer.storage.origin import export_command
 
         given = self._search_without_n_best
         if all(exported.get(name) == value for name, value in given.items()):
