@@ -44,8 +44,10 @@ def test_scores_are_those_of_the_mean_of_the_probabilities(models):
 
 
 def test_attention_scores_are_those_of_all_layers_of_all_models(models):
-    scores = Ensemble(models).attention_scores(SOURCE, np.array([[4, 5, 3], [6, 3, 0]]))
+    ensemble, target = Ensemble(models), np.array([[4, 5, 3], [6, 3, 0]])
+    scores = ensemble.attention_scores(SOURCE, target)
     assert [x.shape for x in scores] == 3 * [(2, 2, 3, 5)]
+    np.testing.assert_allclose(ensemble.mean_attention(SOURCE, target), np.mean(scores, axis=(0, 2)), rtol=1e-6)
 
 
 def test_models_must_share_a_vocabulary(models):
