@@ -26,11 +26,7 @@ class AverageInValidations(keras.callbacks.Callback):
 
 
 def copy_moving_average(model: keras.Model) -> None:
-    """Overwrites the weights with the optimizer's moving average.
-
-    Args:
-        model: compiled with this package's `Adam` and `use_ema=True`.
-    """
+    """Overwrites the weights of a compiled model with the moving average that its optimizer keeps."""
     inner_adam(model).copy_average(model.trainable_variables)
 
 

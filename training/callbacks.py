@@ -92,21 +92,13 @@ class Divergence(keras.callbacks.Callback):
             self.fail(f"The loss is {loss:.4g}")
 
     def check_before_saving(self) -> None:
-        """Checks the latest loss, and the weights after it.
-
-        Raises:
-            Diverged: if the loss is too large, or a weight is NaN or infinite.
-        """
+        """Checks the latest loss, and the weights after it."""
         self._check_loss()
         if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
             self.fail("Weights contain NaN or Inf")
 
     def fail(self, what: str) -> None:
-        """Raises the error.
-
-        Raises:
-            Diverged: always.
-        """
+        """Raises the error."""
         epoch, batch = divmod(self.step - 1, self.steps_per_epoch)
         raise Diverged(
             f"{what} at step {self.step}, batch {batch + 1} of epoch {epoch + 1}. {self.files.describe_last()}. "

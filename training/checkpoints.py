@@ -53,20 +53,11 @@ class TrainingState:
     run: str | None = None
 
     def best_steps(self, by: str = "loss") -> list[int]:
-        """The steps of the validations, best first. Equal validations keep their order.
-
-        Args:
-            by: `"loss"` (lower is better) or `"bleu"` (higher is better). NaN is worst.
-        """
+        """The steps of the validations, best first, NaN last. Equal validations keep their order."""
         return [v["step"] for v in sorted(self.validations, key=lambda v: _sort_key(v, by))]
 
     def best_step(self, by: str = "loss", until: float = math.inf) -> int | None:
-        """The step of the best validation; `None` if there was no validation.
-
-        Args:
-            by: see `best_steps`.
-            until: ignore validations after this step.
-        """
+        """The step of the best validation up to a step; `None` if there was no validation."""
         return next((step for step in self.best_steps(by) if step <= until), None)
 
 
@@ -107,15 +98,7 @@ class CheckpointFiles:
         return sorted(int(match[1]) for match in found if match)
 
     def write(self, model: keras.Model, state: TrainingState) -> None:
-        """Writes a checkpoint, and deletes the checkpoints that are no longer kept.
-
-        Args:
-            model: the compiled model.
-            state: the training state; its random state is read from the model.
-
-        Raises:
-            OSError: if the file cannot be written. Earlier checkpoints remain.
-        """
+        """Writes a checkpoint, and deletes the checkpoints that are no longer kept."""
         state.random = [variable.numpy().tolist() for variable in seed_generators(model)]
         state.run = self.run
         with atomic_write(self.path(state.step)) as temporary:
@@ -126,11 +109,7 @@ class CheckpointFiles:
             self.path(step).unlink(missing_ok=True)
 
     def require_own(self) -> None:
-        """Checks that all checkpoints belong to this run. Unreadable files are skipped; `read` reports them.
-
-        Raises:
-            ValueError: if a checkpoint belongs to another run.
-        """
+        """Checks that all checkpoints belong to this run. Unreadable files are skipped; `read` reports them."""
         for step in self.steps():
             if (run := self._run_of(step)) != self.run:
                 raise ValueError(
@@ -168,11 +147,7 @@ class CheckpointFiles:
         return TrainingState()
 
     def valid(self, steps: Iterable[int]) -> Iterator[int]:
-        """Yields the steps whose checkpoints are valid, and prints the others.
-
-        Args:
-            steps: steps of existing checkpoints.
-        """
+        """Yields the steps whose checkpoints are valid, and prints the others."""
         for step in steps:
             try:
                 self.read(step)
@@ -182,11 +157,7 @@ class CheckpointFiles:
                 yield step
 
     def read(self, step: int) -> TrainingState:
-        """The state in a checkpoint. Verifies the checksums of the file.
-
-        Raises:
-            ValueError: if the file is not a valid checkpoint.
-        """
+        """The state in a checkpoint, which must be valid. Verifies the checksums of the file."""
         try:
             with zipfile.ZipFile(self.path(step)) as archive:
                 if (broken := archive.testzip()) is not None:
@@ -230,11 +201,6 @@ def seed_generators(model: keras.Model) -> list[Any]:
 
 
 def restore_random(model: keras.Model, states: Iterable[Iterable[int]]) -> None:
-    """Restores the states of the model's seed generators.
-
-    Args:
-        model: the model.
-        states: one state per seed generator, in the order of `seed_generators`.
-    """
+    """Restores the states of the model's seed generators, in the order of `seed_generators`."""
     for variable, state in zip(seed_generators(model), states, strict=True):
         variable.assign(state)

@@ -7,12 +7,7 @@ from keras_transformer.storage.atomic_files import atomic_write
 
 
 def write_curve(validations: Sequence[dict[str, float]], path: Path) -> None:
-    """Plots the loss and, if it was computed, BLEU against updates. Requires matplotlib.
-
-    Args:
-        validations: see `TrainingState.validations`.
-        path: the .png file to write.
-    """
+    """Plots the loss and, if it was computed, BLEU against updates. Requires matplotlib."""
     from matplotlib.figure import Figure  # An optional dependency.
 
     steps = [validation["step"] for validation in validations]

@@ -129,11 +129,6 @@ class DataConfig:
 def recorded(options: dict) -> dict:
     """The options as they are recorded, except the languages. A default that older records lack is omitted.
 
-    Args:
-        options: options of a `DataConfig`, and others.
-
-    Example:
-
     >>> recorded({"max_length": 40, "encoding": "utf-8"})
     {'max_length': 40}
     """

@@ -17,12 +17,6 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, state: Trainin
     """Writes the finished model, marks the run as finished, and plots the training curve if matplotlib is installed.
 
     The tokens in the model directory are deleted. Tokens of `prepared` are kept.
-
-    Args:
-        config: the `TrainConfig`.
-        directory: the model directory.
-        plan: the `TrainingPlan`.
-        state: the training state.
     """
     recipe, files = config.recipe, CheckpointFiles(directory.checkpoints)
     kept = files.steps()

@@ -30,23 +30,13 @@ _SCALARS_EVERY = 10
 
 
 def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices) -> TrainingState:
-    """Trains from the latest valid checkpoint, or from the start.
-
-    Args:
-        config: the `TrainConfig`.
-        directory: the model directory.
-        plan: the `TrainingPlan`.
-        devices: the devices of the training.
-
-    Returns:
-        The state at the end, whose checkpoint is written.
+    """Trains from the latest valid checkpoint, or from the start. Returns the state at the end, which is saved.
 
     Raises:
         Interrupted: if a signal stopped the process. A checkpoint is saved.
         Diverged: if the loss or a weight is NaN, infinite or too large.
         WorkerLost: if another worker stops.
         WorkerStopped: if a process that prepares data has stopped.
-        OSError: if a file cannot be written.
         ValueError: if no checkpoint is valid, or one belongs to another run.
     """
     recipe = config.recipe

@@ -48,15 +48,7 @@ def flops_of_batch(config, shape: Shape) -> int:
 
 
 def peak_of(kind: str, precision: str) -> float | None:
-    """Peak FLOP/s of a device.
-
-    Args:
-        kind: name of the device, such as `NVIDIA H200`.
-        precision: Keras dtype policy of the training.
-
-    Returns:
-        A number, or `None` if the device is unknown.
-    """
+    """Peak FLOP/s of a device by its name, such as `NVIDIA H200`; `None` if it is unknown."""
     known = [name for name in _PEAKS if re.search(rf"\b{name}\b", kind, re.IGNORECASE)]
     return 1e12 * _PEAKS[max(known, key=len)][precision != "float32"] if known else None
 
@@ -84,14 +76,7 @@ class StepCost(NamedTuple):
 
 
 def step_cost(batches, config, recipe, devices) -> StepCost:
-    """The average cost of a training step.
-
-    Args:
-        batches: `Batches`.
-        config: a `TransformerConfig`.
-        recipe: the `RecipeConfig`. R-Drop doubles the FLOPs.
-        devices: `Devices`.
-    """
+    """The average cost of a training step. R-Drop doubles the FLOPs."""
     each = zip(batches.steps_each, batches.shapes, strict=True)
     flops = sum(steps * flops_of_batch(config, shape) for steps, shape in each)
     peak = peak_of(devices.kind, recipe.precision)

@@ -19,29 +19,14 @@ _FINE_TUNING_SHARE = 0.5
 
 
 class Peak(NamedTuple):
-    """The maximum of the learning rate.
-
-    Attributes:
-        step: steps of linear warm-up.
-        rate: learning rate at the end of the warm-up.
-    """
+    """The maximum of the learning rate: its step, which is the end of the linear warm-up, and its rate."""
 
     step: int
     rate: float
 
 
 def learning_rate_peak(recipe, d_model: int, total: int, is_fine_tuning: bool = False) -> Peak:
-    """The peak of a run's learning rate; fills in the defaults of the recipe.
-
-    Args:
-        recipe: the `RecipeConfig`.
-        d_model: width of the model.
-        total: steps of the run.
-        is_fine_tuning: whether the run starts from a trained model.
-
-    Returns:
-        `Peak`.
-    """
+    """The peak of a run's learning rate; fills in the defaults of the recipe."""
     warmup = recipe.warmup_steps or min(_MAX_WARMUP, max(1, round(_WARMUP_SHARE * total)))
     if recipe.peak_learning_rate:
         return Peak(warmup, recipe.peak_learning_rate)
@@ -52,16 +37,7 @@ def learning_rate_peak(recipe, d_model: int, total: int, is_fine_tuning: bool = 
 def learning_rate(
     recipe, d_model: int, total: int, is_fine_tuning: bool = False
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The learning rate schedule of a run.
-
-    Args:
-        recipe: the `RecipeConfig`.
-        d_model: width of the model.
-        total: steps of the run.
-        is_fine_tuning: whether the run starts from a trained model.
-
-    Returns:
-        A Keras schedule.
+    """The learning rate schedule of a run of `total` steps.
 
     Raises:
         ValueError: if the warm-up of a cosine schedule is not shorter than the run.
@@ -88,10 +64,6 @@ def learning_rate(
 
 
 def describe(schedule: keras.optimizers.schedules.LearningRateSchedule) -> str:
-    """Describes a schedule in one line.
-
-    Args:
-        schedule: a schedule returned by `learning_rate`.
-    """
+    """Describes a schedule of `learning_rate` in one line."""
     decay = "inverse square root decay" if isinstance(schedule, WarmupInverseSqrt) else "cosine decay to 0"
     return f"peak {schedule.peak:.2g} after {schedule.warmup_steps:,} warm-up steps, then {decay}"

@@ -62,11 +62,7 @@ def as_list(paths: list[str] | str | None) -> list[str]:
 
 
 def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
-    """Lists what is wrong with the options of the corpora.
-
-    Args:
-        corpora: name -> options.
-    """
+    """Lists what is wrong with the options of the corpora."""
     problems = []
     for name, corpus in corpora.items():
         where = f"corpora.{name}"
@@ -90,12 +86,7 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
 
 
 def problems_of_stages(stages: Sequence[StageConfig], names: Sequence[str] | None) -> list[str]:
-    """Lists what is wrong with the stages.
-
-    Args:
-        stages: the stages.
-        names: names of the corpora; `None` if unknown.
-    """
+    """Lists what is wrong with the stages. The names of the corpora may be unknown."""
     problems = []
     for number, stage in enumerate(stages, 1):
         where, is_last = f"stage {number}", number == len(stages)

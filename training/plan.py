@@ -54,17 +54,7 @@ class TrainingPlan(NamedTuple):
 
 
 def make_plan(config: TrainConfig, tokens: TokenDirectory, directory: ModelDirectory, devices: Devices) -> TrainingPlan:
-    """Makes the plan of a run.
-
-    Args:
-        config: the run.
-        tokens: its tokens.
-        directory: its model directory.
-        devices: the devices of the training.
-
-    Raises:
-        ValueError: if the options, the tokens and the model to fine-tune do not fit together.
-    """
+    """Makes the plan of a run. Checks that the options, the tokens and the model to fine-tune fit together."""
     record, recipe = tokens.record(), config.recipe
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
     model_config = _model_config(config, tokenizers, record["data"]["max_length"])
@@ -114,17 +104,7 @@ def _model_config(config, tokenizers, max_length) -> TransformerConfig:
 
 
 def print_plan(plan: TrainingPlan, tokens: TokenDirectory, devices: Devices, recipe) -> None:
-    """Prints the data, the devices and the schedule of a run.
-
-    Args:
-        plan: the plan.
-        tokens: the tokens of the run.
-        devices: the devices of the training.
-        recipe: the `RecipeConfig`.
-
-    Warns:
-        UserWarning: if the training ends before one of its stages.
-    """
+    """Prints the data, the devices and the schedule. Warns if the training ends before one of its stages."""
 
     def size(batches, shape):
         filled = batches.filled(shape).rows

@@ -76,15 +76,7 @@ class EventFile:
         self.path = folder / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Adds scalars.
-
-        Args:
-            step: the update.
-            values: values by name.
-
-        Raises:
-            OSError: if the file cannot be written.
-        """
+        """Adds values by name."""
         summaries = [scalar_pb(name, float(value)) for name, value in values.items()]
         summary = Summary(value=[value for found in summaries for value in found.value])
         with naming(self.path):

@@ -43,11 +43,7 @@ class WorkerStopped(Stopped):
 
 
 class WorkerLost(Stopped):
-    """Another worker has stopped.
-
-    Args:
-        worker: number of this worker.
-    """
+    """Another worker has stopped, which `worker` has noticed."""
 
     def __init__(self, worker: int):
         super().__init__(

@@ -11,13 +11,7 @@ from keras_transformer.translate.keras_translator import ModelTranslator
 
 
 class ValidationBleu(keras.callbacks.Callback):
-    """Adds `val_bleu` to the logs: sacreBLEU (cased, detokenized) of greedy translations.
-
-    Args:
-        tokenizers: `(shared,)` or `(source, target)`.
-        source: validation sentences.
-        target: their reference translations.
-    """
+    """Adds `val_bleu` to the logs: sacreBLEU (cased, detokenized) of greedy translations of validation sentences."""
 
     def __init__(self, tokenizers: tuple[Tokenizer, ...], source: Sequence[str], target: Sequence[str]):
         super().__init__()

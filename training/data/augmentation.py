@@ -1,9 +1,13 @@
-"""Changes of the training text: letter case, punctuation, typos, merged sentences. Uses NumPy only."""
+"""Random changes of the training text: subwords, letter case, punctuation, typos, merged sentences."""
 
 import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from keras_transformer.storage.rows import TokenSide
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.training.data.bpe_dropout import BpeDropout
 
 #: A pair of source text and target text.
 Pair = tuple[str, str]
@@ -14,17 +18,64 @@ _END = re.compile(r"\s*[.!?…。！？؟।]+$")
 _WORD = re.compile(r"[^\W\d_]{4,}")
 
 
-def merged(pairs: Sequence[Pair], probability: float, generator: np.random.Generator) -> list[list[int]]:
-    """Chooses neighbouring pairs to be merged into one.
+class Augmenter:
+    """Changes tokenized pairs at random.
 
     Args:
-        pairs: the pairs.
-        probability: probability that a pair is merged with the next one.
-        generator: generator of the random choices.
-
-    Returns:
-        The indices of the pairs in each new pair: one or two.
+        config: an `AugmentationConfig`.
+        tokenizers: the tokenizers of source and target.
     """
+
+    def __init__(self, config, tokenizers: tuple[Tokenizer, Tokenizer]):
+        self.config = config
+        self.tokenizers = tokenizers
+        self.rates = config.source_sampling, config.target_sampling
+        self.samplers = [BpeDropout(t) if rate else None for t, rate in zip(tokenizers, self.rates, strict=True)]
+
+    def __call__(
+        self, sides: Sequence[TokenSide], tag: int | None, longest: tuple[int, int], generator: np.random.Generator
+    ) -> tuple[TokenSide, ...]:
+        """Changes pairs of one corpus.
+
+        Args:
+            sides: the source and target sentences.
+            tag: id of the symbol that starts each source sentence, if there is one.
+            longest: maximum length on each side. A changed pair that is longer is replaced by the unchanged pairs.
+            generator: generator of the random choices.
+
+        Returns:
+            The source and target sentences.
+        """
+        groups, changed = self._changed_text(sides, tag, generator) if self.config.changes_text else (None, sides)
+        changed = [
+            sampler(side, rate, generator) if sampler else side
+            for side, sampler, rate in zip(changed, self.samplers, self.rates, strict=True)
+        ]
+        fits = np.logical_and(*(side.lengths <= length for side, length in zip(changed, longest, strict=True)))
+        if fits.all():
+            return tuple(changed)
+        kept, replaced = np.flatnonzero(fits), np.flatnonzero(~fits)
+        if groups is not None:
+            replaced = [pair for i in replaced for pair in groups[i]]
+        pairs = zip(changed, sides, strict=True)
+        return tuple(TokenSide.concatenated([new.take(kept), old.take(replaced)]) for new, old in pairs)
+
+    def _changed_text(self, sides, tag, generator):
+        """Changes the text of pairs. Returns the original pairs in each new pair, and the new sides."""
+        first = 0 if tag is None else 1
+        rows = [row[first:] for row in sides[0].lists()], sides[1].lists()
+        texts = (tokenizer.decode(side) for tokenizer, side in zip(self.tokenizers, rows, strict=True))
+        pairs = list(zip(*texts, strict=True))
+        groups = merged(pairs, self.config.merge, generator)
+        texts = zip(*augment(joined(pairs, groups), self.config, generator), strict=True)
+        source, target = (t.encode(lines) for t, lines in zip(self.tokenizers, texts, strict=True))
+        if tag is not None:
+            source = [[tag, *row] for row in source]
+        return groups, [TokenSide.of_lists(source), TokenSide.of_lists(target)]
+
+
+def merged(pairs: Sequence[Pair], probability: float, generator: np.random.Generator) -> list[list[int]]:
+    """Groups of pair indices, one or two each: a pair is merged with the next one with this probability."""
     chosen = generator.random(len(pairs)) < probability
     groups, i = [], 0
     while i < len(pairs):
@@ -35,16 +86,7 @@ def merged(pairs: Sequence[Pair], probability: float, generator: np.random.Gener
 
 
 def augment(pairs: Sequence[Pair], config, generator: np.random.Generator) -> list[Pair]:
-    """Changes pairs at random.
-
-    Args:
-        pairs: the pairs.
-        config: an `AugmentationConfig`. Its options of merging and subword sampling are ignored.
-        generator: generator of the random choices.
-
-    Returns:
-        The changed pairs.
-    """
+    """Changes letter case, punctuation and spelling at random, as an `AugmentationConfig` says."""
     for probability, change in (
         (config.no_end_punctuation, without_end),
         (config.title_case, _on_both(title_case)),
@@ -89,15 +131,10 @@ def without_end(pair: Pair) -> Pair:
 
 
 def with_typos(line: str, probability: float, generator: np.random.Generator) -> str:
-    """Adds typing errors to words with at least four letters.
+    """Adds typing errors to words with at least four letters, each with this probability.
 
     A typo swaps two neighbouring letters, or omits, repeats or replaces one letter. The first letter does not change. A
     replacement is another letter of the line.
-
-    Args:
-        line: the line.
-        probability: probability that a word has a typo.
-        generator: generator of the random choices.
     """
     words = [found.span() for found in _WORD.finditer(line)]
     chosen = np.flatnonzero(generator.random(len(words)) < probability)
@@ -119,13 +156,7 @@ def _misspelled(word, letters, generator):
 
 
 def joined(pairs: Sequence[Pair], groups: Sequence[Sequence[int]]) -> list[Pair]:
-    """Joins the text of merged pairs.
-
-    Args:
-        pairs: the pairs.
-        groups: the result of `merged`.
-
-    Example:
+    """Joins the text of the pairs in each group.
 
     >>> joined([("a", "x"), ("b", "y"), ("c", "z")], [[0], [1, 2]])
     [('a', 'x'), ('b c', 'y z')]

@@ -9,9 +9,7 @@ import numpy as np
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.storage.rows import TokenSide, laid_out
-from keras_transformer.training.data.buckets import bucket_lengths
-from keras_transformer.training.data.packed_rows import PACKED_INPUTS, Shape, packed_rows, packed_shape
-from keras_transformer.training.data.packing import Packing
+from keras_transformer.training.data.packing import PACKED_INPUTS, PackedPairs, Packing, Shape, packed_shape
 
 #: Inputs by name, labels and sample weights, of shape `(rows, source)` or `(rows, target)`.
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
@@ -21,6 +19,8 @@ class Batches(abc.ABC):
     """The batches of all epochs.
 
     Args:
+        config: a `BatchConfig`.
+        longest: number of tokens of the longest sentence.
         multiple: rows with zero weight pad each batch to a multiple of this: the number of replicas, times the number
             of micro-batches. A batch has the same pairs on any number of devices.
 
@@ -32,6 +32,9 @@ class Batches(abc.ABC):
         tokens: number of target tokens in an epoch, without padding.
         stage_starts: approximate first step of each stage of the training.
         failure: the error that has ended the making of batches, if there is one. A backend may raise another error.
+
+    Raises:
+        ValueError: if the longest sentence does not fit into a batch.
     """
 
     inputs: tuple[str, ...]
@@ -41,7 +44,12 @@ class Batches(abc.ABC):
     stage_starts: tuple[int, ...] = (0,)
     failure: Exception | None = None
 
-    def __init__(self, multiple: int):
+    def __init__(self, config, longest: int, multiple: int):
+        if longest > config.tokens_per_batch:
+            raise ValueError(
+                f"`tokens_per_batch` must be at least {longest}, the length of the longest sentence. "
+                f"Received: tokens_per_batch={config.tokens_per_batch}"
+            )
         self.multiple = multiple
 
     @property
@@ -55,14 +63,7 @@ class Batches(abc.ABC):
         return 1 - self.tokens / sum(steps * shape.rows * shape.target for steps, shape in batches)
 
     def filled(self, shape: Shape) -> Shape:
-        """The shape of the padded batch.
-
-        Args:
-            shape: one of `shapes`.
-
-        Returns:
-            The `Shape` with the rows that `multiple` adds.
-        """
+        """The shape of a batch in `shapes`, with the rows that `multiple` adds."""
         return shape._replace(rows=-(-shape.rows // self.multiple) * self.multiple)
 
     def training_batch(self, seed: int, step: int) -> Batch:
@@ -89,18 +90,10 @@ class Batches(abc.ABC):
         return []
 
     def resume(self, position: list[int]) -> None:  # noqa: B027
-        """Continues from a checkpoint.
-
-        Args:
-            position: the result of `position` in the earlier process.
-        """
+        """Continues from a checkpoint, which contains the result of `position`."""
 
     def sources(self, step: int) -> str | None:
-        """Describes how many pairs of each of several corpora the first steps used; `None` for one corpus.
-
-        Args:
-            step: number of steps, at most that of the last batch that was made.
-        """
+        """Describes the pairs of each of several corpora that the first steps used; `None` for one corpus."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -125,10 +118,10 @@ class CorpusBatches(Batches):
     inputs = ("source", "target")
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
-        super().__init__(multiple)
+        super().__init__(config, max(source.lengths.max(), target.lengths.max()), multiple)
         self.source, self.target = source, target
         self.tokens = int(target.lengths.sum(dtype="int64"))
-        require_room(max(source.lengths.max(), target.lengths.max()), config)
+        self._last_order: tuple[Any, Any] = (None, None)
 
     @abc.abstractmethod
     def _order(self, generator: np.random.Generator | None) -> Any:
@@ -140,14 +133,14 @@ class CorpusBatches(Batches):
 
     def _training_rows(self, seed, step):
         epoch, number = divmod(step, self.steps)
-        return self._laid_out(self._order_of_epoch(seed, epoch), number)
+        known, order = self._last_order
+        if known != (seed, epoch):  # With millions of pairs an order is slow to compute.
+            order = self._order(np.random.default_rng((seed, epoch)))
+            self._last_order = (seed, epoch), order
+        return self._laid_out(order, number)
 
     def validation_batch(self, number: int) -> Batch:
-        """A validation batch. The sample weights are 1 for tokens and 0 for padding.
-
-        Args:
-            number: index of the batch, from 0.
-        """
+        """A validation batch by its index. The sample weights are 1 for tokens and 0 for padding."""
         inputs, labels = self._laid_out(self._fixed_order, number)
         return inputs, labels, (labels != PAD_ID).astype("float32")
 
@@ -155,20 +148,9 @@ class CorpusBatches(Batches):
     def _fixed_order(self):
         return self._order(None)
 
-    def _order_of_epoch(self, seed, epoch):
-        """The order of an epoch. The last one is cached: with millions of pairs it is slow to compute."""
-        known, order = getattr(self, "_last_order", (None, None))
-        if known != (seed, epoch):
-            order = self._order(np.random.default_rng((seed, epoch)))
-            self._last_order = (seed, epoch), order
-        return order
-
 
 class BucketedBatches(CorpusBatches):
-    """Batches with one pair per row. The rows of a batch have similar lengths.
-
-    Arguments, attributes and methods are those of `CorpusBatches`.
-    """
+    """Batches with one pair per row. The rows of a batch have similar lengths."""
 
     def __init__(self, source: TokenSide, target: TokenSide, config, multiple: int = 1):
         super().__init__(source, target, config, multiple)
@@ -210,10 +192,7 @@ class BucketedBatches(CorpusBatches):
 
 
 class PackedBatches(CorpusBatches):
-    """Batches with several pairs per row and one shape. Their inputs include the segments that `Transformer` takes.
-
-    Arguments, attributes and methods are those of `CorpusBatches`.
-    """
+    """Batches with several pairs per row and one shape. Their inputs include the segments that `Transformer` takes."""
 
     inputs = PACKED_INPUTS
 
@@ -229,28 +208,40 @@ class PackedBatches(CorpusBatches):
 
     def _laid_out(self, order, number):
         (shape,) = self.shapes
-        pairs = self._packing.pairs_of(order, number * shape.rows, (number + 1) * shape.rows)
-        return packed_rows(self.source, self.target, *pairs, self.filled(shape))
-
-
-def require_room(longest: int, config) -> None:
-    """Checks that the longest sentence fits into a batch.
-
-    Args:
-        longest: its number of tokens.
-        config: a `BatchConfig`.
-
-    Raises:
-        ValueError: if it does not fit.
-    """
-    if longest > config.tokens_per_batch:
-        raise ValueError(
-            f"`tokens_per_batch` must be at least {longest}, the length of the longest sentence. "
-            f"Received: tokens_per_batch={config.tokens_per_batch}"
-        )
+        return PackedPairs(self.source, self.target, self._packing, order).batch(number, shape.rows, self.filled(shape))
 
 
 def make_batches(source: TokenSide, target: TokenSide, config, multiple: int = 1) -> CorpusBatches:
     """`PackedBatches`, or `BucketedBatches` if `config.num_buckets` is set; see `CorpusBatches`."""
     kind = PackedBatches if config.num_buckets is None else BucketedBatches
     return kind(source, target, config, multiple)
+
+
+def bucket_lengths(histogram: np.ndarray, num_buckets: int) -> list[int]:
+    """The bucket lengths with the least padding, found by dynamic programming.
+
+    Args:
+        histogram: number of pairs of each length, `(longest + 1,)`.
+        num_buckets: maximum number of lengths.
+
+    Returns:
+        The lengths in ascending order.
+    """
+    present = np.flatnonzero(histogram)
+    below = np.concatenate([[0], np.cumsum(histogram[present])])
+    # cost[j]: least padded size of the pairs up to length present[j - 1]. cuts[k][j]: start of its last bucket.
+    cost = np.concatenate([[0.0], np.full(len(present), np.inf)])
+    cuts = []
+    for _ in range(min(num_buckets, len(present))):
+        total = cost[:, None] + (below[None, :] - below[:, None]) * np.concatenate([[0], present])[None, :]
+        total[np.tril_indices(len(cost))] = np.inf
+        total[0, 0] = 0.0
+        cuts.append(total.argmin(axis=0))
+        cost = total.min(axis=0)
+    lengths, end = [], len(present)
+    for cut in reversed(cuts):
+        if end == 0:
+            break
+        lengths.append(int(present[end - 1]))
+        end = int(cut[end])
+    return lengths[::-1]

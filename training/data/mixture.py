@@ -73,12 +73,7 @@ class Mixture:
         return [Part(first, end - first) for first, end in zip(self.taken(block), self.taken(block + 1), strict=True)]
 
     def pairs(self, seed: int, block: int) -> list[np.ndarray]:
-        """The indices of the pairs of each corpus in a block, in the order of their epochs.
-
-        Args:
-            seed: seed of the order.
-            block: index of the block.
-        """
+        """The indices of the pairs of each corpus in a block, in the order of their epochs."""
         return [self._pairs(seed, corpus, part) for corpus, part in enumerate(self.parts(block))]
 
     def _pairs(self, seed, corpus, part):
@@ -120,13 +115,7 @@ def _num_blocks(stage, block_size) -> int:
 def make_stages(
     stages: Sequence | None, weights: Mapping[str, float | None], sizes: Mapping[str, int]
 ) -> tuple[Stage, ...]:
-    """The stages of a training.
-
-    Args:
-        stages: `StageConfig`s. Default: one stage with `weights`.
-        weights: weight of each split in `sizes`. Default: its number of pairs.
-        sizes: number of pairs of each split, `train` or `train.NAME`.
-    """
+    """The stages of a training; without `StageConfig`s one, with the weights or the sizes of the splits as shares."""
     if not stages:
         return (Stage(_normalized([weights.get(split) or size for split, size in sizes.items()])),)
     result = []

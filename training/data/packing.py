@@ -1,15 +1,54 @@
-"""Packing: several pairs in one row."""
+"""Packing: several pairs in one row. Uses NumPy only."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.storage.rows import ranges
+from keras_transformer.storage.rows import TokenSide, laid_out, ranges
 
+#: Inputs of packed batches: those of `Transformer`, with segments.
+PACKED_INPUTS = ("source", "target", "source_segments", "target_segments")
+#: Minimum length of packed rows, on the longer side. Shorter rows have more padding.
+_MIN_ROW_LENGTH = 64
 #: Lengths are rounded up to at most this many units per row, because the time to pack grows with the square of the
 #: number of different length pairs.
 _MAX_UNITS = 256
+
+
+class Shape(NamedTuple):
+    """Rows of a batch, and their length on each side."""
+
+    rows: int
+    source: int
+    target: int
+
+
+def packed_shape(
+    source: np.ndarray, target: np.ndarray, tokens_per_batch: int, longest: tuple[int, int] = (0, 0)
+) -> Shape:
+    """The shape of packed batches. The side with fewer tokens has proportionally shorter rows.
+
+    Args:
+        source: int `(pairs,)`: source lengths.
+        target: int `(pairs,)`: target lengths.
+        tokens_per_batch: maximum size of a batch on the longer side.
+        longest: lengths of the longest source and target, if `source` and `target` are a sample.
+
+    Returns:
+        A `Shape` whose rows have room for the longest sentences.
+    """
+    longest = tuple(max(int(lengths.max()), most) for lengths, most in zip((source, target), longest, strict=True))
+    tokens = [int(lengths.sum(dtype="int64")) for lengths in (source, target)]
+    length = longest_row(max(longest), tokens_per_batch)
+    lengths = (max(-(-length * own // max(tokens)), least) for own, least in zip(tokens, longest, strict=True))
+    return Shape(tokens_per_batch // length, *lengths)
+
+
+def longest_row(longest: int, tokens_per_batch: int) -> int:
+    """The length of packed rows on the longer side, with room for the longest sentence."""
+    rows = tokens_per_batch // min(max(longest, _MIN_ROW_LENGTH), tokens_per_batch)
+    return tokens_per_batch // rows
 
 
 class Order(NamedTuple):
@@ -56,11 +95,7 @@ class Packing:
         self.num_rows = len(self._bounds) - 1
 
     def order(self, generator: np.random.Generator | None) -> Order:
-        """The order of one epoch.
-
-        Args:
-            generator: generator of a random order; `None` for a fixed one.
-        """
+        """The order of one epoch, random with a generator and fixed without."""
         pairs = np.arange(len(self._class_of_pair), dtype="int32")
         rows = np.arange(self.num_rows, dtype="int32")
         if generator is not None:
@@ -71,12 +106,7 @@ class Packing:
         return Order(pair_of_place, rows)
 
     def pairs_of(self, order: Order, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of a range of rows.
-
-        Args:
-            order: order of the epoch.
-            first: the first row.
-            last: end of the range, exclusive. It may exceed the number of rows.
+        """The pairs of a range of rows, whose end may exceed the number of rows.
 
         Returns:
             Int `(pairs,)`: the pairs, row by row; and the segment of each pair in its row, from 1.
@@ -84,6 +114,41 @@ class Packing:
         rows = order.rows[first:last]
         sizes = self._bounds[rows + 1] - self._bounds[rows]
         return order.pair_of_place[ranges(self._bounds[rows], sizes)], ranges(np.ones_like(sizes), sizes)
+
+
+class PackedPairs(NamedTuple):
+    """Pairs, packed into rows.
+
+    Attributes:
+        source: the source sentences.
+        target: the target sentences.
+        packing: the rows.
+        order: the order of pairs and rows.
+    """
+
+    source: TokenSide
+    target: TokenSide
+    packing: Packing
+    order: Order
+
+    def batch(self, number: int, num_rows: int, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Lays out a batch.
+
+        Args:
+            number: index of the batch.
+            num_rows: number of rows per batch. The last batch may have fewer.
+            shape: shape of the batch, with the empty rows at its end.
+
+        Returns:
+            The inputs `PACKED_INPUTS`, and the labels.
+        """
+        pairs, segments = self.packing.pairs_of(self.order, number * num_rows, (number + 1) * num_rows)
+        source, target = (
+            laid_out(side, pairs, segments, (shape.rows, length))
+            for side, length in ((self.source, shape.source), (self.target, shape.target))
+        )
+        arrays = source.ids, target.shifted(), source.segments, target.segments
+        return dict(zip(PACKED_INPUTS, arrays, strict=True)), target.ids
 
 
 def _in_units(lengths, row_length) -> tuple[np.ndarray, int]:

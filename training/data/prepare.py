@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -66,15 +66,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
 
 
 def check_cleaning(config: PrepareConfig, is_held_out: bool) -> None:
-    """Checks the options of cleaning, before work that may take hours.
-
-    Args:
-        config: the options.
-        is_held_out: whether the validation text is held out from the training text.
-
-    Raises:
-        ValueError: if `cleaning.rejected` exists, a model or a package is missing, or `cleaning.min_score` is required.
-    """
+    """Checks the options of cleaning, before work that may take hours."""
     path = config.cleaning.rejected
     if path and Path(path).resolve() in [Path(file).resolve() for file in config.files]:
         raise ValueError(f"`cleaning.rejected` must not be a file of the corpus. Received: rejected={path}")
@@ -97,14 +89,7 @@ def _languages(corpus, config):
 
 
 def finished_tokenizers(path: str) -> tuple[bytes, ...]:
-    """The tokenizers of a finished model directory.
-
-    Args:
-        path: the model directory.
-
-    Raises:
-        ValueError: if it contains no finished model.
-    """
+    """The tokenizers of a directory, which must contain a finished model."""
     directory = ModelDirectory(path)
     directory.require_finished()
     return directory.tokenizer_models()
@@ -113,24 +98,13 @@ def finished_tokenizers(path: str) -> tuple[bytes, ...]:
 def train_own_tokenizers(
     corpus: Corpus, config: PrepareConfig, augmentation: AugmentationConfig | None = None
 ) -> tuple[bytes, ...]:
-    """Trains the tokenizers of a corpus, without the pairs that the filter removes with any tokenizer.
-
-    Args:
-        corpus: the text.
-        config: a `PrepareConfig` or `TrainConfig`.
-        augmentation: see `train_tokenizers`.
-
-    Returns:
-        See `train_tokenizers`.
-
-    Raises:
-        ValueError: see `train_tokenizers`.
-    """
+    """Trains the tokenizers of a corpus, without the pairs that the filter removes with any tokenizer."""
     pairs = (pair for pair in corpus.train if not is_surely_removed(*pair, config))
     first = next(pairs, None)
     # If nothing is left, `write_tokens` raises an error with the counts.
     pairs = corpus.train if first is None else itertools.chain([first], pairs)
-    return train_tokenizers(pairs, config.tokenizer, tags_of(config), augmentation)
+    tags = sorted({corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag})
+    return train_tokenizers(pairs, config.tokenizer, tags, augmentation)
 
 
 def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes, ...], config: DataConfig) -> None:
@@ -149,49 +123,26 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     tokenizers = [Tokenizer(model) for model in models]
     tags = _tag_ids(config, tokenizers[0])
     directory.write_tokenizers(models)
-    with contextlib.ExitStack() as stack:
-        texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES]
-        validation = _write_while_reading(_chunks(corpus.validation), texts)
-        source_text = _SourceTextCounter()
-        statistics = {
-            split: _write_split(
-                directory, split, source_text.counting(_chunks(pairs)), tokenizers, config, tags.get(split)
-            )
-            for split, pairs in corpus.splits.items()
-        }
-        statistics["validation"] = _write_split(directory, "validation", validation, tokenizers, config)
-    empty = [f"{split}: {found}" for split, found in statistics.items() if not found.kept]
+    splits = {**corpus.splits, "validation": corpus.validation}
+    found = {
+        split: _write_split(directory, split, pairs, tokenizers, config, tags.get(split))
+        for split, pairs in splits.items()
+    }
+    empty = [f"{split}: {statistics}" for split, (statistics, _) in found.items() if not statistics.kept]
     if empty:
         raise ValueError(f"Each text must have pairs that can be used. Received: {'; '.join(empty)}")
+    source_text = sum((found[split][1] for split in corpus.splits), SourceText())
     directory.write_record(
         {
             "data": data_options(config),
             "languages": list(_languages(corpus, config)),
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
-            "statistics": {split: dataclasses.asdict(found) for split, found in statistics.items()},
-            ENTRY: source_text.found.to_record(),
+            "statistics": {split: dataclasses.asdict(statistics) for split, (statistics, _) in found.items()},
+            ENTRY: source_text.to_record(),
             **({"tags": tags} if tags else {}),
         }
     )
-
-
-class _SourceTextCounter:
-    """Records what chunks of pairs contain, while they are read."""
-
-    def __init__(self):
-        self.found = SourceText()
-
-    def counting(self, chunks):
-        """Yields the chunks."""
-        for chunk in chunks:
-            self.found += SourceText.of_pairs(*zip(*chunk, strict=True))
-            yield chunk
-
-
-def tags_of(config: DataConfig) -> list[str]:
-    """The tags of the corpora, which the source tokenizer must contain."""
-    return sorted({corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag})
 
 
 def _tag_ids(config, tokenizer) -> dict[str, int]:
@@ -209,11 +160,7 @@ def _tag_ids(config, tokenizer) -> dict[str, int]:
 
 
 def data_options(config: DataConfig) -> dict:
-    """The options that determine the pairs, as recorded.
-
-    Args:
-        config: a `DataConfig`, or an object with its fields.
-    """
+    """The options of a `DataConfig`, which determine the pairs, as recorded."""
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(DataConfig)}
     if config.corpora:
         options["corpora"] = {name: dataclasses.asdict(corpus) for name, corpus in config.corpora.items()}
@@ -227,36 +174,34 @@ def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
             bar.update(len(chunk))
 
 
-def _write_while_reading(chunks, files):
-    """Yields the chunks, and writes their lines to the two files."""
-    for chunk in chunks:
-        for file, lines in zip(files, zip(*chunk, strict=True), strict=True):
-            write_lines(file, lines)
-        yield chunk
-
-
-def _write_split(directory, split, chunks: Iterable, tokenizers, config, tag=None) -> Statistics:
-    found = Statistics()
+def _write_split(directory, split, pairs: Pairs, tokenizers, config, tag=None) -> tuple[Statistics, SourceText]:
+    """Writes the token ids of a split, and the text of the validation split."""
+    found, source_text = Statistics(), SourceText()
     with contextlib.ExitStack() as stack:
-        files = [
+        is_text_kept = split == "validation"
+        texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES if is_text_kept]
+        arrays = [
             (
                 stack.enter_context(ArrayFile(directory.ids_file(split, side), _id_type(tokenizer))),
                 stack.enter_context(ArrayFile(directory.lengths_file(split, side), "int32")),
             )
             for side, tokenizer in zip(SIDES, (tokenizers[0], tokenizers[-1]), strict=True)
         ]
-        for chunk in chunks:
-            lines = zip(*chunk, strict=True)
-            sides = [t.encode(side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
+        for chunk in _chunks(pairs):
+            lines = list(zip(*chunk, strict=True))
+            for file, side in zip(texts, lines, strict=False):
+                write_lines(file, side)
+            source_text += SourceText.of_pairs(*lines)
+            ids = [t.encode(side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
             if tag is not None:
-                sides[0] = [[tag, *row] for row in sides[0]]
-            sides = [TokenSide.of_lists(side) for side in sides]
+                ids[0] = [[tag, *row] for row in ids[0]]
+            sides = [TokenSide.of_lists(side) for side in ids]
             is_used, statistics = filter_pairs(sides[0], sides[1], config, prefix=0 if tag is None else 1)
             found += statistics
-            for side, (ids, lengths) in zip(sides, files, strict=True):
-                ids.append(side.ids[np.repeat(is_used, side.lengths)])
-                lengths.append(side.lengths[is_used])
-    return found
+            for side, (ids_file, lengths_file) in zip(sides, arrays, strict=True):
+                ids_file.append(side.ids[np.repeat(is_used, side.lengths)])
+                lengths_file.append(side.lengths[is_used])
+    return found, source_text
 
 
 def _id_type(tokenizer):

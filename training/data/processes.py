@@ -32,25 +32,14 @@ class WorkerProcesses:
         )
 
     def submit(self, *arguments) -> concurrent.futures.Future:
-        """Calls the function in a process. Read the result with `result`.
-
-        Raises:
-            WorkerStopped: if a process has stopped.
-        """
+        """Calls the function in a process. Read the result with `result`."""
         try:
             return self._pool.submit(_call, *arguments)
         except BrokenProcessPool as error:
             raise WorkerStopped from error
 
     def result(self, future: concurrent.futures.Future):
-        """Waits for the result of a call.
-
-        Args:
-            future: the result of `submit`.
-
-        Raises:
-            WorkerStopped: if a process has stopped.
-        """
+        """Waits for the result of a call that `submit` has returned."""
         try:
             while not future.done():
                 concurrent.futures.wait([future], timeout=_PATIENCE)
@@ -73,17 +62,7 @@ class WorkerProcesses:
             self._pool._result_queue._writer.close()
 
     def map(self, calls: Iterable[tuple]) -> Iterator[Any]:
-        """Calls the function for each tuple of arguments. Few calls wait, so that memory stays bounded.
-
-        Args:
-            calls: the arguments of each call.
-
-        Yields:
-            The results, in order.
-
-        Raises:
-            WorkerStopped: if a process has stopped.
-        """
+        """Yields the results for tuples of arguments, in order. Few calls wait, so that memory stays bounded."""
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
         for arguments in calls:
             waiting.append(self.submit(*arguments))

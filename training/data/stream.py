@@ -1,4 +1,7 @@
-"""Batches from a stream of blocks. Worker processes make the blocks ahead of the training."""
+"""Batches from a stream of blocks: pairs from a mixture, changed at random and packed into rows.
+
+Worker processes make the blocks ahead of the training, so this module imports neither Keras nor a backend.
+"""
 
 import bisect
 import concurrent.futures
@@ -6,15 +9,21 @@ import dataclasses
 import functools
 import itertools
 import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.token_directory import TokenDirectory
-from keras_transformer.training.data.batches import Batches, require_room
-from keras_transformer.training.data.blocks import Block, BlockMaker, TokenizedCorpus
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.training.data.augmentation import Augmenter
+from keras_transformer.training.data.batches import Batches
 from keras_transformer.training.data.mixture import Mixture, make_stages
-from keras_transformer.training.data.packed_rows import PACKED_INPUTS, longest_row, packed_rows, packed_shape
+from keras_transformer.training.data.packing import PACKED_INPUTS, PackedPairs, Packing, longest_row, packed_shape
 from keras_transformer.training.data.processes import WorkerProcesses
+from keras_transformer.training.data_config import AugmentationConfig
 from keras_transformer.training.stopping import WorkerStopped
 from keras_transformer.translate.threads import num_cores
 
@@ -22,6 +31,75 @@ from keras_transformer.translate.threads import num_cores
 _BATCHES_PER_BLOCK = 100
 #: Number of blocks that are made ahead of the training, each by a process. Fast devices have many cores beside them.
 _AHEAD = min(max(2, num_cores() // 4), 8)
+
+
+class TokenizedCorpus(NamedTuple):
+    """A split of the token directory, and the id of the symbol that starts every source sentence, if there is one."""
+
+    split: str
+    tag: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockMaker:
+    """Makes the blocks of a stream. The arguments determine each block.
+
+    Args:
+        path: folder of the tokenized corpora.
+        corpora: the corpora.
+        mixture: the order of the pairs.
+        augmentation: an `AugmentationConfig`.
+        max_length: maximum length of a changed sentence, at least that of the corpora. Default: only the rows limit it.
+    """
+
+    path: str
+    corpora: tuple[TokenizedCorpus, ...]
+    mixture: Mixture
+    augmentation: AugmentationConfig
+    max_length: int | None = None
+
+    def sentences(self, seed: int, number: int, longest: tuple[int, int]) -> tuple[TokenSide, TokenSide]:
+        """The tokenized pairs of a block. The seed determines their order and the changes.
+
+        A changed pair with a side longer than `longest` is replaced by the unchanged pairs.
+        """
+        if self.max_length is not None:
+            longest = min(longest[0], self.max_length), min(longest[1], self.max_length)
+        generator = np.random.default_rng((seed, number))
+        parts = []
+        for corpus, sides, chosen in zip(self.corpora, self._sides, self.mixture.pairs(seed, number), strict=True):
+            if len(chosen):
+                part = tuple(side.take(chosen) for side in sides)
+                if self.augmentation.is_used:
+                    part = self._augmenter(part, corpus.tag, longest, generator)
+                parts.append(part)
+        return tuple(TokenSide.concatenated(sides) for sides in zip(*parts, strict=True))
+
+    def block(self, seed: int, number: int, lengths: tuple[int, int]) -> PackedPairs:
+        """A block in rows, whose source and target have these lengths."""
+        source, target = self.sentences(seed, number, lengths)
+        packing = Packing(source.lengths, target.lengths, lengths)
+        return PackedPairs(source, target, packing, packing.order(np.random.default_rng((seed, number, 1))))
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """The lengths of the longest source and of the longest target of the corpora."""
+        source, target = (max(int(side.lengths.max()) for side in sides) for sides in zip(*self._sides, strict=True))
+        return source, target
+
+    def num_tokens(self, counts: Iterable[int]) -> float:
+        """The approximate number of tokens in so many unchanged pairs of each corpus, on the side that has more."""
+        means = (max(side.lengths.mean() for side in sides) for sides in self._sides)
+        return sum(count * float(mean) for count, mean in zip(counts, means, strict=True))
+
+    @functools.cached_property
+    def _sides(self):
+        return [TokenDirectory(self.path).sides(corpus.split) for corpus in self.corpora]
+
+    @functools.cached_property
+    def _augmenter(self):
+        models = TokenDirectory(self.path).tokenizer_models()
+        return Augmenter(self.augmentation, (Tokenizer(models[0]), Tokenizer(models[-1])))
 
 
 class StreamedBatches(Batches):
@@ -42,9 +120,8 @@ class StreamedBatches(Batches):
     inputs = PACKED_INPUTS
 
     def __init__(self, maker: BlockMaker, config, multiple: int = 1, path: str | Path | None = None):
-        super().__init__(multiple)
         longest = maker.longest
-        require_room(max(longest), config)
+        super().__init__(config, max(longest), multiple)
         # A copy: `maker` caches arrays, which would be sent to the worker processes.
         self._maker = dataclasses.replace(maker, path=str(path or maker.path))
         length = longest_row(max(longest), config.tokens_per_batch)
@@ -71,9 +148,7 @@ class StreamedBatches(Batches):
             number, first_step = self._find(seed, step)
             block = self._block(seed, number)
             (shape,) = self.shapes
-            first_row = (step - first_step) * shape.rows
-            pairs = block.packing.pairs_of(block.order, first_row, first_row + shape.rows)
-            return packed_rows(block.source, block.target, *pairs, self.filled(shape))
+            return block.batch(step - first_step, shape.rows, self.filled(shape))
 
     def _find(self, seed, step):
         """The block of a step, and the first step of that block."""
@@ -83,7 +158,7 @@ class StreamedBatches(Batches):
         number = bisect.bisect_right(ends, step)
         return number, ends[number] - self._block_steps[number]
 
-    def _block(self, seed, number) -> Block:
+    def _block(self, seed, number) -> PackedPairs:
         if self._workers is None:
             self._workers = WorkerProcesses(functools.partial(self._maker.block, lengths=self._lengths), count=_AHEAD)
         try:
@@ -137,15 +212,7 @@ def make_stream(
     path: str | Path | None = None,
     max_length: int | None = None,
 ) -> StreamedBatches:
-    """The stream of a training.
-
-    Args:
-        tokens: the tokenized corpora.
-        config: a `TrainConfig`.
-        multiple: see `Batches`.
-        path: see `StreamedBatches`.
-        max_length: maximum length of a sentence in the model, if there is one.
-    """
+    """The stream of a training on the tokens of a `TrainConfig`; see `StreamedBatches`."""
     splits, tags = tokens.train_splits, tokens.tags
     sides = [tokens.sides(split) for split in splits]
     sizes = [len(source.lengths) for source, _ in sides]

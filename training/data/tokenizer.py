@@ -21,7 +21,7 @@ def train_tokenizers(
     tags: Sequence[str] = (),
     augmentation: AugmentationConfig | None = None,
 ) -> tuple[bytes, ...]:
-    """Trains SentencePiece models on the training pairs.
+    """Trains SentencePiece models on the training pairs: `(shared,)` or `(source, target)`.
 
     Args:
         pairs: pairs of source and target text.
@@ -29,12 +29,6 @@ def train_tokenizers(
         tags: symbols that are one subword of the source each. Text cannot produce these subwords.
         augmentation: random changes of the training text. The tokenizers learn from text in the changed case, too:
             otherwise they would divide it into single letters. They do not learn from typing errors.
-
-    Returns:
-        Serialized SentencePiece models: `(shared,)` or `(source, target)`.
-
-    Raises:
-        ValueError: if the text is too small for the vocabulary.
     """
     sample = _sample(pairs, config.sample_size)
     if augmentation is not None:

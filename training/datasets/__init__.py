@@ -9,14 +9,7 @@ __all__ = ["Corpus", "Pairs", "chained", "check_text", "load_corpus", "load_text
 
 
 def check_text(config) -> None:
-    """Checks the text files of a `DataConfig`, without TensorFlow Datasets.
-
-    Args:
-        config: a `keras_transformer.training.data_config.DataConfig`.
-
-    Raises:
-        ValueError: if a file is missing, empty or in another encoding, or the sides are not aligned.
-    """
+    """Checks the text files of a `DataConfig`, without TensorFlow Datasets."""
     if config.source:
         load_text(config)
     if config.corpora and config.validation_source:

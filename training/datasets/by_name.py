@@ -15,18 +15,7 @@ from keras_transformer.training.datasets.pairs import Corpus, Pairs
 
 
 def load_by_name(config) -> Corpus:
-    """Loads a corpus by its TensorFlow Datasets name.
-
-    Args:
-        config: a `DataConfig`.
-
-    Returns:
-        `Corpus`.
-
-    Raises:
-        ValueError: if the name is unknown or not a translation dataset, a split is missing, or the dataset cannot
-            be loaded.
-    """
+    """Loads the corpus that a `DataConfig` names."""
     try:
         builder = tfds.builder(config.dataset, data_dir=config.data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError) as error:

@@ -59,11 +59,7 @@ class Corpus:
         return {f"train.{name}": pairs for name, pairs in self.parts.items()} or {"train": self.train}
 
     def replaced(self, splits: Mapping[str, Pairs]) -> "Corpus":
-        """The corpus with other pairs to train on.
-
-        Args:
-            splits: the pairs, under the same names as in `splits`.
-        """
+        """The corpus with other pairs to train on, under the same names as in `splits`."""
         parts = dict(zip(self.parts, splits.values(), strict=True)) if self.parts else {}
         return dataclasses.replace(self, train=chained([*splits.values()]), parts=parts)
 

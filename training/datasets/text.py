@@ -38,17 +38,7 @@ def read_pairs(source: str | Path, target: str | Path, encoding: str = UTF_8) ->
 
 
 def load_text(config) -> Corpus:
-    """Loads the corpus of the text files of a `DataConfig`.
-
-    Args:
-        config: a `keras_transformer.training.data_config.DataConfig`.
-
-    Returns:
-        `Corpus`.
-
-    Raises:
-        ValueError: if a file is missing, empty or in another encoding, or the sides are not aligned.
-    """
+    """Loads the corpus of the text files of a `DataConfig`."""
     pairs = text_pairs(config.source, config.target, config.encoding)
     if config.validation_source:
         validation_files = config.validation_source, config.validation_target
@@ -71,16 +61,7 @@ def load_text(config) -> Corpus:
 
 
 def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], encoding: str) -> Pairs:
-    """The pairs of lines of aligned text files.
-
-    Args:
-        sources: the source files.
-        targets: the target files.
-        encoding: encoding of all files.
-
-    Raises:
-        ValueError: if a file is missing, empty or in another encoding, or the numbers of lines differ.
-    """
+    """The pairs of lines of aligned text files. Checks that they are readable and aligned."""
     require(same_number("files", source=sources, target=targets))
     total = 0
     for source, target in zip(sources, targets, strict=True):
@@ -100,15 +81,7 @@ def text_pairs(sources: Sequence[str | Path], targets: Sequence[str | Path], enc
 
 
 def text_lines(paths: Sequence[str | Path], encoding: str) -> Lines:
-    """The lines of text files.
-
-    Args:
-        paths: the files.
-        encoding: encoding of all files.
-
-    Raises:
-        ValueError: if a file is missing, empty or in another encoding.
-    """
+    """The lines of text files. Checks that they are readable."""
     total = sum(_count_lines(path, encoding) for path in paths)
     return Lines(lambda: itertools.chain.from_iterable(_lines(path, encoding) for path in paths), total)
 

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.buckets import bucket_lengths
+from keras_transformer.training.data.batches import bucket_lengths
 
 
 def padded_size(histogram, lengths):

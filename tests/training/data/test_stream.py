@@ -11,11 +11,10 @@ from keras_transformer.config import EOS_ID
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig
 from keras_transformer.training.config import TrainConfig
-from keras_transformer.training.data.blocks import BlockMaker, TokenizedCorpus
 from keras_transformer.training.data.mixture import Mixture, Stage
 from keras_transformer.training.data.prepare import write_tokens
 from keras_transformer.training.data.processes import WorkerStopped
-from keras_transformer.training.data.stream import StreamedBatches, make_stream
+from keras_transformer.training.data.stream import BlockMaker, StreamedBatches, TokenizedCorpus, make_stream
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import AugmentationConfig, BatchConfig, DataConfig
 from keras_transformer.training.datasets import Corpus, Pairs, chained
