@@ -48,19 +48,7 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         run=directory.record().get("run"),
     )
     state = files.latest_valid()
-    with devices.scope():
-        model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
-    devices.set_steps(model, plan.accumulation_steps)
-    model.jit_compile = devices.jit_compile(recipe.xla)
-    restore_random(model, state.random or _initial_seeds(recipe.seed, len(seed_generators(model))))
-    devices.offset_replica_seeds(model)
-    if not devices.all_equal(state.step):
-        raise ValueError(
-            f"All workers must read the same checkpoints. {directory.path} must be on a shared disk. "
-            f"Received: worker {devices.worker} would resume from step {state.step}"
-        )
-    if state.step and devices.is_chief:
-        _print_resuming(model, plan, files.path(state.step), state.step)
+    model = _prepare_model(config, directory, plan, devices, files, state)
     plan.batches.resume(state.position)
     every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
     limit = _RUNAWAY * math.log(plan.model_config.vocab_size)
@@ -83,16 +71,31 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
     return state
 
 
+def _prepare_model(config, directory, plan, devices, files, state):
+    """The model of a checkpoint, or a new one."""
+    recipe = config.recipe
+    with devices.scope():
+        model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
+    devices.set_steps(model, plan.accumulation_steps)
+    model.jit_compile = devices.jit_compile(recipe.xla)
+    seeds = [((1000 * recipe.seed + i) % 2**32, 0) for i in range(len(seed_generators(model)))]  # 32 bits, as in JAX.
+    restore_random(model, state.random or seeds)
+    devices.offset_replica_seeds(model)
+    if not devices.all_equal(state.step):
+        raise ValueError(
+            f"All workers must read the same checkpoints. {directory.path} must be on a shared disk. "
+            f"Received: worker {devices.worker} would resume from step {state.step}"
+        )
+    if state.step and devices.is_chief:
+        _print_resuming(model, plan, files.path(state.step), state.step)
+    return model
+
+
 def _print_resuming(model, plan, checkpoint, step):
     print(f"Resuming from step {step} of {plan.total}: {checkpoint}", file=sys.stderr)
     schedule = inner_adam(model).get_config()["learning_rate"]["config"]
     if schedule != plan.learning_rate.get_config():  # Its defaults depend on the number of steps, which has changed.
         print("The learning rate keeps the schedule of the original run", file=sys.stderr)
-
-
-def _initial_seeds(seed, count):
-    """Initial states of the seed generators. JAX states have 32 bits."""
-    return [((1000 * seed + i) % 2**32, 0) for i in range(count)]
 
 
 def _progress_callbacks(stack, directory, plan, state, recipe, devices):

@@ -11,7 +11,6 @@ import itertools
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,27 +32,20 @@ _BATCHES_PER_BLOCK = 100
 _AHEAD = min(max(2, num_cores() // 4), 8)
 
 
-class TokenizedCorpus(NamedTuple):
-    """A split of the token directory, and the id of the symbol that starts every source sentence, if there is one."""
-
-    split: str
-    tag: int | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class BlockMaker:
     """Makes the blocks of a stream. The arguments determine each block.
 
     Args:
         path: folder of the tokenized corpora.
-        corpora: the corpora.
+        tags: split of each corpus -> id of the symbol that starts every source sentence, or `None`.
         mixture: the order of the pairs.
         augmentation: an `AugmentationConfig`.
         max_length: maximum length of a changed sentence, at least that of the corpora. Default: only the rows limit it.
     """
 
     path: str
-    corpora: tuple[TokenizedCorpus, ...]
+    tags: dict[str, int | None]
     mixture: Mixture
     augmentation: AugmentationConfig
     max_length: int | None = None
@@ -67,11 +59,12 @@ class BlockMaker:
             longest = min(longest[0], self.max_length), min(longest[1], self.max_length)
         generator = np.random.default_rng((seed, number))
         parts = []
-        for corpus, sides, chosen in zip(self.corpora, self._sides, self.mixture.pairs(seed, number), strict=True):
+        chosen_pairs = self.mixture.pairs(seed, number)
+        for tag, sides, chosen in zip(self.tags.values(), self._sides, chosen_pairs, strict=True):
             if len(chosen):
                 part = tuple(side.take(chosen) for side in sides)
                 if self.augmentation.is_used:
-                    part = self._augmenter(part, corpus.tag, longest, generator)
+                    part = self._augmenter(part, tag, longest, generator)
                 parts.append(part)
         return tuple(TokenSide.concatenated(sides) for sides in zip(*parts, strict=True))
 
@@ -94,7 +87,7 @@ class BlockMaker:
 
     @functools.cached_property
     def _sides(self):
-        return [TokenDirectory(self.path).sides(corpus.split) for corpus in self.corpora]
+        return [TokenDirectory(self.path).sides(split) for split in self.tags]
 
     @functools.cached_property
     def _augmenter(self):
@@ -188,7 +181,7 @@ class StreamedBatches(Batches):
         self._block_steps = list(position)
 
     def sources(self, step: int) -> str | None:
-        mixture, names = self._maker.mixture, [corpus.split.partition(".")[2] for corpus in self._maker.corpora]
+        mixture, names = self._maker.mixture, [split.partition(".")[2] for split in self._maker.tags]
         if len(names) == 1:
             return None
         steps = self.position(step)
@@ -213,15 +206,15 @@ def make_stream(
     max_length: int | None = None,
 ) -> StreamedBatches:
     """The stream of a training on the tokens of a `TrainConfig`; see `StreamedBatches`."""
-    splits, tags = tokens.train_splits, tokens.tags
+    splits = tokens.train_splits
     sides = [tokens.sides(split) for split in splits]
     sizes = [len(source.lengths) for source, _ in sides]
     longer = sum(max(int(side.lengths.sum(dtype="int64")) for side in corpus) for corpus in sides)
     per_batch = max(1, config.tokens_per_batch * sum(sizes) // longer)
     stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
     mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
-    corpora = tuple(TokenizedCorpus(split, tags.get(split)) for split in splits)
-    maker = BlockMaker(str(tokens.path), corpora, mixture, config.augmentation, max_length)
+    tags = {split: tokens.tags.get(split) for split in splits}
+    maker = BlockMaker(str(tokens.path), tags, mixture, config.augmentation, max_length)
     return StreamedBatches(maker, config, multiple, path)
 
 

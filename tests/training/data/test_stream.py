@@ -14,7 +14,7 @@ from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.mixture import Mixture, Stage
 from keras_transformer.training.data.prepare import write_tokens
 from keras_transformer.training.data.processes import WorkerStopped
-from keras_transformer.training.data.stream import BlockMaker, StreamedBatches, TokenizedCorpus, make_stream
+from keras_transformer.training.data.stream import BlockMaker, StreamedBatches, make_stream
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import AugmentationConfig, BatchConfig, DataConfig
 from keras_transformer.training.datasets import Corpus, Pairs, chained
@@ -40,7 +40,7 @@ def tokens(tmp_path_factory):
 def maker(tokens):
     def maker(augmentation=SAMPLING, tag=None, block_size=100):
         mixture = Mixture([len(PAIRS)], [Stage((1.0,))], block_size)
-        return BlockMaker(str(tokens.path), (TokenizedCorpus("train", tag),), mixture, augmentation)
+        return BlockMaker(str(tokens.path), {"train": tag}, mixture, augmentation)
 
     return maker
 
