@@ -3,7 +3,16 @@ import difflib
 import numpy as np
 import pytest
 
-from keras_transformer.training.data.augmentation import augment, joined, merged, title_case, with_typos, without_end
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.training.data.augmentation import (
+    Augmenter,
+    augment,
+    joined,
+    merged,
+    title_case,
+    with_typos,
+    without_end,
+)
 from keras_transformer.training.data_config import AugmentationConfig
 
 PAIRS = [(f"the old man number {i} sleeps .", f"der alte Mann Nummer {i} schläft .") for i in range(2000)]
@@ -95,3 +104,11 @@ def test_merged_pairs_are_neighbours_and_none_is_lost():
 def test_probabilities_are_checked(value):
     with pytest.raises(ValueError, match=rf"augmentation\.typos.*typos={value}"):
         AugmentationConfig(typos=value)
+
+
+def test_only_a_side_that_is_sampled_needs_a_bpe_tokenizer(sentencepiece_model):
+    lines = [line for pair in PAIRS[:200] for line in pair]
+    tokenizers = tuple(Tokenizer(sentencepiece_model(lines, kind, vocab_size=300)) for kind in ("bpe", "unigram"))
+    Augmenter(AugmentationConfig(source_sampling=0.1), tokenizers)
+    with pytest.raises(ValueError, match="requires a BPE tokenizer"):
+        Augmenter(AugmentationConfig(target_sampling=0.1), tokenizers)
