@@ -20,19 +20,6 @@ class Stage(NamedTuple):
     pairs: int | None = None
 
 
-class Part(NamedTuple):
-    """Consecutive pairs of a corpus.
-
-    Attributes:
-        first: index of the first pair in the endless sequence of the corpus, whose n-th epoch starts at n times the
-            number of pairs.
-        count: number of pairs.
-    """
-
-    first: int
-    count: int
-
-
 class Mixture:
     """An endless sequence of blocks of pairs from several corpora.
 
@@ -68,9 +55,9 @@ class Mixture:
             counts += _shares(stage.weights, pairs if stage.pairs is None else min(pairs, stage.pairs))
         return tuple(counts.tolist())
 
-    def parts(self, block: int) -> list[Part]:
-        """The pairs of each corpus in a block."""
-        return [Part(first, end - first) for first, end in zip(self.taken(block), self.taken(block + 1), strict=True)]
+    def parts(self, block: int) -> list[range]:
+        """The pairs of each corpus in a block, as indices in the endless sequence of its epochs."""
+        return list(map(range, self.taken(block), self.taken(block + 1)))
 
     def pairs(self, seed: int, block: int) -> list[np.ndarray]:
         """The indices of the pairs of each corpus in a block, in the order of their epochs."""
@@ -78,7 +65,7 @@ class Mixture:
 
     def _pairs(self, seed, corpus, part):
         size, pieces = self.sizes[corpus], []
-        first, end = part.first, part.first + part.count
+        first, end = part.start, part.stop
         while first < end:
             epoch, start = divmod(first, size)
             stop = min(size, start + end - first)

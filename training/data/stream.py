@@ -124,7 +124,7 @@ class StreamedBatches(Batches):
         # Other blocks differ little from the first one in the numbers of their steps and tokens, relative to the
         # numbers of tokens that their pairs have without changes.
         mixture, first = maker.mixture, maker.block(0, 0, self._lengths)
-        tokens = maker.num_tokens(part.count for part in mixture.parts(0))
+        tokens = maker.num_tokens(map(len, mixture.parts(0)))
         steps_per_token = self._steps_of(first) / tokens
         epoch = maker.num_tokens(mixture.sizes)
         self.steps_each = [max(1, round(steps_per_token * epoch))]
