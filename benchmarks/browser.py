@@ -134,6 +134,7 @@ def parsed():
 
 def write(options, folder, lines):
     """Writes the exports. Returns them, and the source ids of the lines."""
+    from keras_transformer.export.format import Exported
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.translate.finished_model import load_finished
 
@@ -142,7 +143,7 @@ def write(options, folder, lines):
     FORMATS["web"].prepare()
 
     def write_format(name, beam, place):
-        FORMATS[name].write(model, directory, tokenizers, BeamSearch(beam_size=beam), place)
+        FORMATS[name].write(Exported(model, directory, tokenizers, BeamSearch(beam_size=beam)), place)
 
     exports = {}
     for beam in options.beams:

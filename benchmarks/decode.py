@@ -138,17 +138,18 @@ def workers(options, search):
 
 def exported(directory, copy, search, runtimes, shortlist=None):
     """A copy of the model directory with the exports of one search. Runtimes that are not exports are skipped."""
+    from keras_transformer.export.format import Exported
     from keras_transformer.export.registry import FORMATS
     from keras_transformer.translate.finished_model import load_finished
 
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("checkpoints", "logs", "export"))
     source = ModelDirectory(copy)
     model, tokenizers = load_finished(source)
-    model.shortlist = shortlist
+    exported = Exported(model, source, tokenizers, search, shortlist)
     source.export.mkdir()
     for runtime in sorted(runtimes & {*FORMATS}):
         print(f"Exporting {runtime}", file=sys.stderr)
-        FORMATS[runtime].write(model, source, tokenizers, search, source.exported(runtime))
+        FORMATS[runtime].write(exported, source.exported(runtime))
     return copy
 
 

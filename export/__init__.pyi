@@ -1,9 +1,9 @@
 from .config import ExportConfig as ExportConfig
 from .ctranslate2.translator import CTranslate2Translator as CTranslate2Translator
-from .id_models import export_model as export_model
 from .interop.torch import import_torch_transformer as import_torch_transformer
 from .marian.importer import import_marian as import_marian
 from .onnx.translator import OnnxTranslator as OnnxTranslator
 from .pipeline import export as export
+from .pipeline import export_model as export_model
 from .saved_model.translator import SavedModelTranslator as SavedModelTranslator
 from .verify.equality import VerificationError as VerificationError

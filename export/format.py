@@ -7,7 +7,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.storage.model_directory import export_name
+from keras_transformer.storage.model_directory import ModelDirectory, export_name
+
+
+class Exported(NamedTuple):
+    """What an export is made from.
+
+    Attributes:
+        model: the `Transformer`.
+        directory: its model directory.
+        tokenizers: the source and the target `Tokenizer`.
+        strategy: the search that the program performs.
+        shortlist: the `Shortlist` of the tokens among which it searches. Default: the whole vocabulary.
+    """
+
+    model: Any
+    directory: ModelDirectory
+    tokenizers: tuple[Any, Any]
+    strategy: BeamSearch
+    shortlist: Any = None
+
+    def search(self, source, strategy):
+        """The search on tensors, for a graph."""
+        constraints = self.tokenizers[1].text_constraints
+        return self.model.search(source, strategy, shortlist=self.shortlist, text_constraints=constraints)
 
 
 class Program(NamedTuple):
@@ -16,7 +39,8 @@ class Program(NamedTuple):
     Attributes:
         client: runs the program; it has `search` as in `TokenTranslator`.
         strategy: the search that the program performs.
-        verify: compares the program with the Keras model. Called as `verify(model, strategy, client, batches)`.
+        verify: compares the program with the Keras model. Called as `verify(expected, client, batches)` with a
+            `KerasSearch`.
         takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
         has_search: whether the program contains the exported search, with the model's shortlist, if it has one, and
             the constraints of its text.
@@ -32,9 +56,7 @@ class Program(NamedTuple):
 def late(name: str, **options) -> Callable:
     """A function of `keras_transformer.export` by its name, such as `"web.export:write_web"`.
 
-    Args:
-        name: name of the module and the function. The module, and what it depends on, is imported by the first call.
-        **options: options of every call.
+    Its module, and what that depends on, is imported by the first call. Every call has the options.
     """
 
     def call(*arguments):
@@ -50,13 +72,13 @@ class ExportFormat:
     Args:
         format: its name in `--format`.
         description: what it is, for the help of `--format`.
-        write: called as `write(model, directory, tokenizers, strategy, path)`; creates the folder `path`.
+        write: called as `write(exported, path)` with an `Exported`; creates the folder `path`.
         programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
             Default: the package has no client.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
-        prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model. Raises
-            `ValueError` if it is not available. Default: nothing is needed.
+        prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model, such as
+            a library. Raises `ValueError` if it is not available. Default: nothing is needed.
         quantize: type of the weights if it is not float32; the value of `--quantize`.
         supports_token_scores: whether the search can return the score of each token.
         supports_shortlist: whether an export can contain a shortlist.

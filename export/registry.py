@@ -7,15 +7,7 @@ from keras_transformer.export.onnx.format import ONNX, ONNX_FLOAT16, ONNX_INT8
 from keras_transformer.export.saved_model.format import SAVED_MODEL
 from keras_transformer.export.web.format import WEB
 
-_ALL = (
-    SAVED_MODEL,
-    ONNX,
-    ONNX_INT8,
-    ONNX_FLOAT16,
-    CTRANSLATE2,
-    HUGGINGFACE,
-    WEB,
-)
+_ALL = (SAVED_MODEL, ONNX, ONNX_INT8, ONNX_FLOAT16, CTRANSLATE2, HUGGINGFACE, WEB)
 
 #: Formats by the name of the export.
 FORMATS: dict[str, ExportFormat] = {format.name: format for format in _ALL}

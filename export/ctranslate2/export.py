@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_transformer.checks import one_of, require
 from keras_transformer.export.ctranslate2.translator import VMAP, CTranslate2Translator, library
-from keras_transformer.export.format import Program
+from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.verify.search import check_search
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
@@ -24,22 +24,16 @@ _ACTIVATIONS = {
 }
 
 
-def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+def write_ctranslate2(exported: Exported, path: Path) -> None:
     """Writes a CTranslate2 model directory with the tokenizers.
 
-    A CTranslate2 model does not contain a search. The options of `strategy` are recorded for the client.
-
-    Args:
-        model: the `Transformer`.
-        directory: the model directory.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        path: the folder to create.
+    A CTranslate2 model does not contain a search. The options of the strategy are recorded for the client.
 
     Raises:
         ValueError: if CTranslate2 does not support the model. The message lists all problems.
     """
     specs = library().specs
+    model, directory, tokenizers, strategy, shortlist = exported
     require_supported(model.config, tokenizers)
     longest = max_tokens(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
@@ -61,16 +55,13 @@ def write_ctranslate2(model, directory: ModelDirectory, tokenizers, strategy, pa
     spec.optimize()
     path.mkdir()
     spec.save(str(path))
-    if model.shortlist:
-        _write_vmap(model.shortlist, tokenizers, path / VMAP)
+    if shortlist:
+        _write_vmap(shortlist, tokenizers, path / VMAP)
     ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
 
 
 def _write_vmap(shortlist, tokenizers, path):
-    """Writes the shortlist in CTranslate2's format: a source token and its candidates on each line.
-
-    The tokens that are always candidates stand on a line without a source token.
-    """
+    # On each line a source token and its candidates. Those of every sentence stand on a line without a source token.
     source, target = (tokenizer.pieces for tokenizer in tokenizers)
     always = set(shortlist.always.tolist())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
@@ -81,15 +72,7 @@ def _write_vmap(shortlist, tokenizers, path):
 
 
 def require_supported(config, tokenizers) -> None:
-    """Checks that CTranslate2 supports a model.
-
-    Args:
-        config: `TransformerConfig`.
-        tokenizers: `(source, target)`. All tokenizers are supported.
-
-    Raises:
-        ValueError: if it does not. The message lists all problems.
-    """
+    """Raises `ValueError` if CTranslate2 does not support a model. All tokenizers are supported."""
     d_k, d_v = config.head_dims
     require(
         [] if d_k == d_v else [f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}"],
@@ -111,9 +94,9 @@ def _stack(model, kind):
         **({"alignment_heads": config.num_heads} if kind == "Decoder" else {}),  # `mean_attention` of the client.
     )
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attention)
+        _set_attention(layer_spec.self_attention, layer.self_attention)
         if kind == "Decoder":
-            _set_cross_attention(layer_spec.attention, layer.cross_attention)
+            _set_attention(layer_spec.attention, layer.cross_attention, is_cross=True)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward.norm)
         _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.sublayer.inner)
         _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.sublayer.outer)
@@ -123,19 +106,13 @@ def _stack(model, kind):
     return spec
 
 
-def _set_self_attention(spec, residual):
+def _set_attention(spec, residual, is_cross=False):
     attention = residual.sublayer
     _set_norm(spec.layer_norm, residual.norm)
-    _set_linear(spec.linear[0], attention.query_projection, attention.key_projection, attention.value_projection)
-    _set_linear(spec.linear[1], attention.output_projection)
-
-
-def _set_cross_attention(spec, residual):
-    attention = residual.sublayer
-    _set_norm(spec.layer_norm, residual.norm)
-    _set_linear(spec.linear[0], attention.query_projection)
-    _set_linear(spec.linear[1], attention.key_projection, attention.value_projection)
-    _set_linear(spec.linear[2], attention.output_projection)
+    inputs = [attention.query_projection, attention.key_projection, attention.value_projection]
+    products = [inputs[:1], inputs[1:]] if is_cross else [inputs]  # One product for each input.
+    for linear, projections in zip(spec.linear, [*products, [attention.output_projection]], strict=True):
+        _set_linear(linear, *projections)
 
 
 def _set_linear(spec, *projections):

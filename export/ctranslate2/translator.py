@@ -22,11 +22,7 @@ VMAP = "vmap.txt"
 
 
 def library():
-    """The module `ctranslate2`.
-
-    Raises:
-        ValueError: if it is not installed.
-    """
+    """The module `ctranslate2`, or a `ValueError` with the command that installs it."""
     with needs("ctranslate2"):
         import ctranslate2
     return ctranslate2

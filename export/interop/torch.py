@@ -75,7 +75,9 @@ def import_torch_transformer(
     model = Transformer(config)
     tables = _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions)
     weights = [ForeignWeight(name, table, False, 1) for name, table in tables if table is not None]
-    weights += [*_bias(model, generator), *stack_weights(model, _naming(prefix))]
+    if config.logits_bias:
+        weights.append(ForeignWeight(f"{generator}.bias", model.logits.bias, False, None))
+    weights += stack_weights(model, _naming(prefix))
     if not config.use_bias:  # PyTorch then omits the biases of the normalizations too.
         zeros = {w.name: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
         tensors = {**zeros, **tensors}
@@ -125,11 +127,6 @@ def _tables(model, source_embedding, target_embedding, generator, source_positio
         (source_positions, model.source_positions.embeddings if is_learned else None),
         (target_positions, model.target_positions.embeddings if is_learned else None),
     ]
-
-
-def _bias(model, generator):
-    if model.config.logits_bias:
-        yield ForeignWeight(f"{generator}.bias", model.logits.bias, False, None)
 
 
 def _copy_problems(copies, embedding, tensors):

@@ -39,15 +39,7 @@ class ForeignWeight(NamedTuple):
 
 
 def stack_weights(model, naming: Naming) -> Iterator[ForeignWeight]:
-    """The weights of encoder and decoder, with separate query, key and value projections.
-
-    Args:
-        model: a `Transformer`.
-        naming: names in the other framework.
-
-    Yields:
-        `ForeignWeight`.
-    """
+    """The weights of encoder and decoder, with separate query, key and value projections."""
     for kind, norms in (("encoder", naming.encoder_norms), ("decoder", naming.decoder_norms)):
         stack = getattr(model, kind)
         for i, layer in enumerate(stack.layers):
@@ -89,17 +81,7 @@ def weight_problems(
     file: str,
     in_file: Callable[[str], str] = str,
 ) -> list[str]:
-    """Lists missing weights and wrong shapes.
-
-    Args:
-        weights: the model's variables and their foreign names.
-        tensors: tensors by foreign name.
-        file: name of the file, for messages.
-        in_file: maps a foreign name to the name in the file.
-
-    Returns:
-        One message per problem.
-    """
+    """Lists missing weights and wrong shapes. `in_file` maps a foreign name to the name in the file, for messages."""
     missing = dict.fromkeys(in_file(weight.name) for weight in weights if weight.name not in tensors)
     problems = [f"{file} lacks {', '.join(missing)}"] if missing else []
     for weight in weights:
@@ -112,16 +94,7 @@ def weight_problems(
 
 
 def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
-    """Assigns foreign tensors to a model's variables. `weight_problems` must have found no problem.
-
-    Args:
-        model: the model.
-        weights: its variables and their foreign names.
-        tensors: tensors by foreign name.
-
-    Raises:
-        ValueError: if `weights` lacks a trainable variable, which would keep its random values.
-    """
+    """Assigns foreign tensors, in which `weight_problems` finds no problem, to all trainable variables of a model."""
     named = {weight.variable.path for weight in weights}
     forgotten = [variable.path for variable in model.trainable_variables if variable.path not in named]
     if forgotten:
@@ -132,25 +105,14 @@ def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np
 
 
 def safetensors():
-    """The module `safetensors.numpy`.
-
-    Raises:
-        ValueError: if it is not installed.
-    """
+    """The module `safetensors.numpy`, or a `ValueError` with the command that installs it."""
     with needs("huggingface"):
         import safetensors.numpy
     return safetensors.numpy
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: if the file is not a safetensors file, or has a dtype that NumPy does not support.
-    """
+    """The tensors of a safetensors file. Raises `ValueError` for others, and for dtypes that NumPy does not support."""
     library = safetensors()
     try:
         return library.load_file(path)

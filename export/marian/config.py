@@ -37,10 +37,7 @@ _FIXED = {
 
 
 def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
-    """Converts a Marian configuration to fields of `TransformerConfig`, without the vocabulary size.
-
-    Args:
-        config: the contents of config.json.
+    """Converts the contents of config.json to fields of `TransformerConfig`, without the vocabulary size.
 
     Returns:
         The fields, or `None` if they cannot be determined; and a list of problems.
@@ -96,14 +93,7 @@ def _size_problems(config):
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:
-    """Lists the fields that `MarianMTModel` does not support.
-
-    Args:
-        config: configuration of the model.
-
-    Returns:
-        One message per problem.
-    """
+    """Lists the problems of a configuration that `MarianMTModel` does not support."""
     problems = [
         f"`{name}` must be {value!r}. Received: {name}={getattr(config, name)!r}"
         for name, value in _FIXED.items()
@@ -115,12 +105,7 @@ def inexpressible(config: TransformerConfig) -> list[str]:
 
 
 def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:
-    """The contents of config.json.
-
-    Args:
-        config: configuration of a model that `MarianMTModel` supports; see `inexpressible`.
-        forbidden: see `special_ids`.
-    """
+    """The contents of config.json, for a configuration without problems. For `forbidden` see `special_ids`."""
     sizes = {f"{stack}_{theirs}": getattr(config, ours) for ours, theirs in _SIZES.items() for stack in _STACKS}
     return {
         **_REQUIRED,
@@ -140,12 +125,7 @@ def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> di
 
 
 def special_ids(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:
-    """The special ids, for config.json and generation_config.json.
-
-    Args:
-        config: configuration of the model.
-        forbidden: ids of other tokens that are never generated.
-    """
+    """The special ids, for config.json and generation_config.json. `forbidden` tokens are never generated either."""
     return {
         "bad_words_ids": [[i] for i in (config.pad_id, config.bos_id, *forbidden)],
         "bos_token_id": config.bos_id,

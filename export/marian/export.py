@@ -7,18 +7,17 @@ import keras
 import numpy as np
 
 from keras_transformer.checks import require
-from keras_transformer.export.format import Program
+from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.interop.weight_map import safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
 from keras_transformer.export.marian.importer import LOGITS_BIAS, read_marian, weights_of
 from keras_transformer.export.marian.vocabulary import foreign_vocabulary
 from keras_transformer.export.verify.equality import compare
-from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.keras_translator import ModelTranslator
 
 
-def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+def write_huggingface(exported: Exported, path: Path) -> None:
     """Writes config.json, generation_config.json, model.safetensors, vocab.json and the tokenizer files.
 
     Token ids stay the same. Marian's positions have all sines in the first half of the features and all cosines in the
@@ -26,20 +25,13 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
     transformers supports are exported. Its length limit is 512 tokens for any source. Its length penalty is n^α, also
     if the strategy has the kind `"gnmt"`.
 
-    Args:
-        model: the `Transformer`.
-        directory: the model directory.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        path: the folder to create.
-
     Raises:
         ValueError: if `MarianMTModel` does not support the model. The message lists all problems.
     """
+    model, _, tokenizers, strategy, _ = exported
     require_expressible(model.config, tokenizers)
-    library = safetensors()
     path.mkdir()
-    library.save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
+    safetensors().save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
         (path / name).write_bytes(tokenizer.model)
     forbidden = tokenizers[1].text_constraints.forbidden
@@ -59,32 +51,13 @@ def write_huggingface(model, directory: ModelDirectory, tokenizers, strategy, pa
 
 
 def read_huggingface(folder: Path, strategy) -> ModelTranslator:
-    """Reads the files back into a Keras model, to verify them without transformers.
-
-    Args:
-        folder: folder of the files.
-        strategy: `BeamSearch` or `GreedySearch`.
-
-    Returns:
-        A translator with the model.
-
-    Raises:
-        ValueError: if the files are not a valid `MarianMTModel`.
-    """
+    """Reads the files back into a Keras model, to verify them without transformers."""
     model, tokenizers = read_marian(folder)
     return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy, protect="off")
 
 
 def require_expressible(config, tokenizers) -> None:
-    """Checks that `MarianMTModel` supports a model.
-
-    Args:
-        config: `TransformerConfig`.
-        tokenizers: `(source, target)`.
-
-    Raises:
-        ValueError: if it does not. The message lists all problems.
-    """
+    """Raises `ValueError` with all problems if `MarianMTModel` does not support a model or its tokenizers."""
     problems = inexpressible(config)
     if not problems and tokenizers[0].pieces != tokenizers[1].pieces:
         problems.append("source and target must have the same vocabulary")
@@ -106,11 +79,7 @@ def _tensors(model):
 
 
 def recorded_search(strategy) -> dict:
-    """The options of a strategy that the files implement.
-
-    Args:
-        strategy: `BeamSearch`.
-    """
+    """The options of a strategy that the files implement."""
     names = ["beam_size", "min_length", "no_repeat_ngram_size"]
     if strategy.length_penalty == 0 or strategy.length_penalty_kind == "length":
         names += ["length_penalty", "length_penalty_kind"]

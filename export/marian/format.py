@@ -7,6 +7,7 @@ HUGGINGFACE = ExportFormat(
     "the files of a `MarianMTModel`",
     late("marian.export:write_huggingface"),
     late("marian.export:programs"),
+    prepare=late("interop.weight_map:safetensors"),
     require_supported=late("marian.export:require_expressible"),
     supports_token_scores=False,
     supports_shortlist=False,

@@ -1,6 +1,7 @@
 """Import of Marian models, such as OPUS-MT, from the files of Hugging Face's `MarianMTModel`. Reads no pickle."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,9 +98,6 @@ def import_marian(
 def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, ...]]":
     """Reads a Hugging Face `MarianMTModel` directory.
 
-    Args:
-        directory: see `import_marian`.
-
     Returns:
         The `Transformer`, and the serialized SentencePiece models of source and target, with the ids of the model.
 
@@ -109,19 +107,21 @@ def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, ..
     Warns:
         UserWarning: if vocab.json lacks pieces of a SentencePiece model.
     """
-    reader = _Reader(Path(directory))
-    config = reader.read("config.json", _read_json)
-    tensors = reader.read("model.safetensors", read_tensors)
-    models = {name: reader.read(name, lambda path: parse(path.read_bytes())) for name in ("source.spm", "target.spm")}
-    vocab = reader.read("vocab.json", _read_vocab)
-    fields = None if config is None else reader.gather(*read_config(config))
-    parsed = {name: model for name, model in models.items() if model is not None}
+    folder, problems = Path(directory), []
+    read = functools.partial(_read, folder, problems)
+    config = read("config.json", _read_json)
+    tensors = read("model.safetensors", read_tensors)
+    models = {name: read(name, lambda path: parse(path.read_bytes())) for name in ("source.spm", "target.spm")}
+    vocab = read("vocab.json", _read_vocab)
+    fields, found = (None, []) if config is None else read_config(config)
+    problems += found
     if vocab is not None:
-        reader.problems += vocabulary_problems(vocab, config or {}, parsed)
+        parsed = {name: model for name, model in models.items() if model is not None}
+        problems += vocabulary_problems(vocab, config or {}, parsed)
     if config is not None and fields is not None and tensors is not None:
         tensors = _completed(tensors, config["vocab_size"])
-        reader.problems += _tensor_problems(tensors, fields, config["vocab_size"])
-    reader.raise_problems()
+        problems += _tensor_problems(tensors, fields, config["vocab_size"])
+    require(problems, of=f"{folder} cannot be imported as a MarianMTModel")
     return _build(config, fields, vocab, models, tensors)
 
 
@@ -135,49 +135,33 @@ def _build(config, fields, vocab, models, tensors):
 
 
 def weights_of(model: "kt.Transformer") -> list[ForeignWeight]:
-    """All weights, with Marian's names.
-
-    Args:
-        model: a `Transformer` with shared embeddings.
-    """
+    """All weights of a `Transformer` with shared embeddings, with Marian's names."""
     embedding = ForeignWeight(EMBEDDING, model.target_embedding.embeddings, False, 1)
     bias = [ForeignWeight(LOGITS_BIAS, model.logits.bias, False, None)] if model.config.logits_bias else []
     return [embedding, *bias, *stack_weights(model, NAMING)]
 
 
-class _Reader:
-    """Reads files and collects their problems."""
+def _read(folder, problems, name, function) -> Any:
+    """Reads a file. If that is not possible, adds the reason to the problems."""
+    path = folder / name
+    if not path.is_file():
+        problems.append(_missing(folder, name))
+        return None
+    try:
+        return function(path)
+    except (ValueError, OSError) as error:
+        problems.append(f"{name} cannot be read: {error}")
+        return None
 
-    def __init__(self, folder):
-        self.folder, self.problems = folder, []
 
-    def read(self, name, function) -> Any:
-        path = self.folder / name
-        if not path.is_file():
-            self.problems.append(self._missing(name))
-            return None
-        try:
-            return function(path)
-        except (ValueError, OSError) as error:
-            self.problems.append(f"{name} cannot be read: {error}")
-            return None
-
-    def _missing(self, name):
-        pickled = self.folder / "pytorch_model.bin"
-        if name != "model.safetensors" or not pickled.is_file():
-            return f"{name} is missing"
-        return (
-            "model.safetensors is missing. pytorch_model.bin is not read, because a pickle can run arbitrary code. If "
-            "you trust it, convert it with transformers: "
-            f"MarianMTModel.from_pretrained('{self.folder}').save_pretrained('{self.folder}', safe_serialization=True)"
-        )
-
-    def gather(self, result, problems) -> Any:
-        self.problems += problems
-        return result
-
-    def raise_problems(self):
-        require(self.problems, of=f"{self.folder} cannot be imported as a MarianMTModel")
+def _missing(folder, name):
+    if name != "model.safetensors" or not (folder / "pytorch_model.bin").is_file():
+        return f"{name} is missing"
+    return (
+        "model.safetensors is missing. pytorch_model.bin is not read, because a pickle can run arbitrary code. If "
+        "you trust it, convert it with transformers: "
+        f"MarianMTModel.from_pretrained('{folder}').save_pretrained('{folder}', safe_serialization=True)"
+    )
 
 
 def _languages(directory, *given) -> list[str | None]:

@@ -31,17 +31,7 @@ class Layout(NamedTuple):
 
 
 def parse(model: bytes):
-    """Parses a SentencePiece model.
-
-    Args:
-        model: the serialized model.
-
-    Returns:
-        A `ModelProto`.
-
-    Raises:
-        ValueError: if it is not a SentencePiece model.
-    """
+    """Parses a SentencePiece model to a `ModelProto`. Raises `ValueError` if it is not one."""
     import sentencepiece
     from google.protobuf.message import DecodeError
     from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -54,16 +44,7 @@ def parse(model: bytes):
 
 
 def vocabulary_problems(vocab: Mapping[str, int], config: Mapping, models: Mapping[str, object]) -> list[str]:
-    """Lists the problems of a vocabulary.
-
-    Args:
-        vocab: ids by piece.
-        config: Marian's configuration. Missing fields are not compared.
-        models: parsed SentencePiece models, by file name.
-
-    Returns:
-        One message per problem.
-    """
+    """Lists the problems of a vocabulary. Fields that the configuration lacks are not compared."""
     problems, size = [], config.get("vocab_size")
     size = size if type(size) is int else len(vocab)
     odd = sorted(set(range(len(vocab))) ^ set(vocab.values()))
@@ -86,12 +67,7 @@ def vocabulary_problems(vocab: Mapping[str, int], config: Mapping, models: Mappi
 
 
 def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> None:
-    """Warns about pieces that a SentencePiece model produces and the vocabulary lacks. Marian maps them to `<unk>`.
-
-    Args:
-        vocab: ids by piece, for which `vocabulary_problems` finds none.
-        models: parsed SentencePiece models, by file name.
-    """
+    """Warns about pieces that a SentencePiece model produces and the vocabulary lacks. Marian maps them to `<unk>`."""
     for name, model in models.items():
         if _lacking(vocab, model):
             warnings.warn(f"Pieces of {name} become <unk>: vocab.json {_of_lacking(vocab, model)}", stacklevel=4)
@@ -107,19 +83,11 @@ def _of_lacking(vocab, model):
 
 
 def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layout:
-    """Assigns the ids of the imported model.
+    """Assigns the ids of the imported model to a vocabulary without problems.
 
     The start token gets its own id. It is a copy if Marian's start token is padding or another piece that is also
     needed. Pieces of the SentencePiece models that the vocabulary lacks are copies of the unknown piece, as Marian maps
     them to it.
-
-    Args:
-        vocab: ids by piece, for which `vocabulary_problems` finds none.
-        config: Marian's configuration.
-        models: parsed SentencePiece models.
-
-    Returns:
-        `Layout`.
     """
     pad, unk, start, eos = config["pad_token_id"], vocab["<unk>"], config["decoder_start_token_id"], vocab["</s>"]
     of_id = {i: piece for piece, i in vocab.items()}
@@ -141,12 +109,9 @@ def lay_out(vocab: Mapping[str, int], config: Mapping, models: Sequence) -> Layo
 
 
 def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:
-    """The contents of `vocab.json`.
+    """The contents of `vocab.json`, from pieces by id.
 
     Language codes have no word mark, because Marian's tokenizer removes them from a line before SentencePiece.
-
-    Args:
-        pieces: pieces by id.
     """
     return {_foreign_name(piece): i for i, piece in enumerate(pieces)}
 
@@ -163,19 +128,12 @@ def _made_pieces(model):
 
 
 def rewritten(model, pieces: Sequence[str]) -> bytes:
-    """Rewrites a SentencePiece model, so that its ids are indices of a vocabulary. It splits text as before.
+    """Rewrites a parsed SentencePiece model, so that its ids are indices of a vocabulary. It splits text as before.
 
     Pieces that the model does not have are added. Language codes are added as user-defined pieces, which are recognized
     anywhere in a line. All others are added as unused pieces, which can be decoded but do not occur in split text. A
     run of unknown characters therefore stays one unknown piece. Marian looks up the run in its vocabulary, and finds
-    it if it is a piece of the other side.
-
-    Args:
-        model: the parsed model, changed in place.
-        pieces: the vocabulary. It starts with the special pieces and contains those of the model.
-
-    Returns:
-        The serialized model.
+    it if it is a piece of the other side. The vocabulary starts with the special pieces.
     """
     kind = model.SentencePiece
     own = {piece.piece: (piece.score, piece.type) for piece in model.pieces}

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.format import Program
+from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx.graphs import captured
@@ -29,35 +29,24 @@ from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.quality import compare_likelihood
 from keras_transformer.masks import padding_mask
-from keras_transformer.models import Transformer
 from keras_transformer.models.teacher_forcing import attention_scores, mean_attention
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 _OPSET = 18
 
 
-def write_onnx(model, directory: ModelDirectory, tokenizers, strategy, path: Path, quantize: str | None = None) -> None:
+def write_onnx(exported: Exported, path: Path, quantize: str | None = None) -> None:
     """Writes `model.onnx`, `encoder.onnx`, `decoder.onnx` and `alignment.onnx`, their weights, and the tokenizers.
 
-    Args:
-        model: the `Transformer`.
-        directory: the model directory.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        path: the folder to create.
-        quantize: `"int8"` for int8 weights, `"float16"` for float16 weights and activations.
-
-    Raises:
-        FileExistsError: if the folder exists.
-        onnx.checker.ValidationError: if a graph is not valid ONNX.
+    Weights become int8 with `quantize="int8"`; weights and activations become float16 with `quantize="float16"`.
     """
     path.mkdir()
-    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
+    ModelDirectory(path).write_tokenizers(exported.directory.tokenizer_models())
     if quantize == "float16":
-        model = copy_with_dtype(model, "float16")
+        exported = exported._replace(model=copy_with_dtype(exported.model, "float16"))
     weights = WeightsFile(path)
-    for name in _GRAPHS:
-        proto = make_graph(name, model, tokenizers, strategy, quantize)
+    for name in GRAPHS:
+        proto = make_graph(name, exported, quantize)
         weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
         onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
@@ -78,62 +67,35 @@ def programs(path: Path, strategy: BeamSearch, quantize: str | None = None) -> d
     }
 
 
-def make_graph(name: str, model, tokenizers, strategy, quantize: str | None = None) -> onnx.ModelProto:
-    """Makes one of the graphs, with its weights and with the metadata that `OnnxTranslator` reads.
-
-    Args:
-        name: `"model"`, `"encoder"`, `"decoder"` or `"alignment"`.
-        model: the `Transformer`, in the dtype of the graph.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        quantize: `"int8"` for int8 weights.
-    """
-    proto = convert(*_GRAPHS[name](model, strategy), model.weights)
+def make_graph(name: str, exported: Exported, quantize: str | None = None) -> onnx.ModelProto:
+    """Makes one of `GRAPHS`, with its weights and with the metadata that `OnnxTranslator` reads."""
+    proto = convert(*GRAPHS[name](exported), exported.model.weights)
     if quantize == "int8":
         quantize_matrices(proto.graph)
     sink_constants(proto.graph)
     metadata = {
-        "config": json.dumps(dataclasses.asdict(model.config)),
-        "search": json.dumps(dataclasses.asdict(strategy)),
-        "source_tokenizer_sha256": tokenizers[0].sha256,
-        "target_tokenizer_sha256": tokenizers[1].sha256,
+        "config": json.dumps(dataclasses.asdict(exported.model.config)),
+        "search": json.dumps(dataclasses.asdict(exported.strategy)),
+        "source_tokenizer_sha256": exported.tokenizers[0].sha256,
+        "target_tokenizer_sha256": exported.tokenizers[1].sha256,
     }
     onnx.helper.set_model_props(proto, metadata)
     return proto
 
 
 def copy_with_dtype(model, dtype: str):
-    """Copies a model with other weight and compute dtypes. Operations that require float32 keep it.
-
-    Args:
-        model: a model of `keras_transformer.models`.
-        dtype: name of a dtype policy.
-
-    Returns:
-        The copy.
-    """
-    config = model.get_config()
-    copy = type(model).from_config({**config, "dtype": dtype})
+    """Copies a model with other weight and compute dtypes. Operations that require float32 keep it."""
+    copy = type(model).from_config({**model.get_config(), "dtype": dtype})
     copy.set_weights(model.get_weights())
-    if isinstance(model, Transformer):
-        copy.shortlist, copy.text_constraints = model.shortlist, model.text_constraints
     return copy
 
 
-def search_program(model, strategy, ids="source"):
-    """The search of a model, as arguments of `convert`.
-
-    Args:
-        model: a model with `search`.
-        strategy: `BeamSearch` or `GreedySearch`.
-        ids: name of the input.
-
-    Returns:
-        The function, its signature, and the shapes of its inputs and outputs by name.
-    """
+def search_program(exported, ids="source"):
+    """The arguments of `convert` for the search of an `Exported`, or of another object with `search` and `strategy`."""
+    strategy = exported.strategy
 
     def search(ids):
-        return tuple(keras.tree.flatten(model.search(ids, strategy)))  # Omits token scores that are `None`.
+        return tuple(keras.tree.flatten(exported.search(ids, strategy)))  # Omits token scores that are `None`.
 
     outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
     if strategy.token_scores:
@@ -141,7 +103,9 @@ def search_program(model, strategy, ids="source"):
     return search, [tf.TensorSpec([None, None], tf.int32, name=ids)], {ids: ("batch", f"{ids}_length")}, outputs
 
 
-def _encoder(model, strategy):
+def _encoder(exported):
+    model = exported.model
+
     def encode(source):
         mask = padding_mask(source, model.config.pad_id)
         memory = model.decoder.project_memory(model.encode(source, mask))
@@ -151,7 +115,9 @@ def _encoder(model, strategy):
     return encode, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, _memory_shapes(model)
 
 
-def _decoder(model, strategy):
+def _decoder(exported):
+    model = exported.model
+
     def decode(tokens, memory_key, memory_value, memory_mask, cache_key, cache_value):
         logits, cache = model.decode(
             tokens[:, 0],
@@ -179,7 +145,9 @@ def _decoder(model, strategy):
     return decode, signature, inputs, outputs
 
 
-def _alignment(model, strategy):
+def _alignment(exported):
+    model = exported.model
+
     def align(source, target):
         return (mean_attention(attention_scores(model, source, target)),)
 
@@ -189,7 +157,7 @@ def _alignment(model, strategy):
 
 
 #: Names of the graphs, and the functions that make them.
-_GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
+GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
 
 
 def _memory_shapes(model):

@@ -16,22 +16,14 @@ _PAGE = 4096
 
 
 class WeightsFile:
-    """Moves weights of models to a file. Equal tensors are stored once.
-
-    Args:
-        folder: folder of the models and of the file.
-    """
+    """A file in the folder of several models, to which their weights are moved. Equal tensors are stored once."""
 
     def __init__(self, folder: Path):
         self._file = folder / WEIGHTS
         self._offsets = {}
 
     def take_from(self, model: onnx.ModelProto) -> None:
-        """Moves the model's weights into the file.
-
-        Args:
-            model: a model that is saved in the folder; changed in place.
-        """
+        """Moves the weights of a model, which is saved in the folder afterwards, into the file."""
         for graph, _, _ in scopes(model.graph):
             for tensor in graph.initializer:
                 if len(tensor.raw_data) >= _PAGE:

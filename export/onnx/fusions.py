@@ -10,11 +10,7 @@ from keras_transformer.export.onnx.graphs import captured, remove_unused, scopes
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
-    """Replaces each layer normalization, a dozen operations in Keras, with `LayerNormalization`.
-
-    Args:
-        graph: changed in place, with its subgraphs.
-    """
+    """Replaces each layer normalization, a dozen operations in Keras, with `LayerNormalization`."""
     for scope, producers, constants in scopes(graph):
         for node in scope.node:
             found = _match_layer_normalization(node, producers, constants)
@@ -28,11 +24,7 @@ def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
 
 
 def simplify_gathers(graph: onnx.GraphProto) -> None:
-    """Passes negative indices to `Gather`, which supports them. Keras adds the length of the axis before.
-
-    Args:
-        graph: changed in place, with its subgraphs.
-    """
+    """Passes negative indices to `Gather`, which supports them. Keras adds the length of the axis before."""
     for scope, producers, constants in scopes(graph):
         for node in scope.node:
             _, where = producers.of(node, "Gather", None, "Where")
@@ -46,11 +38,7 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
 
 
 def merge_products(graph: onnx.GraphProto) -> None:
-    """Merges products of one matrix with several weights (query, key and value) into one product, with their biases.
-
-    Args:
-        graph: changed in place, with its subgraphs.
-    """
+    """Merges products of one matrix with several weights (query, key and value) into one product, with their biases."""
     for scope, _, constants in scopes(graph):
         _merge_products(scope, constants)
     remove_unused(graph)

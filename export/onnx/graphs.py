@@ -8,11 +8,7 @@ from onnx import numpy_helper
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
-    """Removes nodes and initializers whose results are not used.
-
-    Args:
-        graph: changed in place, with its subgraphs.
-    """
+    """Removes the nodes and initializers of a graph and its subgraphs whose results are not used."""
     for subgraph in subgraphs(graph):
         remove_unused(subgraph)
     needed = {output.name for output in graph.output}
@@ -27,21 +23,13 @@ def remove_unused(graph: onnx.GraphProto) -> None:
 
 
 def subgraphs(graph_or_node: onnx.GraphProto | onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The subgraphs in the attributes of a node, or of all nodes of a graph.
-
-    Args:
-        graph_or_node: a graph or a node.
-    """
+    """The subgraphs in the attributes of a node, or of all nodes of a graph."""
     nodes = graph_or_node.node if isinstance(graph_or_node, onnx.GraphProto) else [graph_or_node]
     return [a.g for node in nodes for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
 def captured(graph: onnx.GraphProto) -> list[str]:
-    """The names that a graph and its subgraphs use.
-
-    Args:
-        graph: the graph.
-    """
+    """The names that a graph and its subgraphs use."""
     own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
     return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
 
@@ -49,13 +37,7 @@ def captured(graph: onnx.GraphProto) -> list[str]:
 def scopes(
     graph: onnx.GraphProto, outer_nodes: dict | None = None, outer_constants: dict | None = None
 ) -> Iterator[tuple[onnx.GraphProto, "Producers", dict[str, np.ndarray]]]:
-    """A graph and all graphs within it, each with the producers and initializers that are visible to it.
-
-    Args:
-        graph: the outermost graph. It comes last.
-        outer_nodes: nodes of the surrounding graphs, by the names of their outputs.
-        outer_constants: initializers of the surrounding graphs, by name.
-    """
+    """A graph, which comes last, and all graphs within it, each with the producers and constants visible to it."""
     producers = Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
     own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     constants = {**(outer_constants or {}), **own}
@@ -65,22 +47,15 @@ def scopes(
 
 
 class Producers:
-    """Finds the node that produces a tensor.
-
-    Args:
-        nodes: nodes by the names of their outputs.
-    """
+    """Finds the node that produces a tensor, from nodes by the names of their outputs."""
 
     def __init__(self, nodes):
         self.nodes = nodes
 
     def of(self, node, op_type, *expected):
-        """The producers of a node's inputs if all operators are as expected, otherwise `None` for each.
+        """The producers of a node's first inputs if all operators are as expected, otherwise `None` for each.
 
-        Args:
-            node: the node, or `None`.
-            op_type: expected operator of the node.
-            *expected: expected operators of the producers of its first inputs; `None` for any operator.
+        The node may be `None`. An expected operator of `None` stands for any.
         """
         nothing = (None,) * len(expected)
         if node is None or node.op_type != op_type:
@@ -90,22 +65,13 @@ class Producers:
         return found if fits else nothing
 
     def is_length(self, name, gather):
-        """Whether a tensor is the length of the axis that a Gather takes from.
-
-        Args:
-            name: name of the tensor.
-            gather: the node.
-        """
+        """Whether a tensor is the length of the axis that a Gather takes from."""
         node = self.nodes.get(name)
         while node is not None and node.op_type in ("Squeeze", "Slice", "Cast"):
             node = self.nodes.get(node.input[0])
         return node is not None and node.op_type == "Shape" and node.input[0] == gather.input[0]
 
     def before_reshape(self, name):
-        """The name of a tensor before its reshape, or its own name if it is not reshaped.
-
-        Args:
-            name: name of the tensor.
-        """
+        """The name of a tensor before its reshape, or its own name if it is not reshaped."""
         node = self.nodes.get(name)
         return node.input[0] if node is not None and node.op_type == "Reshape" else name

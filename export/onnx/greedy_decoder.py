@@ -28,14 +28,7 @@ class OnnxGreedySearch:
         self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Chooses the most probable token at each step.
-
-        Args:
-            source: int32 `(batch, source_length)`.
-
-        Returns:
-            Tokens int32 `(batch, 1, length)` and log probabilities float32 `(batch, 1)`.
-        """
+        """Chooses the most probable token at each step; see `TokenTranslator.search`."""
         memory = self._run(self._encoder, source=source)
         limits = memory["memory_mask"].sum(axis=1) + self._extra_length
         limits = limits.clip(1, self._config["max_length"])

@@ -13,11 +13,8 @@ def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
 
     tf2onnx passes every tensor that a loop uses as loop state, including the weights. Runtimes neither pre-pack nor
     quantize loop state. After this pass the bodies capture these tensors from the outer graph. A loop of at most one
-    iteration is a condition: the nodes of its body stay where they are.
-
-    Args:
-        graph: changed in place, with its subgraphs. Tensor names must be unique over all subgraphs, as tf2onnx makes
-            them.
+    iteration is a condition: the nodes of its body stay where they are. Tensor names must be unique over all
+    subgraphs, as tf2onnx makes them.
     """
     for subgraph in subgraphs(graph):
         hoist_loop_invariants(subgraph)
@@ -40,9 +37,6 @@ def sink_constants(graph: onnx.GraphProto) -> None:
 
     Runtimes pre-pack weights only in the graph that contains the product, and pass captured tensors to a loop body
     again at each iteration. `WeightsFile` stores equal weights once.
-
-    Args:
-        graph: changed in place, with its subgraphs.
     """
     _sink(graph, {}, {}, itertools.count())
     remove_unused(graph)

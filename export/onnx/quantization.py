@@ -13,7 +13,7 @@ _STEPS = {"signed": (127, 128), "unsigned": (255, 0)}
 
 
 def quantize_matrices(graph: onnx.GraphProto) -> None:
-    """Quantizes products with constant matrices, and embeddings, to int8 weights.
+    """Quantizes products with constant matrices, and embeddings, to int8 weights, in a graph and its subgraphs.
 
     A matrix W becomes round(W / s), with one scale s per output. The other factor of its products becomes uint8 at run
     time, with one scale per row x: max |x| / 127, or max x / 255 after a ReLU. The result of a row therefore does not
@@ -23,9 +23,6 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
     A product is written as MatMul between DequantizeLinear nodes, which onnxruntime computes in integers.
     MatMulInteger is slower. With one scale per row it also gives wrong results in onnxruntime 1.32, which fuses the
     scaling of rows and columns into an operator with one scale for all rows.
-
-    Args:
-        graph: changed in place, with its subgraphs.
     """
     matrices = _Matrices()
     for scope, producers, constants in scopes(graph):

@@ -8,25 +8,26 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer.config import EOS_ID, PAD_ID
-from keras_transformer.export.format import Program
+from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
 from keras_transformer.export.verify.equality import compare
-from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import max_tokens
 
 
 class _Server(tf.Module):
     """The signatures, and information for this package's client."""
 
-    def __init__(self, model, source_tokenizer, target_tokenizer, strategy):
+    def __init__(self, exported):
         super().__init__()
-        self._weights = [variable.value for variable in model.variables]  # Tracked, so that the SavedModel has them.
+        # Tracked, so that the SavedModel has them.
+        self._weights = [variable.value for variable in exported.model.variables]
+        source, target = exported.tokenizers
         # A loaded SavedModel would share one tokenizer between two resources with the same name.
-        self._source_tokenizer = tf_text.SentencepieceTokenizer(source_tokenizer.model, name="source")
-        self._target_tokenizer = tf_text.SentencepieceTokenizer(target_tokenizer.model, name="target")
-        self._search = model.search
-        self._strategy = strategy
-        self._max_source_length = max_tokens(model.config.max_length)
+        self._source_tokenizer = tf_text.SentencepieceTokenizer(source.model, name="source")
+        self._target_tokenizer = tf_text.SentencepieceTokenizer(target.model, name="target")
+        self._search = exported.search
+        self._strategy = exported.strategy
+        self._max_source_length = max_tokens(exported.model.config.max_length)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def serving_default(self, text):
@@ -79,17 +80,9 @@ class _Server(tf.Module):
         return tf.reshape(texts, tf.shape(scores)), tf.where(has_text, scores, 0.0)
 
 
-def write_saved_model(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
-    """Writes the SavedModel.
-
-    Args:
-        model: the `Transformer`.
-        directory: the model directory.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        path: the folder to create.
-    """
-    server = _Server(model, *tokenizers, strategy)
+def write_saved_model(exported: Exported, path: Path) -> None:
+    """Writes the SavedModel to a new folder."""
+    server = _Server(exported)
     signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
     tf.saved_model.save(server, str(path), signatures=signatures)
 

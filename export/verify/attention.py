@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.counting import counted
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.verify.keras_search import KerasSearch
 
 #: Maximum difference of the weights of a target token, for float32 and for other types. At most 1.
 MOST_DIFFERENCE, MOST_APPROXIMATE_DIFFERENCE = 1e-3, 0.2
@@ -24,7 +24,6 @@ class AttentionReport:
         tokens: number of compared target tokens.
         difference: the largest difference of a token; in an approximate program, the average one.
         is_approximate: whether the program has other types than float32.
-        passed: whether the export is accepted.
     """
 
     tokens: int
@@ -43,28 +42,16 @@ class AttentionReport:
 
 
 def compare_attention(
-    model, strategy: BeamSearch, program, batches: list[np.ndarray], is_approximate: bool = False
+    expected: KerasSearch, program, batches: list[np.ndarray], is_approximate: bool = False
 ) -> AttentionReport:
-    """Compares the mean cross-attention weights of random targets.
-
-    Args:
-        model: the Keras `Transformer`.
-        strategy: the exported search. It does not matter here.
-        program: client of the exported program, with `mean_attention` as in `TokenTranslator`.
-        batches: int32 matrices of source ids. Those with 7 rows are compared.
-        is_approximate: whether the program has other types than float32.
-
-    Returns:
-        `AttentionReport`.
-    """
-    differences = []
+    """Compares the mean cross-attention weights of random targets, in the batches with 7 rows."""
+    model, differences = expected.model, []
     for source in batches:
         if len(source) != _BATCH_SIZE:
             continue
         target = _as_target(source[::-1], model.config.vocab_size)
-        difference = (
-            np.abs(model.mean_attention(source, target) - program.mean_attention(source, target)).sum(axis=-1) / 2
-        )
+        difference = np.abs(model.mean_attention(source, target) - program.mean_attention(source, target))
+        difference = difference.sum(axis=-1) / 2
         differences.append(difference[target != PAD_ID])
     found = np.concatenate(differences)
     difference = float(found.mean() if is_approximate else found.max())

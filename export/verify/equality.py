@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 
-from keras_transformer.config import EOS_ID, PAD_ID
+from keras_transformer.config import EOS_ID
 from keras_transformer.counting import counted
-from keras_transformer.decoding import BeamSearch, length_penalty
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import Translation
 
@@ -38,7 +38,6 @@ class Agreement:
             sentences with equal best tokens. If the Keras search has not found the hypothesis, its teacher-forced
             score is used.
         other_ranks: sentences with equal best tokens and different lower hypotheses.
-        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -62,97 +61,48 @@ class Agreement:
         return all_explained and few_differ and self.largest_score_difference < TIE
 
 
-def compare(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Agreement:
-    """Compares the tokens of the best hypotheses, and the scores of all.
-
-    Args:
-        model: the Keras `Transformer`, or an object with its `shortlist`, `generate` and `token_log_probs`.
-        strategy: the exported search.
-        program: client of the exported program, with `search` as in `TokenTranslator`.
-        batches: int32 matrices of source ids.
-
-    Returns:
-        `Agreement`.
-    """
+def compare(expected: KerasSearch, program, batches: list[np.ndarray]) -> Agreement:
+    """Compares the tokens of the best hypotheses, and the scores of all, with those of `program.search`."""
     sentences = equal = ties = other_ranks = 0
     largest = 0.0
     for source in batches:
-        candidates = candidates_of_batch(model, source)
-        expected = _by_tokens(*model.generate(source, strategy)[:2])
-        found = _by_tokens(*program.search(source))
-        for row, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
+        candidates = expected.candidates(source)
+        both_programs = _by_tokens(expected.search(source)), _by_tokens(program.search(source))
+        for row, (ours, theirs) in enumerate(zip(*both_programs, strict=True)):
             sentences += 1
             best, other = next(iter(ours)), next(iter(theirs))
             if best == other:
                 unknown = [tokens for tokens in theirs if tokens not in ours]
-                forced = _forced(model, source[row], unknown, strategy, candidates)
+                forced = _forced(expected, source[row], unknown, candidates)
                 known = {**ours, **dict(zip(unknown, forced, strict=True))}
                 difference = max(abs(known[tokens] - score) for tokens, score in theirs.items())
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
                 equal += 1
                 other_ranks += bool(unknown)
             else:
-                both = _forced(model, source[row], [best, other], strategy, candidates)
+                both = _forced(expected, source[row], [best, other], candidates)
                 ties += abs(both[0] - both[1]) < TIE
     return Agreement(sentences, equal, ties, largest, other_ranks)
 
 
-def candidates_of_batch(model, source: np.ndarray) -> np.ndarray | None:
-    """The tokens among which the model searches; `None` for the whole vocabulary.
-
-    Args:
-        model: the Keras `Transformer`.
-        source: int32 `(batch, source_length)`.
-    """
-    return None if model.shortlist is None else model.shortlist.candidates(source)
-
-
-def _by_tokens(tokens, scores):
+def _by_tokens(found):
     """The hypotheses of each sentence, best first: scores by tokens."""
     return [
         {tuple(np.trim_zeros(ids, "b").tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
-        for hypotheses in zip(tokens, scores, strict=True)
+        for hypotheses in zip(*found, strict=True)
     ]
 
 
-def _forced(model, source, hypotheses, strategy, candidates):
+def _forced(expected, source, hypotheses, candidates):
     """The teacher-forced scores of one sentence's hypotheses."""
     if not hypotheses:
         return []
     repeated = np.repeat(source[None], len(hypotheses), axis=0)
-    return teacher_forced_scores(model, repeated, pad(hypotheses), strategy, candidates).tolist()
-
-
-def teacher_forced_scores(
-    model, source: np.ndarray, tokens: np.ndarray, strategy: BeamSearch, candidates: np.ndarray | None = None
-) -> np.ndarray:
-    """The scores that the model gives to hypotheses, in one pass.
-
-    Args:
-        model: the Keras `Transformer`.
-        source: int32 `(batch, source_length)`.
-        tokens: int32 `(batch, length)`, without the start token, with the end token, padded.
-        strategy: the search, for its length penalty.
-        candidates: the tokens that the search considers; see `Transformer.token_log_probs`.
-
-    Returns:
-        Float `(batch,)`: log p / length penalty.
-    """
-    lengths = (tokens != PAD_ID).sum(axis=1)
-    penalty = length_penalty(lengths, strategy.length_penalty, strategy.length_penalty_kind)
-    return model.token_log_probs(source, tokens, candidates).sum(axis=1) / np.array(penalty)
+    return expected.forced_scores(repeated, pad(hypotheses), candidates).tolist()
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:
-    """Compares translations of programs that tokenize and detokenize.
-
-    Args:
-        expected: translations of the Keras model.
-        found: translations of the exported program.
-
-    Returns:
-        `Agreement`. A tie is a different text with nearly the same score.
-    """
+    """Compares translations of programs that tokenize. A tie is another text with nearly the same score."""
     differences = [abs(a.score - b.score) for a, b in zip(expected, found, strict=True)]
     is_equal = [a.text == b.text for a, b in zip(expected, found, strict=True)]
     is_tie = [not equal and difference < TIE for equal, difference in zip(is_equal, differences, strict=True)]
@@ -161,15 +111,9 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
 
 
 def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
-    """Compares class logits.
+    """Compares class logits, with those that `classify` returns for int32 `(batch, source_length)`.
 
-    Args:
-        model: the Keras `SentenceClassifier`.
-        classify: the exported program, which maps int32 `(batch, source_length)` to float32 `(batch, num_classes)`.
-        batches: int32 matrices of source ids.
-
-    Returns:
-        `Agreement` of the predicted classes. The scores are logits. A tie is another class with nearly the same logit.
+    In the `Agreement` the scores are logits. A tie is another class with nearly the same logit.
     """
     equal = ties = 0
     largest = 0.0
@@ -185,15 +129,9 @@ def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
 
 
 def random_source_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
-    """Batches of random tokens, with several batch sizes and lengths.
+    """Int32 matrices of random ids with several batch sizes and lengths. Rows have the end token and then padding.
 
-    Args:
-        vocab_size: size of the source vocabulary.
-        longest: maximum number of tokens in a sentence, without the end token.
-        seed: seed of the random numbers.
-
-    Returns:
-        Int32 matrices. Each row has the end token and then padding.
+    `longest` is the maximum number of tokens without the end token.
     """
     draw = random.Random(seed)
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
-from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import candidates_of_batch, teacher_forced_scores
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import Translation
 
@@ -31,7 +30,6 @@ class LikelihoodReport:
             in nats per token. A sentence with a more probable translation counts as 0.
         score_error: average difference between the program's score and the Keras model's score of the same tokens,
             relative to the scores.
-        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -59,7 +57,6 @@ class BleuLoss:
         sentences: number of translated sentences.
         bleu: BLEU of the program, 0 to 100.
         keras_bleu: BLEU of the Keras model.
-        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -76,50 +73,26 @@ class BleuLoss:
         return self.bleu >= self.keras_bleu - MOST_BLEU_LOSS
 
 
-def compare_likelihood(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
-    """Compares translations by the log probabilities that the Keras model gives to them.
-
-    Args:
-        model: the Keras `Transformer`.
-        strategy: the exported search.
-        program: client of the exported program, with `search` as in `TokenTranslator`.
-        batches: int32 matrices of source ids.
-
-    Returns:
-        `LikelihoodReport`.
-    """
-    plain = dataclasses.replace(strategy, length_penalty=1.0, length_penalty_kind="length")  # Nats per token.
+def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
+    """Compares translations of `program.search` by the log probabilities that the Keras model gives to them."""
+    strategy = dataclasses.replace(expected.strategy, length_penalty=1.0, length_penalty_kind="length")
+    per_token = dataclasses.replace(expected, strategy=strategy)  # Scores in nats per token.
     losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
-        expected = [np.trim_zeros(row, "b") for row in model.generate(source, strategy).tokens[:, 0]]
-        tokens, found_scores = program.search(source)
-        found = [np.trim_zeros(row, "b") for row in tokens[:, 0]]
-        equal += sum(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
-        candidates = candidates_of_batch(model, source)
-        own, other = (
-            teacher_forced_scores(model, source, pad(tokens), plain, candidates) for tokens in (expected, found)
-        )
+        (our_tokens, _), (their_tokens, found_scores) = expected.search(source), program.search(source)
+        ours, theirs = ([np.trim_zeros(row, "b") for row in tokens[:, 0]] for tokens in (our_tokens, their_tokens))
+        equal += sum(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
+        candidates = expected.candidates(source)
+        own, other = (per_token.forced_scores(source, pad(rows), candidates) for rows in (ours, theirs))
         losses += [*np.maximum(own - other, 0)]
-        scores = teacher_forced_scores(model, source, pad(found), strategy, candidates)
+        scores = expected.forced_scores(source, pad(theirs), candidates)
         errors += [*np.abs(scores - found_scores[:, 0])]
         sizes += [*np.abs(scores)]
     return LikelihoodReport(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
 
 
 def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], reference: Sequence[str]) -> BleuLoss:
-    """Compares the BLEU of translations.
-
-    Args:
-        expected: translations of the Keras model.
-        found: translations of the exported program.
-        reference: the reference translations.
-
-    Returns:
-        `BleuLoss`.
-
-    Raises:
-        ValueError: if the numbers of lines differ or are 0.
-    """
+    """Compares the BLEU of translations of the Keras model and of the exported program."""
     import sacrebleu
 
     require(same_number("lines", smallest=1, source=expected, reference=reference))

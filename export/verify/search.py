@@ -6,9 +6,8 @@ import dataclasses
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import TIE, candidates_of_batch
-from keras_transformer.translate.translator import with_n_best
+from keras_transformer.export.verify.equality import TIE
+from keras_transformer.export.verify.keras_search import KerasSearch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Soundness:
             `TIE` of the Keras model's, normalized over the tokens that the options, or both, allow. In greedy search
             each token must also have the highest log probability of the allowed tokens, to within `TIE`. In beam
             search a hypothesis must not be empty where this package's is not.
-        passed: whether the export is accepted.
     """
 
     sentences: int
@@ -51,27 +49,17 @@ class Soundness:
         return self.sound == self.sentences
 
 
-def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]) -> Soundness:
+def check_search(expected: KerasSearch, program, batches: list[np.ndarray]) -> Soundness:
     """Checks the hypotheses of a runtime with its own search, as `translate` chooses them: empty ones are replaced.
 
-    Args:
-        model: the Keras `Transformer`.
-        strategy: the search, without a length penalty.
-        program: client of the runtime, with `search` and `target_tokenizer` as in `TokenTranslator`.
-        batches: int32 matrices of source ids.
-
-    Returns:
-        `Soundness`.
+    The search has no length penalty. The client has `search` and `target_tokenizer` as in `TokenTranslator`.
     """
-
-    def own_search(source, n_best):
-        return model.generate(source, with_n_best(strategy, n_best))[:2]
-
+    strategy = expected.strategy
     equal = sound = at_limit = 0
     for source in batches:
-        expected, _ = _chosen(own_search, source, strategy)
+        own, _ = _chosen(expected.search, source, strategy)
         tokens, scores = _chosen(program.search, source, strategy)
-        log_probs = _log_probs(model, source, tokens, strategy)
+        log_probs = _log_probs(expected, source, tokens)
         log_probs[:, :, list(program.target_tokenizer.text_constraints.forbidden)] = -np.inf
         rest = np.log(np.exp(log_probs).sum(axis=-1))
         chosen = np.take_along_axis(log_probs, tokens[..., None], axis=-1)[..., 0]
@@ -81,9 +69,9 @@ def check_search(model, strategy: BeamSearch, program, batches: list[np.ndarray]
         if strategy.beam_size == 1:
             is_sound &= ((log_probs.max(axis=-1) - chosen < TIE) | ~is_real).all(axis=1)
         else:
-            is_sound &= (tokens[:, 0] != EOS_ID) | (expected[:, 0] == EOS_ID)
+            is_sound &= (tokens[:, 0] != EOS_ID) | (own[:, 0] == EOS_ID)
         sound += int(is_sound.sum())
-        for ours, theirs, limit in zip(expected, tokens, _limits(model, source, strategy), strict=True):
+        for ours, theirs, limit in zip(own, tokens, _limits(expected, source), strict=True):
             ours, theirs = (np.trim_zeros(row, "b") for row in (ours, theirs))
             if np.array_equal(ours, theirs):
                 equal += 1
@@ -101,17 +89,18 @@ def _chosen(search, source, strategy):
     return tokens[best], scores[best]
 
 
-def _limits(model, source, strategy):
+def _limits(expected, source):
     """The length limit of each hypothesis in this package's search."""
-    longest = model.config.max_length or strategy.max_length(source.shape[1])
+    strategy = expected.strategy
+    longest = expected.model.config.max_length or strategy.max_length(source.shape[1])
     return np.array(strategy.limits((source != PAD_ID).sum(axis=1), longest)).tolist()
 
 
-def _log_probs(model, source, tokens, strategy):
+def _log_probs(expected, source, tokens):
     """Log probabilities `(batch, length, vocab_size)` of the allowed tokens at each step of given hypotheses."""
     target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
-    logits = np.array(model({"source": source, "target": target}, training=False), "float32")
-    candidates = candidates_of_batch(model, source)
+    logits = np.array(expected.model({"source": source, "target": target}, training=False), "float32")
+    candidates, strategy = expected.candidates(source), expected.strategy
     if candidates is not None:
         logits[:, :, np.setdiff1d(np.arange(logits.shape[-1]), candidates)] = -np.inf
     logits[:, : strategy.min_length, EOS_ID] = -np.inf

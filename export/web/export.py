@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from keras_transformer.export.format import Program
+from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.onnx.translator import OnnxTranslator
 from keras_transformer.export.verify.quality import compare_likelihood
@@ -37,33 +37,25 @@ export const {{ SentencePieceProcessor }} = library;
 """
 
 
-def write_web(model, directory: ModelDirectory, tokenizers, strategy, path: Path) -> None:
+def write_web(exported: Exported, path: Path) -> None:
     """Writes `model.onnx` with int8 weights, the tokenizers, the page, its JavaScript, and the npm packages.
 
-    Args:
-        model: the `Transformer`.
-        directory: the model directory.
-        tokenizers: `(source, target)`.
-        strategy: `BeamSearch`.
-        path: the folder to create.
-
-    Raises:
-        FileExistsError: if the folder exists.
-        OSError: if a package has not been downloaded. Call `packages.require_packages` first.
+    The packages must have been downloaded; see `packages.require_packages`.
     """
+    directory, written = exported.directory, ModelDirectory(path)
     shutil.copytree(_STATIC, path)
-    ModelDirectory(path).write_tokenizers(directory.tokenizer_models())
-    onnx.save(make_graph("model", model, tokenizers, strategy, quantize="int8"), path / MODEL)
+    written.write_tokenizers(directory.tokenizer_models())
+    onnx.save(make_graph("model", exported, quantize="int8"), path / MODEL)
     onnx.checker.check_model(path / MODEL, full_check=True)
     _write_packages(path)
     files = {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.name != _SERVICE_WORKER}
     described = {
         "languages": directory.languages,
-        "max_source_length": max_tokens(model.config.max_length),
-        "n_best": strategy.n_best,
+        "max_source_length": max_tokens(exported.model.config.max_length),
+        "n_best": exported.strategy.n_best,
         "onnxruntime": ONNXRUNTIME.version,
-        "protection": protection_of(source_text_of(directory.path), tokenizers[0]),
-        "tokenizers": [file.name for file in ModelDirectory(path).tokenizer_files],
+        "protection": protection_of(source_text_of(directory.path), exported.tokenizers[0]),
+        "tokenizers": [file.name for file in written.tokenizer_files],
         "files": {name: {"bytes": len(data), "hash": _hash(data)} for name, data in files.items()},
     }
     (path / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
@@ -100,17 +92,9 @@ def _hash(data):
 
 
 def _say_sizes(path):
-    total = sum(file.stat().st_size for file in path.iterdir())
-    model = (path / MODEL).stat().st_size
-    print(
-        f"web: {_megabytes(total)} to download: {_megabytes(model)} of model and {_megabytes(total - model)} beside it",
-        file=sys.stderr,
-    )
-
-
-def _megabytes(size):
-    """Example: `_megabytes(14_239_897)` is `'14.2 MB'`."""
-    return f"{size / 1e6:.1f} MB"
+    total, model = sum(file.stat().st_size for file in path.iterdir()) / 1e6, (path / MODEL).stat().st_size / 1e6
+    beside = f"{model:.1f} MB of model and {total - model:.1f} MB beside it"
+    print(f"web: {total:.1f} MB to download: {beside}", file=sys.stderr)
 
 
 def programs(path: Path, strategy) -> dict[str, Program]:

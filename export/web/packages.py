@@ -61,26 +61,17 @@ PACKAGES = (ONNXRUNTIME, SENTENCEPIECE)
 
 
 def require_packages() -> None:
-    """Downloads the packages that are not in the folder yet.
-
-    Raises:
-        ValueError: if npm is not installed, a download fails, or an archive is not the expected one.
-    """
+    """Downloads the packages that are not in the folder yet. Raises `ValueError` if that is not possible."""
     for package in PACKAGES:
-        if not _is_downloaded(package):
+        file = packages_folder() / package.archive
+        if not file.is_file():
             _download(package)
+        elif not _is_expected(package, file):
+            raise ValueError(f"{file} is not the archive of {package.spec}. Delete it, and it is downloaded again")
 
 
 def read_files(package: Package, names: list[str]) -> dict[str, bytes]:
-    """Reads files of a downloaded package.
-
-    Args:
-        package: the package; see `require_packages`.
-        names: their paths in the package.
-
-    Returns:
-        The contents by path.
-    """
+    """The contents of files of a downloaded package, by their paths in it."""
     with tarfile.open(packages_folder() / package.archive) as archive:
         members = {name: archive.extractfile(f"package/{name}") for name in names}
         return {name: member.read() for name, member in members.items() if member}
@@ -95,13 +86,6 @@ def packages_folder() -> Path:
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "keras-transformer" / "npm"
-
-
-def _is_downloaded(package):
-    file = packages_folder() / package.archive
-    if file.is_file() and not _is_expected(package, file):
-        raise ValueError(f"{file} is not the archive of {package.spec}. Delete it, and it is downloaded again")
-    return file.is_file()
 
 
 def _is_expected(package, file):

@@ -42,12 +42,7 @@ def to_javascript(pattern: str) -> str:
 
 
 def protection_of(source_text: SourceText, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What `protection.js` must know to keep what is no language.
-
-    Args:
-        source_text: what is known of the source text that the model was trained on.
-        tokenizer: the source tokenizer.
-    """
+    """What `protection.js` must know to keep what is no language, for a source text and its tokenizer."""
     is_ordinal = source_text.language is None or writes_ordinals(source_text.language)
     return {
         "parts": to_javascript(PARTS),

@@ -46,7 +46,7 @@ def draw_attention(
     if len(source_ids[0]) == 1:
         raise ValueError(f"`sentence` must not be empty. Received: sentence={sentence!r}")
     if target is None:
-        tokens = model.generate(source_ids).tokens[:, 0]
+        tokens = model.generate(source_ids, text_constraints=target_tokenizer.text_constraints).tokens[:, 0]
     else:
         tokens = encode_lines(target_tokenizer, checked_lines("target", [target]), longest)
     scores = model.attention_scores(source_ids, tokens)[layer - 1][0]

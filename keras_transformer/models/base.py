@@ -35,8 +35,8 @@ class CompiledSearch:
         # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
         return functools.cache(functools.partial(Compiled, self))
 
-    def _hypotheses(self, strategy, candidates=None, **arrays):
-        """Runs the compiled `search` on arrays of ids."""
+    def _hypotheses(self, strategy, arrays, candidates=None, **options):
+        """Runs the compiled `search` on arrays of ids by name. A search is compiled for each strategy and options."""
         arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
         if isinstance(strategy, Sampling):
             rows = len(next(iter(arrays.values())))
@@ -44,7 +44,7 @@ class CompiledSearch:
             strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
         if candidates is not None:
             arrays["candidates"] = rounded_candidates(candidates)
-        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy).run(**arrays)
+        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy, **options).run(**arrays)
         used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
         token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
         return Hypotheses(tokens[:, :, :used], scores, token_scores)

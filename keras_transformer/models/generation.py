@@ -29,29 +29,17 @@ class Seq2SeqGeneration(CompiledSearch):
 
     Attributes:
         attention_scores: the attention weights of each layer; see `Transformer.attention_scores`.
-        shortlist: the `Shortlist` of the tokens among which both methods search; `None` for the whole vocabulary.
     """
 
     attention_scores: Callable[..., tuple[np.ndarray, ...]]
-    shortlist: Shortlist | None = None
-    _text_constraints: TextConstraints | None = None
-
-    @property
-    def text_constraints(self) -> TextConstraints | None:
-        """The `TextConstraints` of both methods, or `None`. Translators set those of the target tokenizer."""
-        return self._text_constraints
-
-    @text_constraints.setter
-    def text_constraints(self, constraints: TextConstraints | None):
-        if constraints != self._text_constraints:
-            self._text_constraints = constraints
-            self._compiled_functions.cache_clear()
 
     def _members(self) -> list:
         """The models that predict together. Each token has the mean of their probabilities."""
         return [self]  # A method, because Keras saves the layers in properties.
 
-    def search(self, source, strategy, prefix=None, noise=None, candidates=None) -> Hypotheses:
+    def search(
+        self, source, strategy, prefix=None, noise=None, candidates=None, shortlist=None, text_constraints=None
+    ) -> Hypotheses:
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
         Args:
@@ -62,7 +50,9 @@ class Seq2SeqGeneration(CompiledSearch):
                 `(batch, n_samples, max_length)` with
                 `max_length = source_length + prefix_length + max(extra_length, 1)`.
             candidates: int tensor `(candidates,)`: the tokens to search among, including those of the prefix. Default:
-                those of `shortlist`, which requires dynamic shapes, or the whole vocabulary.
+                those of `shortlist`, or the whole vocabulary.
+            shortlist: a `Shortlist`. Without `candidates` it requires dynamic shapes.
+            text_constraints: `TextConstraints`, or `None`.
 
         Returns:
             `Hypotheses` of tensors.
@@ -78,8 +68,8 @@ class Seq2SeqGeneration(CompiledSearch):
         rows = batch_size * strategy.beam_size
         caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
         bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
-        if candidates is None and self.shortlist is not None:
-            candidates = shortlist_candidates(self.shortlist, source)
+        if candidates is None and shortlist is not None:
+            candidates = shortlist_candidates(shortlist, source)
         subset = None if candidates is None else VocabularySubset(candidates)
         if subset and prefix is not None:
             prefix = subset.to_subset_ids(prefix)
@@ -98,12 +88,19 @@ class Seq2SeqGeneration(CompiledSearch):
             logits = _mean([logits for logits, _ in found])
             return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
 
-        allowed = self.text_constraints and AllowedTokens(self.text_constraints, candidates)
+        allowed = text_constraints and AllowedTokens(text_constraints, candidates)
         cache, ids = sum(caches, ()), self._special_ids
         found = run_search(strategy, next_logits, cache, (memory, mask), sentences, max_length, ids, allowed)
         return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
 
-    def generate(self, source, strategy: BeamSearch | GreedySearch | Sampling | None = None, prefix=None) -> Hypotheses:
+    def generate(
+        self,
+        source,
+        strategy: BeamSearch | GreedySearch | Sampling | None = None,
+        prefix=None,
+        shortlist: Shortlist | None = None,
+        text_constraints: TextConstraints | None = None,
+    ) -> Hypotheses:
         """Generates targets by a compiled search or by sampling.
 
         Args:
@@ -113,6 +110,8 @@ class Seq2SeqGeneration(CompiledSearch):
             prefix: int ids `(batch, prefix_length)`, padded with `pad_id`: the first tokens of every hypothesis of a
                 sentence. The score includes the prefix. After a prefix that reaches the maximum length, only the end
                 token follows.
+            shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary.
+            text_constraints: those of the target tokenizer, for valid text only. Default: all tokens are allowed.
 
         Returns:
             `Hypotheses` of NumPy arrays. `tokens` are int32 `(batch, n_best, length)` and end with the end token and
@@ -138,12 +137,12 @@ class Seq2SeqGeneration(CompiledSearch):
             prefix = checked_prefix(prefix, len(source), self.config)
             arrays |= {"prefix": prefix} if prefix.size else {}
         candidates = None
-        if self.shortlist is not None:
-            self.shortlist.check(self.config, strategy)
-            candidates = np.union1d(self.shortlist.candidates(source), arrays.get("prefix", ()))
-        return (
-            self._hypotheses(strategy, candidates, **arrays) if source.size else empty_hypotheses(len(source), strategy)
-        )
+        if shortlist is not None:
+            shortlist.check(self.config, strategy)
+            candidates = np.union1d(shortlist.candidates(source), arrays.get("prefix", ()))
+        if not source.size:
+            return empty_hypotheses(len(source), strategy)
+        return self._hypotheses(strategy, arrays, candidates, text_constraints=text_constraints)
 
     def mean_attention(self, source, target) -> np.ndarray:
         """Computes the mean of `attention_scores` over heads and layers.

@@ -141,7 +141,7 @@ class LanguageModel(ConfiguredModel):
         """
         prompt = checked_beginnings("prompt", prompt, self.config)
         strategy = GreedySearch() if strategy is None else checked_strategy(strategy)
-        return self._hypotheses(strategy, prompt=prompt) if len(prompt) else empty_hypotheses(0, strategy)
+        return self._hypotheses(strategy, {"prompt": prompt}) if len(prompt) else empty_hypotheses(0, strategy)
 
     def token_log_probs(self, tokens) -> np.ndarray:
         """Computes the log probability of each token of texts, given the tokens before it. The function is compiled.

@@ -36,7 +36,6 @@ def load_finished(directory: ModelDirectory) -> "tuple[keras.Model, tuple[Tokeni
             f"The tokenizers in {directory.path} do not belong to its model. They have {found} subwords "
             f"(source, target), the model has {wanted}"
         )
-    model.text_constraints = tokenizers[1].text_constraints
     return model, tokenizers
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding import BeamSearch, Sampling
+from keras_transformer.decoding import BeamSearch, Sampling, Shortlist
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import SourceText, source_text_of
 from keras_transformer.text.tokenization import Tokenizer
@@ -21,7 +21,7 @@ class ModelTranslator(TokenTranslator):
     """Translates with a `Transformer` in memory.
 
     Args:
-        model: a `Transformer`. Its `text_constraints` become those of the target tokenizer.
+        model: a `Transformer`.
         tokenizers: source tokenizer and target tokenizer.
         strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()`. The number of hypotheses per line
             is an argument of `translate`. With a seed, the samples of a line depend on the seed and the line only.
@@ -30,6 +30,7 @@ class ModelTranslator(TokenTranslator):
         protect: what is not translated: `"auto"`, `"off"` or a regular expression; see
             `keras_transformer.translate.Protection`.
         source_text: what is known of the source text that the model was trained on.
+        shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary.
 
     Raises:
         ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow, or `protect`
@@ -48,11 +49,11 @@ class ModelTranslator(TokenTranslator):
         parallel_batches: int = 1,
         protect: str = "auto",
         source_text: SourceText | None = None,
+        shortlist: Shortlist | None = None,
     ):
         _check_backend(parallel_batches)
         super().__init__(*tokenizers, model.config.max_length, parallel_batches, protect, source_text)
-        self.model = model
-        model.text_constraints = self.target_tokenizer.text_constraints
+        self.model, self.shortlist = model, shortlist
         self.strategy = strategy or BeamSearch()
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +61,8 @@ class ModelTranslator(TokenTranslator):
         strategy = with_n_best(self.strategy, n_best)
         if isinstance(strategy, Sampling) and isinstance(strategy.seed, int):
             strategy = dataclasses.replace(strategy, seed=[_seed_of(strategy.seed, row) for row in source])
-        return tuple(self.model.generate(source, strategy)[:2])
+        constraints = self.target_tokenizer.text_constraints
+        return self.model.generate(source, strategy, shortlist=self.shortlist, text_constraints=constraints)[:2]
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.export.config import ExportConfig
+from keras_transformer.export.format import Exported
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.saved_model.export import write_saved_model
 from keras_transformer.export.verify.equality import random_source_batches
@@ -56,9 +57,9 @@ def saved_model(path):
     return run, json.loads(loaded.search_options().numpy())
 
 
-def write_onnx(model, directory, tokenizers, strategy, path):
+def write_onnx(exported, path):
     """Writes the graph of the search alone."""
-    onnx.save(make_graph("model", model, tokenizers, strategy), path)
+    onnx.save(make_graph("model", exported), path)
 
 
 def onnx_model(path):
@@ -83,13 +84,13 @@ def onnx_model(path):
     ],
 )
 def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, shortlist, write, load):
-    model.shortlist = shortlist
     tokenizer = Tokenizer(directory.tokenizer_files[0])
-    write(model, directory, (tokenizer, tokenizer), strategy, tmp_path / "export")
+    write(Exported(model, directory, (tokenizer, tokenizer), strategy, shortlist), tmp_path / "export")
+    search = {"shortlist": shortlist, "text_constraints": tokenizer.text_constraints}
     program, options = load(tmp_path / "export")
     assert BeamSearch(**options) == strategy
     for source in random_source_batches(270, longest=9, seed=1)[7:10]:
-        expected, found = model.generate(source, strategy), program(source)
+        expected, found = model.generate(source, strategy, **search), program(source)
         assert set(found) == set(expected._fields)
         length = expected.tokens.shape[2]
         np.testing.assert_array_equal(found["tokens"][:, :, :length], expected.tokens)

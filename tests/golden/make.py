@@ -199,7 +199,8 @@ def expected_of_model(tests):
     keras_translator = load_translator("model")
     tokenizer = keras_translator.source_tokenizer
     ids, labels = (keras.utils.pad_sequences(tokenizer.encode(lines), padding="post") for lines in tests)
-    hypotheses = keras_translator.model.generate(ids, BeamSearch())
+    constraints = keras_translator.target_tokenizer.text_constraints
+    hypotheses = keras_translator.model.generate(ids, BeamSearch(), text_constraints=constraints)
     encoded = tokenizer.encode([*CHARACTERS.values()])
     return {
         "tokenizer": {

@@ -11,7 +11,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import import_marian
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.pipeline import export
-from keras_transformer.export.verify.equality import teacher_forced_scores
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.finished_model import load_finished
 
@@ -149,7 +149,9 @@ class Pair:
         return tokens, scores
 
     def search(self, count, strategy):
-        tokens, scores, _ = self.ours.generate(self.to_ours[self.source[:count]], strategy)
+        constraints = self.tokenizers[1].text_constraints
+        source = self.to_ours[self.source[:count]]
+        tokens, scores, _ = self.ours.generate(source, strategy, text_constraints=constraints)
         return [np.trim_zeros(row, "b") for row in tokens[:, 0]], scores[:, 0]
 
 
@@ -213,7 +215,7 @@ def test_beams_are_equal(pair, alpha):
     ends = np.array([len(a) < n > len(b) for a, b, n in zip(ours, theirs, lengths, strict=True)])
     parts = np.array_split(np.arange(count), 5)
     rescored = np.concatenate(
-        [teacher_forced_scores(pair.ours, source[i], pad([theirs[j] for j in i]), strategy) for i in parts]
+        [KerasSearch(pair.ours, strategy).forced_scores(source[i], pad([theirs[j] for j in i])) for i in parts]
     )
     same, tie = equal(ours, theirs), np.abs(rescored - our_scores) < TIE
     better = our_scores > rescored

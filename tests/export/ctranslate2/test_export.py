@@ -13,7 +13,8 @@ from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.export.ctranslate2.export import write_ctranslate2
 from keras_transformer.export.ctranslate2.translator import CTranslate2Translator
-from keras_transformer.export.verify.equality import teacher_forced_scores
+from keras_transformer.export.format import Exported
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.search import check_search
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
@@ -78,12 +79,18 @@ def export(tmp_path, tokenizers, randomize):
         directory = ModelDirectory(tmp_path / "model")
         directory.path.mkdir()
         directory.write_tokenizers(tuple(dict.fromkeys(tokenizer.model for tokenizer in pair)))
-        model.shortlist = shortlist
-        write_ctranslate2(model, directory, pair, GREEDY, tmp_path / "ctranslate2")
+        write_ctranslate2(Exported(model, directory, pair, GREEDY, shortlist), tmp_path / "ctranslate2")
         return model, tmp_path / "ctranslate2"
 
     export.tokenizers = (tokenizers["target"], tokenizers["target"])
     return export
+
+
+def write_again(export, model, path, shortlist=None):
+    """Replaces the export of a model that has been changed."""
+    shutil.rmtree(path)
+    directory = ModelDirectory(path.parent / "model")
+    write_ctranslate2(Exported(model, directory, export.tokenizers, GREEDY, shortlist), path)
 
 
 def sources(vocab_size, rows=24):
@@ -103,7 +110,7 @@ def sources(vocab_size, rows=24):
 def test_greedy_is_equal(export, options):
     model, path = export(**options)
     source, translator = sources(model.config.source_vocabulary), CTranslate2Translator(path)
-    agreement = check_search(model, GREEDY, translator, [source])
+    agreement = check_search(KerasSearch(model, GREEDY), translator, [source])
     assert agreement.passed and agreement.equal + agreement.at_limit == agreement.sentences
     ours, theirs = model.generate(source, GREEDY).tokens, translator.search(source)[0]
     np.testing.assert_array_equal(
@@ -115,22 +122,22 @@ def test_greedy_is_equal(export, options):
 def test_a_shortlist_is_equal(export):
     """The list is the union of a whole batch in both."""
     table = np.random.default_rng(2).integers(128, 270, (270, 2))
-    model, path = export(Shortlist(table, np.arange(128), vocab_size=270))
+    shortlist = Shortlist(table, np.arange(128), vocab_size=270)
+    model, path = export(shortlist)
     source, translator = sources(270), CTranslate2Translator(path)
     for batch in (source[:2], source[2:9]):
-        candidates = model.shortlist.candidates(batch)
+        candidates = shortlist.candidates(batch)
         assert 140 < len(candidates) < 250
         found = translator.search(batch)[0]
-        np.testing.assert_array_equal(found[:, 0, :-1], model.generate(batch, GREEDY).tokens[:, 0, :-1])
-        model.shortlist, shortlist = None, model.shortlist
+        expected = model.generate(batch, GREEDY, shortlist=shortlist).tokens
+        np.testing.assert_array_equal(found[:, 0, :-1], expected[:, 0, :-1])
         assert not np.isin(model.generate(batch, GREEDY).tokens, candidates).all()  # The list changes translations.
-        model.shortlist = shortlist
 
 
 def test_the_report_says_why_hypotheses_are_not_equal(export):
     """With random weights all hypotheses reach the length limit."""
     model, path = export()
-    agreement = check_search(model, GREEDY, CTranslate2Translator(path), [sources(270)])
+    agreement = check_search(KerasSearch(model, GREEDY), CTranslate2Translator(path), [sources(270)])
     assert agreement.equal == 0 and agreement.at_limit == 24
     assert re.search("24 of 24 .*0 equal.*24 .*limit", str(agreement))
 
@@ -139,7 +146,7 @@ def test_the_report_says_why_hypotheses_are_not_equal(export):
 def test_other_weights_are_not_sound(export, search):
     model, path = export()
     model.set_weights([weight * 1.1 for weight in model.get_weights()])
-    agreement = check_search(model, search, CTranslate2Translator(path, search), [sources(270)])
+    agreement = check_search(KerasSearch(model, search), CTranslate2Translator(path, search), [sources(270)])
     assert agreement.sound < 24 and not agreement.passed
 
 
@@ -148,7 +155,7 @@ def test_the_length_penalty_is_of_the_kind_length(export):
     search = BeamSearch(length_penalty=1.0, length_penalty_kind="length", extra_length=12)
     tokens, scores = CTranslate2Translator(path, search).search(sources(270))
     np.testing.assert_allclose(
-        scores[:, 0], teacher_forced_scores(model, sources(270), tokens[:, 0], search), atol=1e-4
+        scores[:, 0], KerasSearch(model, search).forced_scores(sources(270), tokens[:, 0]), atol=1e-4
     )
 
 
@@ -165,10 +172,10 @@ OPTIONS = {
 def test_options_of_the_search_are_sound(likelier_end, options):
     model, path = likelier_end
     search, source = dataclasses.replace(GREEDY, **options), sources(270)
-    agreement = check_search(model, search, CTranslate2Translator(path, search), [source])
+    agreement = check_search(KerasSearch(model, search), CTranslate2Translator(path, search), [source])
     assert agreement.passed and agreement.equal > 8
     without = dataclasses.replace(search, min_length=0, no_repeat_ngram_size=0)
-    assert not check_search(model, search, CTranslate2Translator(path, without), [source]).passed
+    assert not check_search(KerasSearch(model, search), CTranslate2Translator(path, without), [source]).passed
 
 
 def test_no_hypothesis_is_longer_than_the_exported_positions(export):
@@ -196,8 +203,7 @@ def likelier_end(export):
     """A model whose hypotheses end before the length limit, and the folder of its export."""
     model, path = export(norm_first=True)
     model.decoder.norm.beta.assign_add(4.0 * model.logits.embedding.embeddings[EOS_ID])
-    shutil.rmtree(path)
-    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    write_again(export, model, path)
     return model, path
 
 
@@ -205,19 +211,18 @@ def likelier_end(export):
 def test_empty_hypotheses_are_replaced(export, likelier_end):
     model, path = likelier_end
     model.decoder.norm.beta.assign_sub(model.logits.embedding.embeddings[EOS_ID])
-    shutil.rmtree(path)
-    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    write_again(export, model, path)
     search, source = BeamSearch(length_penalty=0.0, extra_length=12), sources(270, rows=100)
     translator = CTranslate2Translator(path, search)
     is_empty = translator.search(source, 1)[0][:, 0, 0] == EOS_ID
     assert is_empty.any() and not is_empty.all()
-    assert check_search(model, search, translator, [source]).passed
+    assert check_search(KerasSearch(model, search), translator, [source]).passed
 
     def best_only(source, n_best):
         return translator.search(source, 1)
 
     never_replaced = SimpleNamespace(search=best_only, target_tokenizer=translator.target_tokenizer)
-    assert check_search(model, search, never_replaced, [source]).sound == (~is_empty).sum()
+    assert check_search(KerasSearch(model, search), never_replaced, [source]).sound == (~is_empty).sum()
 
 
 @pytest.mark.parametrize(
@@ -228,9 +233,7 @@ def test_forbidden_tokens_are_not_generated(export, shortlist):
     forbidden, bias = export.tokenizers[1].text_constraints.forbidden, np.zeros(270, "float32")
     bias[[*forbidden]] = 4.0
     model.logits.bias.assign(bias)
-    model.shortlist = shortlist
-    shutil.rmtree(path)
-    write_ctranslate2(model, ModelDirectory(path.parent / "model"), export.tokenizers, GREEDY, path)
+    write_again(export, model, path, shortlist)
     for beam_size in (1, 3):
         search = BeamSearch(beam_size=beam_size, n_best=beam_size, extra_length=2)
         tokens, _ = CTranslate2Translator(path, search).search(sources(270))
@@ -253,10 +256,10 @@ def test_scores_are_log_probabilities(likelier_end, beam_size):
     assert tokens.shape[:2] == scores.shape == (24, beam_size)
     has_ended = (tokens == EOS_ID).any(axis=2)
     assert 0.3 < has_ended.mean()
-    agreement = check_search(model, search, CTranslate2Translator(path, search), [source])
+    agreement = check_search(KerasSearch(model, search), CTranslate2Translator(path, search), [source])
     assert agreement.passed and agreement.equal > 12
     for rank in range(beam_size):
-        forced = teacher_forced_scores(model, source, tokens[:, rank], search)
+        forced = KerasSearch(model, search).forced_scores(source, tokens[:, rank])
         np.testing.assert_allclose(scores[:, rank], forced, atol=1e-3)
 
 

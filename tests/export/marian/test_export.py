@@ -7,8 +7,10 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.format import Exported
 from keras_transformer.export.marian.export import read_huggingface, recorded_search, write_huggingface
 from keras_transformer.export.verify.equality import compare
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 
 pytest.importorskip("safetensors")
@@ -33,23 +35,24 @@ def tokenizer():
 )
 def test_the_written_model_computes_the_same(tmp_path, tokenizer, randomize, options):
     model = randomize(Transformer(TransformerConfig(**SIZES, **options)), scale=0.3)
-    model.text_constraints = tokenizer.text_constraints
-    write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
+    write_huggingface(Exported(model, None, (tokenizer, tokenizer), SEARCH), tmp_path / "out")
     reader = read_huggingface(tmp_path / "out", SEARCH)
     assert reader.model.config.position_layout == "halves"
     inputs = {"source": SOURCE, "target": np.roll(SOURCE, 1)}
     logits, others = (keras.ops.convert_to_numpy(m(inputs)) for m in (model, reader.model))
     np.testing.assert_allclose(others, logits, atol=1e-5)
-    assert compare(model, SEARCH, reader, [SOURCE]).passed
+    expected = KerasSearch(model, SEARCH, text_constraints=tokenizer.text_constraints)
+    assert compare(expected, reader, [SOURCE]).passed
     model.set_weights([weight * 1.2 for weight in model.get_weights()])
-    assert not compare(model, SEARCH, reader, [SOURCE]).passed
+    assert not compare(expected, reader, [SOURCE]).passed
 
 
 def test_the_search_is_written_as_far_as_transformers_has_it(tmp_path, tokenizer):
     strategy = BeamSearch(beam_size=3, min_length=2, no_repeat_ngram_size=4, length_penalty_kind="length")
     options = {"num_beams": 3, "min_new_tokens": 2, "no_repeat_ngram_size": 4, "length_penalty": 0.6, "max_length": 512}
     fields = {"beam_size": 3, "min_length": 2, "no_repeat_ngram_size": 4}
-    write_huggingface(Transformer(TransformerConfig(**SIZES)), None, (tokenizer, tokenizer), strategy, tmp_path / "out")
+    model = Transformer(TransformerConfig(**SIZES))
+    write_huggingface(Exported(model, None, (tokenizer, tokenizer), strategy), tmp_path / "out")
     assert json.loads((tmp_path / "out" / "generation_config.json").read_text()).items() >= options.items()
     assert recorded_search(strategy) == {**fields, "length_penalty": 0.6, "length_penalty_kind": "length"}
     assert recorded_search(dataclasses.replace(strategy, length_penalty_kind="gnmt")) == fields
@@ -60,7 +63,7 @@ def test_all_options_that_marian_lacks_are_named_at_once(tmp_path, tokenizer):
     other = {"positions": "learned", "max_length": 11, "share_embeddings": False}
     model = Transformer(TransformerConfig(**SIZES, **options, **other))
     with pytest.raises(ValueError, match="MarianMTModel") as error:
-        write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
+        write_huggingface(Exported(model, None, (tokenizer, tokenizer), SEARCH), tmp_path / "out")
     for field in ("norm_first", "use_bias", "d_k", "activation", "layer_norm_epsilon", "positions", "share_embeddings"):
         assert f"\n- `{field}`" in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -69,10 +72,10 @@ def test_all_options_that_marian_lacks_are_named_at_once(tmp_path, tokenizer):
 def test_heads_that_do_not_fill_d_model_are_refused(tmp_path, tokenizer):
     model = Transformer(TransformerConfig(**{**SIZES, "d_model": 14}, d_k=4, d_v=4))
     with pytest.raises(ValueError, match=r"`d_k` and `d_v` .*Received: \(4, 4\)"):
-        write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
+        write_huggingface(Exported(model, None, (tokenizer, tokenizer), SEARCH), tmp_path / "out")
 
 
 def test_a_final_norm_is_refused(tmp_path, tokenizer):
     model = Transformer(TransformerConfig(**SIZES, final_norm=True))
     with pytest.raises(ValueError, match="`final_norm` .*Received: final_norm=True"):
-        write_huggingface(model, None, (tokenizer, tokenizer), SEARCH, tmp_path / "out")
+        write_huggingface(Exported(model, None, (tokenizer, tokenizer), SEARCH), tmp_path / "out")

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import random_source_batches
+from keras_transformer.export.verify.keras_search import KerasSearch
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,16 @@ class Program:
     ],
 )
 def test_only_the_attention_of_the_model_passes(model, error, passes, is_approximate):
-    report = compare_attention(model, None, Program(model, error), random_source_batches(20), is_approximate)
+    report = compare_attention(
+        KerasSearch(model, BeamSearch()), Program(model, error), random_source_batches(20), is_approximate
+    )
     assert report.passed == passes and report.tokens > 500
 
 
 def test_small_errors_pass_in_approximate_programs_only(model):
     batches = random_source_batches(20)
     for is_approximate in (False, True):
-        report = compare_attention(model, None, Program(model, lambda weights: weights * 1.02), batches, is_approximate)
+        report = compare_attention(
+            KerasSearch(model, BeamSearch()), Program(model, lambda weights: weights * 1.02), batches, is_approximate
+        )
         assert report.passed == is_approximate and "difference of the attention" in str(report)

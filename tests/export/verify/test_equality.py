@@ -4,7 +4,8 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.export.verify.equality import Agreement, compare, random_source_batches, teacher_forced_scores
+from keras_transformer.export.verify.equality import Agreement, compare, random_source_batches
+from keras_transformer.export.verify.keras_search import KerasSearch
 
 SEARCH = BeamSearch(beam_size=2, extra_length=3, n_best=2)
 
@@ -40,23 +41,25 @@ def test_teacher_forced_scores_are_the_searches(model, batches):
     for source in batches:
         tokens, scores, _ = model.generate(source, SEARCH)
         for best in range(2):
-            forced = teacher_forced_scores(model, source, tokens[:, best], SEARCH)
+            forced = KerasSearch(model, SEARCH).forced_scores(source, tokens[:, best])
             np.testing.assert_allclose(forced, scores[:, best], atol=1e-4)
 
 
 def test_the_same_program_agrees(model, batches):
-    agreement = compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores)), batches)
+    agreement = compare(KerasSearch(model, SEARCH), Program(model, lambda tokens, scores: (tokens, scores)), batches)
     sentences = sum(map(len, batches))
     assert agreement == Agreement(sentences, sentences, 0, 0.0) and agreement.passed
 
 
 def test_padding_makes_no_difference(model, batches):
     program = Program(model, lambda tokens, scores: (np.pad(tokens, [(0, 0), (0, 0), (0, 3)]), scores))
-    assert compare(model, SEARCH, program, batches).passed
+    assert compare(KerasSearch(model, SEARCH), program, batches).passed
 
 
 def test_other_scores_fail(model, batches):
-    agreement = compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores + 2e-3)), batches)
+    agreement = compare(
+        KerasSearch(model, SEARCH), Program(model, lambda tokens, scores: (tokens, scores + 2e-3)), batches
+    )
     assert agreement.equal == agreement.sentences and not agreement.passed
     assert agreement.largest_score_difference == pytest.approx(2e-3, rel=1e-3)
 
@@ -71,7 +74,7 @@ def with_another_second(model, score_error):
             end = int((tokens[0, 0] != 0).sum()) - 1
             tokens[0, 1] = tokens[0, 0]
             tokens[0, 1, end - 1] = next(i for i in range(4, 31) if i not in tokens[0, :, end - 1])
-            scores[0, 1] = teacher_forced_scores(model, source, tokens[:, 1], SEARCH)[0] + score_error
+            scores[0, 1] = KerasSearch(model, SEARCH).forced_scores(source, tokens[:, 1])[0] + score_error
         return tokens, scores
 
     done, program = [], Program(model, None)
@@ -80,15 +83,17 @@ def with_another_second(model, score_error):
 
 
 def test_another_hypothesis_below_the_best_must_have_its_score(model, batches):
-    sound = compare(model, SEARCH, with_another_second(model, 0.0), batches)
+    sound = compare(KerasSearch(model, SEARCH), with_another_second(model, 0.0), batches)
     assert (sound.equal, sound.ties, sound.other_ranks) == (sound.sentences, 0, 1)
     assert sound.largest_score_difference < 1e-4 and "1 with different lower hypotheses" in str(sound)
-    unsound = compare(model, SEARCH, with_another_second(model, 2e-3), batches)
+    unsound = compare(KerasSearch(model, SEARCH), with_another_second(model, 2e-3), batches)
     assert unsound.other_ranks == 1 and unsound.largest_score_difference == pytest.approx(2e-3, rel=0.1)
 
 
 def test_a_score_that_is_no_number_fails(model, batches):
-    assert not compare(model, SEARCH, Program(model, lambda tokens, scores: (tokens, scores * np.nan)), batches).passed
+    assert not compare(
+        KerasSearch(model, SEARCH), Program(model, lambda tokens, scores: (tokens, scores * np.nan)), batches
+    ).passed
 
 
 def test_one_other_token_fails(model, batches):
@@ -96,7 +101,7 @@ def test_one_other_token_fails(model, batches):
         tokens[0, 0, 0] = 4 if tokens[0, 0, 0] != 4 else 5
         return tokens, scores
 
-    agreement = compare(model, SEARCH, Program(model, change), batches[:1])
+    agreement = compare(KerasSearch(model, SEARCH), Program(model, change), batches[:1])
     assert (agreement.sentences, agreement.equal) == (1, 0) and not agreement.passed
 
 
@@ -107,7 +112,7 @@ def test_perturbed_weights_fail(model, batches):
     model.set_weights(weights)
     program = Program(None, None)
     program.search = lambda source: next(answers)
-    assert not compare(model, SEARCH, program, batches).passed
+    assert not compare(KerasSearch(model, SEARCH), program, batches).passed
 
 
 def test_other_tokens_of_the_same_score_are_a_tie(model):
@@ -116,14 +121,13 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
     blank.set_weights([np.zeros_like(weight) for weight in blank.get_weights()])
 
     class Script:
-        shortlist = None
-        generate = staticmethod(lambda source, strategy: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
+        generate = staticmethod(lambda source, strategy, **options: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
         token_log_probs = staticmethod(blank.token_log_probs)
 
     for answer, ties in (([7, 8, 3], 1), ([7, 3, 0], 0)):
         program = Program(None, None)
         program.search = lambda source, answer=answer: (np.array([[answer]]), np.array([[-1.0]]))
-        agreement = compare(Script(), SEARCH, program, [np.array([[9, 3]], "int32")])
+        agreement = compare(KerasSearch(Script(), SEARCH), program, [np.array([[9, 3]], "int32")])
         assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
         assert not agreement.passed  # The share of ties is 100 %.
 

@@ -6,6 +6,7 @@ import pytest
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import random_source_batches
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.quality import compare_bleu, compare_likelihood
 from keras_transformer.translate.translator import Translation
 
@@ -33,7 +34,7 @@ class Program:
 
 
 def test_the_model_itself_passes(model, batches):
-    verdict = compare_likelihood(model, SEARCH, Program(model), batches)
+    verdict = compare_likelihood(KerasSearch(model, SEARCH), Program(model), batches)
     assert verdict.passed and verdict.equal == verdict.sentences == sum(map(len, batches))
     assert verdict.loss < 1e-5 and verdict.score_error < 1e-4
     assert "loss 0.0000 nats" in str(verdict)
@@ -50,7 +51,7 @@ def test_the_model_itself_passes(model, batches):
     ids=["always the end", "other tokens", "wrong scores", "no scores"],
 )
 def test_worse_translations_fail(model, batches, change):
-    assert not compare_likelihood(model, SEARCH, Program(model, change), batches).passed
+    assert not compare_likelihood(KerasSearch(model, SEARCH), Program(model, change), batches).passed
 
 
 def translations(*texts):

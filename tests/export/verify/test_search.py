@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.search import check_search
 
 #: Probabilities of padding, unknown, start, end and two words, at every step.
@@ -18,12 +19,12 @@ EMPTY, WORD, UNKNOWN = [3, 0], [4, 3], [1, 3]
 class Model:
     """A model whose probabilities are fixed. Its own search finds the word."""
 
-    shortlist, config = None, SimpleNamespace(max_length=None)
+    config = SimpleNamespace(max_length=None)
 
     def __call__(self, inputs, training):
         return np.broadcast_to(np.log(PROBABILITIES), (*inputs["target"].shape, 6))
 
-    def generate(self, source, strategy):
+    def generate(self, source, strategy, **options):
         return np.array([[WORD]] * len(source)), np.zeros((len(source), 1))
 
 
@@ -51,5 +52,5 @@ def program(*hypotheses, allowed=1.0):
     ],
 )
 def test_only_sound_searches_pass(runtime, passed):
-    report = check_search(Model(), SEARCH, runtime, [SOURCE])
+    report = check_search(KerasSearch(Model(), SEARCH), runtime, [SOURCE])
     assert report.passed == passed and report.sound == 2 * passed

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.export.format import Exported
 from keras_transformer.export.web import export
 from keras_transformer.export.web.export import write_web
 from keras_transformer.export.web.patterns import protection_of
@@ -50,7 +51,8 @@ def write(monkeypatch, tmp_path, graph):
             export, "read_files", lambda package, names: {name: contents.get(name, name.encode() * 9) for name in names}
         )
         tokenizer = types.SimpleNamespace(unknown_ids=[1])
-        write_web(model, directory, (tokenizer, tokenizer), BeamSearch(beam_size=3, n_best=2), tmp_path / name)
+        strategy = BeamSearch(beam_size=3, n_best=2)
+        write_web(Exported(model, directory, (tokenizer, tokenizer), strategy), tmp_path / name)
         return tmp_path / name
 
     return write

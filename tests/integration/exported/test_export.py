@@ -39,9 +39,9 @@ def programs_of(title, program, path, strategy):
 def quick(monkeypatch):
     """Replaces the writers with one that writes the beam size, and the comparison with a fixed result."""
 
-    def write(model, directory, tokenizers, strategy, path):
+    def write(exported, path):
         path.mkdir()
-        (path / "program").write_text(json.dumps(strategy.beam_size))
+        (path / "program").write_text(json.dumps(exported.strategy.beam_size))
 
     def quick(agreement):
         for name in ("saved_model", "onnx"):
@@ -115,7 +115,7 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
     replace_format(
         monkeypatch,
         "onnx_int8",
-        write=lambda *given: shutil.copytree(folder, given[-1]),
+        write=lambda exported, path: shutil.copytree(folder, path),
         programs=lambda path, strategy: {"onnx_int8": Program(OnnxTranslator(path), strategy, lambda *args: AGREEING)},
     )
     options = {"format": "onnx", "quantize": "int8", "extra_length": 5}
@@ -141,8 +141,9 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
     """Compares the SavedModel of one model with another model."""
     shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("export"))
 
-    def write_another(model, directory, tokenizers, strategy, path):
+    def write_another(made_from, path):
         shutil.copytree(exported / "export" / "saved_model", path)
+        model = made_from.model
         model.set_weights([weight + 0.2 * np.sign(weight) for weight in model.get_weights()])
 
     replace_format(monkeypatch, "saved_model", write=write_another)

@@ -41,7 +41,8 @@ def test_greedy_search_equals_a_beam_of_one(exported, keras_translator, lines):
     greedy = KerasTranslator(exported, GreedySearch(extra_length=5)).translate(lines[:4])
     source = pad(keras_translator.source_tokenizer.encode(lines[:4]))
     search = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=5)
-    beam = keras_translator.model.generate(source, search).tokens[:, 0]
+    constraints = keras_translator.target_tokenizer.text_constraints
+    beam = keras_translator.model.generate(source, search, text_constraints=constraints).tokens[:, 0]
     assert [translation.tokens for translation in greedy] == [tuple(row[row != 0].tolist()) for row in beam]
 
 

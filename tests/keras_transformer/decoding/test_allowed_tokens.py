@@ -122,24 +122,25 @@ def test_tokens_that_may_be_forbidden_are_recognized():
     ],
 )
 def test_models_generate_text(randomize, vocabulary):
-    """Searches of a model with random weights, before and after it has constraints."""
+    """Searches of a model with random weights, without and with constraints."""
     config = TransformerConfig.preset("tiny", vocab_size=400, num_layers=1, logits_bias=True)
     model = randomize(Transformer(config), scale=1.0)
     model.logits.bias.assign(np.r_[np.zeros(1), 90.0, np.zeros(2), np.full(256, 20.0), np.zeros(140)])
     source = np.random.default_rng(3).integers(260, 400, (20, 7))
     of_bytes = {} if vocabulary == "without bytes" else ALL_BYTES
+    shortlist = None
     if vocabulary == "shortlist":
         always = np.r_[:4, 4 + 0x70 : 260, 300:330]
-        model.shortlist = Shortlist(np.full((400, 1), 350), always, vocab_size=400)
+        shortlist = Shortlist(np.full((400, 1), 350), always, vocab_size=400)
     strategy = BeamSearch(beam_size=3, n_best=3, extra_length=2)
 
-    def texts():
-        tokens, scores = model.generate(source, strategy)[:2]
+    def texts(text_constraints=None):
+        options = {"shortlist": shortlist, "text_constraints": text_constraints}
+        tokens, scores = model.generate(source, strategy, **options)[:2]
         return [without_end(row) for row in tokens[scores > -1e8]]
 
     assert not all(is_text(text, of_bytes) for text in texts())
-    model.text_constraints = TextConstraints.from_bytes(400, [1], of_bytes)
-    found = texts()
+    found = texts(TextConstraints.from_bytes(400, [1], of_bytes))
     assert all(is_text(text, of_bytes) for text in found)
     if of_bytes:
         assert any(4 + 0x80 <= token < 260 for text in found for token in text)

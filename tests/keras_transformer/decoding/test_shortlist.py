@@ -19,12 +19,6 @@ def model(randomize):
 
 
 @pytest.fixture
-def shortlisted(model, monkeypatch):
-    monkeypatch.setattr(model, "shortlist", SHORTLIST)
-    return model
-
-
-@pytest.fixture
 def only(model):
     """Makes the logits of all other tokens very small."""
     before = model.logits.bias.numpy() if hasattr(model.logits.bias, "numpy") else np.array(model.logits.bias)
@@ -53,12 +47,10 @@ STRATEGIES = {
     ],
     ids=["greedy-free", "beam-prefix", "greedy-prefix", "beam-free"],
 )
-def test_a_search_finds_what_it_finds_if_other_tokens_are_impossible(model, only, monkeypatch, strategy, prefix):
+def test_a_search_finds_what_it_finds_if_other_tokens_are_impossible(model, only, strategy, prefix):
     strategy = STRATEGIES[strategy]
     free = model.generate(SOURCE, strategy, prefix)
-    monkeypatch.setattr(model, "shortlist", SHORTLIST)
-    found = model.generate(SOURCE, strategy, prefix)
-    monkeypatch.undo()
+    found = model.generate(SOURCE, strategy, prefix, shortlist=SHORTLIST)
     candidates = np.union1d(SHORTLIST.candidates(SOURCE), [] if prefix is None else prefix)
     expected = only(candidates).generate(SOURCE, strategy, prefix)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
@@ -87,13 +79,11 @@ def test_log_probs_are_those_among_the_candidates(model, only):
 
 
 @pytest.mark.portable
-def test_an_ensemble_has_a_shortlist(shortlisted, monkeypatch):
-    ensemble = Ensemble([shortlisted, shortlisted])
-    ensemble.shortlist = SHORTLIST
-    strategy = STRATEGIES["greedy"]
-    np.testing.assert_array_equal(
-        ensemble.generate(SOURCE, strategy).tokens, shortlisted.generate(SOURCE, strategy).tokens
+def test_an_ensemble_has_a_shortlist(model):
+    ensemble, alone = (
+        one.generate(SOURCE, STRATEGIES["greedy"], shortlist=SHORTLIST) for one in (Ensemble([model, model]), model)
     )
+    np.testing.assert_array_equal(ensemble.tokens, alone.tokens)
 
 
 def test_a_saved_shortlist_is_loaded_again(tmp_path):
@@ -138,7 +128,6 @@ def test_bad_lists(table, always, message):
         (SHORTLIST, BeamSearch(beam_size=65), "at most 64 beams. Received: 65"),
     ],
 )
-def test_lists_that_do_not_suit(model, monkeypatch, shortlist, strategy, message):
-    monkeypatch.setattr(model, "shortlist", shortlist)
+def test_lists_that_do_not_suit(model, shortlist, strategy, message):
     with pytest.raises(ValueError, match=message):
-        model.generate(SOURCE, strategy)
+        model.generate(SOURCE, strategy, shortlist=shortlist)
