@@ -1,7 +1,8 @@
 """Checks of arguments.
 
 A problem is a sentence that names an argument and its value. The functions yield the problems of the values that they
-get by name, and `require` raises an error for them. A number that is `None` is not given: it is no problem.
+get by name, and `require` raises an error for them. A number that is `None` is not given: it is no problem, except in
+`counts`.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ def at_least(smallest: float, **values) -> Iterator[str]:
 def counts(smallest: int, **values) -> Iterator[str]:
     """The problems of numbers that are not integers, or below a bound."""
     for name, value in values.items():
-        if value is not None and not isinstance(value, numbers.Integral):
+        if not isinstance(value, numbers.Integral):
             yield f"`{name}` must be an integer. Received: {name}={value!r}"
         else:
             yield from at_least(smallest, **{name: value})

@@ -14,6 +14,8 @@ from keras_transformer.label_shapes import (
     labels_and_weights,
 )
 
+__all__ = ["LabelSmoothedCrossEntropy", "RDropCrossEntropy", "token_cross_entropy"]
+
 
 def token_cross_entropy(labels, logits, label_smoothing: float = 0.0):
     """Cross-entropy of each token against the smoothed label, in float32.

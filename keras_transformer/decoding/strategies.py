@@ -175,12 +175,13 @@ class Sampling(_Strategy):
         super().__post_init__()
         if isinstance(self.seed, Iterable):
             object.__setattr__(self, "seed", tuple(self.seed))  # Hashable, as the other fields.
+        seeds = self.seed if isinstance(self.seed, tuple) else () if self.seed is None else (self.seed,)
         require(
             counts(0, top_k=self.top_k),
             within("(0, 1]", top_p=self.top_p),
             at_least(1e-3, temperature=self.temperature),
             counts(1, n_samples=self.n_samples),
-            *(counts(0, seed=seed) for seed in (self.seed if isinstance(self.seed, tuple) else (self.seed,))),
+            *(counts(0, seed=seed) for seed in seeds),
         )
 
     @property

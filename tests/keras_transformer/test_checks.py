@@ -14,6 +14,7 @@ NAN = math.nan
         (at_least(1, size=0), "`size` must be at least 1. Received: size=0"),
         (at_least(0, size=NAN), "`size` must be at least 0. Received: size=nan"),
         (counts(1, size=2.0), "`size` must be an integer. Received: size=2.0"),
+        (counts(1, size=None), "`size` must be an integer. Received: size=None"),
         (counts(1, size=0), "`size` must be at least 1. Received: size=0"),
         (positive(rate=0), "`rate` must be positive and finite. Received: rate=0"),
         (positive(rate=math.inf), "`rate` must be positive and finite. Received: rate=inf"),
@@ -39,7 +40,7 @@ def test_a_problem_names_the_argument_and_its_value(problems, message):
     "problems",
     [
         at_least(1, size=1, other=None),
-        counts(0, size=0, other=None),
+        counts(0, size=0),
         positive(rate=1e-9, other=None),
         within("[0, 1)", low=0, high=0.999, other=None),
         within("(0, 1]", high=1),
