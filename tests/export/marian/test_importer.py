@@ -274,8 +274,11 @@ def test_all_faults_are_reported_at_once(marian, tmp_path, capsys):
         ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` .*marian", "`architectures`"]),
         ({"normalize_before": True}, ["`normalize_before` .*Received: True"]),
         ({"decoder_ffn_dim": 3, "d_model": None}, ["`decoder_ffn_dim` .*Received: 3", "`d_model` .*Received: None"]),
-        ({"activation_function": "mish"}, ["`activation_function` .*Received: 'mish'"]),
-        ({"activation_function": ["relu"], "model_type": None}, [r"Received: \['relu'\]", "`model_type`"]),
+        ({"activation_function": "mish"}, ["`activation_function` .*Received: activation_function='mish'"]),
+        (
+            {"activation_function": ["relu"], "model_type": None},
+            [r"Received: activation_function=\['relu'\]", "`model_type`"],
+        ),
         ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` .*Received: 100000"]),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["`d_model` .*multiple"]),
         ({"vocab_size": "many"}, ["`vocab_size` .*Received: 'many'"]),

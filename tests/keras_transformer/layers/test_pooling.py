@@ -41,7 +41,7 @@ def test_a_row_of_padding_in_fit_leaves_the_weights_finite(pooling, few_steps):
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="`pooling` must be 'mean', 'first' or 'max'. Received: pooling='sum'"):
+    with pytest.raises(ValueError, match="`pooling` must be one of mean, first, max. Received: pooling='sum'"):
         SequencePooling("sum")
     with pytest.raises(ValueError, match=r"`inputs` must have shape \(batch, length, width\).*\(2, 3\)"):
         SequencePooling()(np.zeros((2, 3), "float32"))

@@ -162,9 +162,9 @@ def test_sampling_in_mixed_precision_keeps_its_noise(randomize, monkeypatch):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
     model, dtypes = randomize(Transformer(config, dtype="mixed_float16"), scale=0.4), set()
 
-    def search(make, next_logits, cache, memory, sentences, max_length, ids):
+    def search(strategy, next_logits, cache, memory, sentences, *arguments):
         dtypes.add(keras.backend.standardize_dtype(sentences.noise.dtype))
-        return run_search(make, next_logits, cache, memory, sentences, max_length, ids)
+        return run_search(strategy, next_logits, cache, memory, sentences, *arguments)
 
     monkeypatch.setattr("keras_transformer.models.generation.run_search", search)
     assert np.isfinite(model.generate(SOURCE, Sampling()).scores).all()
