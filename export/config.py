@@ -76,7 +76,7 @@ class ExportConfig(BeamSearch):
         return [name.strip() for name in (self.format or "").split(",") if name.strip()]
 
     @property
-    def programs(self) -> list[str]:
+    def names(self) -> list[str]:
         """The names of the exports to write."""
         return [export_name(format, self.quantize) for format in self.formats]
 

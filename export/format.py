@@ -42,8 +42,8 @@ class Program(NamedTuple):
         verify: compares the program with the Keras model. Called as `verify(expected, client, batches)` with a
             `KerasSearch`.
         takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
-        has_search: whether the program contains the exported search, with the model's shortlist, if it has one, and
-            the constraints of its text.
+        has_search: whether the program searches with the shortlist and the constraints of text, so that the Keras
+            search that it is compared with does, too.
     """
 
     client: Any
@@ -73,8 +73,8 @@ class ExportFormat:
         format: its name in `--format`.
         description: what it is, for the help of `--format`.
         write: called as `write(exported, path)` with an `Exported`; creates the folder `path`.
-        programs: called as `programs(path, strategy)`; returns the programs of an export, a `Program` for each title.
-            Default: the package has no client.
+        programs: called as `programs(path, strategy)`; returns a `Program` for each title. A title is the export's
+            name, or begins with it and a space. The file verification.json has an entry for each.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
         prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model, such as

@@ -96,7 +96,7 @@ def export(path: str, config: ExportConfig) -> None:
 
 
 def _export(directory, config):
-    formats = [FORMATS[name] for name in config.programs]
+    formats = [FORMATS[name] for name in config.names]
     _require_tensorflow()
     for format in formats:
         directory.require_replaceable(format.name)
@@ -143,8 +143,8 @@ def _export_format(format, exported, batches, texts):
             shortlist = {"shortlist": True} if given.shortlist else {}
             search = format.recorded_search(program.strategy) | shortlist
             references = texts if title == name else ()
-            for of_what, verify in _verifications(title, program, given, batches, references):
-                entries[of_what] = {"search": search, **_verified(of_what, verify)}
+            for subject, verify in _verifications(title, program, given, batches, references):
+                entries[subject] = {"search": search, **_verified(subject, verify)}
     _record(directory.verification_file, name, entries)
 
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 #: On JAX, which compiles static shapes, the cache is allocated at its maximum length. On other backends it starts
-#: empty and grows by one position per step, so attention reads only positions that are filled.
+#: empty and grows with each call by the new positions, so all its positions are filled.
 GROWS = keras.backend.backend() != "jax"
 
 

@@ -157,7 +157,7 @@ class TrainConfig(BatchConfig, DataConfig):
         require(problems_of_stages(self.stages or [], names), of="Options of `stages`")
 
     def record(self) -> dict:
-        """The options that identify the run. Output paths and devices are not part of it."""
+        """The options that identify the run: not the output, devices and languages, nor those of prepared data."""
         left_out = {"output", "overwrite", "devices", "tokens_per_device"}
         if self.prepared:  # The prepared folder records these options.
             left_out |= {"tokenizer", *(field.name for field in dataclasses.fields(DataConfig))}

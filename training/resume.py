@@ -1,4 +1,4 @@
-"""Whether a run may resume. Only `check_resumable` decides it."""
+"""Whether a run may resume: `check_resumable` decides it. `fit` then needs a valid checkpoint of this run."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ from keras_transformer.counting import counted
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.training.config import TrainConfig
 
-#: Recorded options that may change when a run is resumed. Options that are not recorded may always change.
+#: Recorded options that may change when a run is resumed. Options that `TrainConfig.record` leaves out may always
+#: change.
 _CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
 #: Options that set the number of steps. They may change too, except with a cosine schedule, which depends on it.
-_STEPS = ("recipe.epochs", "recipe.max_steps")
+_STEP_OPTIONS = ("recipe.epochs", "recipe.max_steps")
 
 
 def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: bool = False, plan=None) -> bool:
@@ -29,8 +30,8 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
         `True` to resume the run in the directory, `False` to start a new one.
 
     Raises:
-        ModelDirectoryError: if the directory contains a finished model or another run and `overwrite` is false, or if
-            it is neither empty nor a model directory.
+        ModelDirectoryError: if the directory contains a finished model or another run and `overwrite` is false, if it
+            is neither empty nor a model directory, or if the run has other data or, once finished, no checkpoints.
         ValueError: if the run would end before the step that it has reached.
     """
     if not directory.is_started(overwrite):
@@ -40,7 +41,7 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
     _check_options(config, directory, record["finished"], changes)
     if plan is not None:
         _check_data(plan, directory, record)
-        if record["finished"] or changes:
+        if record["finished"] or changes:  # Otherwise the number of steps is that of the start.
             _check_steps(config, directory, record, plan.total)
     return True
 
@@ -74,7 +75,7 @@ def _differences(requested, recorded, prefix=""):
 
 
 def _check_options(config, directory, is_finished, changes):
-    changeable = _CHANGEABLE if config.recipe.schedule == "cosine" else _STEPS + _CHANGEABLE
+    changeable = _CHANGEABLE if config.recipe.schedule == "cosine" else _STEP_OPTIONS + _CHANGEABLE
     fixed = [name for name in changes if name not in changeable]
     words = "; ".join(f"{name} is {changes[name][0]!r}, requested {changes[name][1]!r}" for name in fixed)
     names = ", ".join(changeable)

@@ -11,8 +11,6 @@ from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.protection import Protection
 from keras_transformer.translate.threads import check_threads
 
-#: The runtimes in the order in which the server prefers them: the fastest on CPUs first.
-PREFERRED = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
 #: Paths below which a server may stand.
 ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 

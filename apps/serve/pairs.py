@@ -10,12 +10,12 @@ from starlette.exceptions import HTTPException
 
 from keras_transformer.apps.html.html_text import HtmlText
 from keras_transformer.apps.serve.batcher import Batcher
-from keras_transformer.apps.serve.config import PREFERRED, ServeConfig
+from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.translate.batching import BatchLimits
-from keras_transformer.translate.load import available_runtimes, load_translator
+from keras_transformer.translate.load import FASTEST_FIRST, available_runtimes, load_translator
 from keras_transformer.translate.translation import Translation, by_rank
 from keras_transformer.translate.translator import TokenTranslator, Translator
 
@@ -168,7 +168,7 @@ def _languages(directories, config) -> list[tuple[str, str]]:
 
 def _fastest(directory) -> str:
     available = available_runtimes(directory)
-    return next(runtime for runtime in PREFERRED if runtime in available)
+    return next(runtime for runtime in FASTEST_FIRST if runtime in available)
 
 
 def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:

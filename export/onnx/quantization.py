@@ -8,17 +8,18 @@ from keras_transformer.export.onnx.graphs import remove_unused, scopes
 
 #: Largest int8 weight. Without VNNI, processors add two products in 16 bits, which weights up to 127 would overflow.
 LARGEST = 63
-#: Steps from 0 to the largest value of a row in uint8, and the zero point, for activations with and without a sign.
-_STEPS = {"signed": (127, 128), "unsigned": (255, 0)}
+#: Levels from 0 to the largest value of a row in uint8, and the zero point, for activations with and without a sign.
+_LEVELS = {"signed": (127, 128), "unsigned": (255, 0)}
 
 
 def quantize_matrices(graph: onnx.GraphProto) -> None:
     """Quantizes products with constant matrices, and embeddings, to int8 weights, in a graph and its subgraphs.
 
     A matrix W becomes round(W / s), with one scale s per output. The other factor of its products becomes uint8 at run
-    time, with one scale per row x: max |x| / 127, or max x / 255 after a ReLU. The result of a row therefore does not
-    depend on other rows. A matrix that is both the embedding and, transposed, the output projection has one scale per
-    token. Products with some of its rows, the candidates of a shortlist, use the same integers and scales.
+    time, with one scale per row x, the vector of a position of a sentence: max |x| / 127, or max x / 255 after a ReLU.
+    The result of a position therefore does not depend on other positions or sentences. A matrix that is both the
+    embedding and, transposed, the output projection has one scale per token. Products with some of its rows, the
+    candidates of a shortlist, use the same integers and scales.
 
     A product is written as MatMul between DequantizeLinear nodes, which onnxruntime computes in integers.
     MatMulInteger is slower. With one scale per row it also gives wrong results in onnxruntime 1.32, which fuses the
@@ -44,7 +45,7 @@ def quantize_matrices(graph: onnx.GraphProto) -> None:
 
 
 def _product(node, weight, scale, quantized, producers):
-    """The nodes of a product. `quantized` contains the names of tensors that already are uint8."""
+    """The nodes of a product. `quantized`: name of a tensor -> its uint8 rows, their largest values and their kind."""
     x, output, nodes = node.input[0], node.output[0], []
     if x not in quantized:
         nodes, quantized[x] = _quantized_rows(x, output, producers)
@@ -53,8 +54,8 @@ def _product(node, weight, scale, quantized, producers):
         *nodes,
         helper.make_node("DequantizeLinear", [rows, *_parameters(kind)], [f"{output}/x"]),
         helper.make_node("DequantizeLinear", [weight, scale], [f"{output}/weight"], axis=1),
-        helper.make_node("MatMul", [f"{output}/x", f"{output}/weight"], [f"{output}/unscaled"]),
-        helper.make_node("Mul", [f"{output}/unscaled", largest], [output]),
+        helper.make_node("MatMul", [f"{output}/x", f"{output}/weight"], [f"{output}/relative"]),
+        helper.make_node("Mul", [f"{output}/relative", largest], [output]),
     ]
 
 
@@ -62,15 +63,15 @@ def _quantized_rows(x, output, producers):
     """The nodes that convert x to uint8, and the names of the result and of each row's largest |x|, and the kind."""
     kind = "unsigned" if x in producers.nodes and producers.nodes[x].op_type == "Relu" else "signed"
     names = [f"{output}/x_uint8", f"{output}/x_largest"]
-    sizes = x if kind == "unsigned" else f"{output}/x_sizes"
+    magnitudes = x if kind == "unsigned" else f"{output}/x_magnitudes"
     nodes = [
-        helper.make_node("ReduceMax", [sizes, "quantization/last_axis"], names[1:]),
+        helper.make_node("ReduceMax", [magnitudes, "quantization/last_axis"], names[1:]),
         # A row of zeros becomes 0/0 and then arbitrary integers. Its largest value, 0, makes the product 0 again.
         helper.make_node("Div", [x, names[1]], [f"{output}/x_relative"]),
         helper.make_node("QuantizeLinear", [f"{output}/x_relative", *_parameters(kind)], names[:1]),
     ]
     if kind == "signed":
-        nodes.insert(0, helper.make_node("Abs", [x], [sizes]))
+        nodes.insert(0, helper.make_node("Abs", [x], [magnitudes]))
     return nodes, (*names, kind)
 
 
@@ -83,10 +84,10 @@ def _gather(node, weight, scale):
     index, output = node.input[1], node.output[0]
     return [
         helper.make_node("Gather", [weight, index], [f"{output}/int8"], axis=0),
-        helper.make_node("Cast", [f"{output}/int8"], [f"{output}/unscaled"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Cast", [f"{output}/int8"], [f"{output}/relative"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Gather", [scale, index], [f"{output}/scales"], axis=0),
         helper.make_node("Unsqueeze", [f"{output}/scales", "quantization/last_axis"], [f"{output}/scale"]),
-        helper.make_node("Mul", [f"{output}/unscaled", f"{output}/scale"], [output]),
+        helper.make_node("Mul", [f"{output}/relative", f"{output}/scale"], [output]),
     ]
 
 
@@ -114,7 +115,7 @@ class _Matrices:
 
     def __init__(self):
         self._tensors = {"quantization/last_axis": np.array([-1])}
-        for kind, (steps, zero_point) in _STEPS.items():
+        for kind, (steps, zero_point) in _LEVELS.items():
             self._tensors |= zip(_parameters(kind), (np.float32(1 / steps), np.uint8(zero_point)), strict=True)
         self._nodes = []
 

@@ -67,7 +67,8 @@ class Searcher:
         kept = log_probs
         if self.ngram_size:
             kept = without_repeats(log_probs, s.history[0], s.suffixes, s.step, self.ngram_size, self.ids.pad)
-        if (constraints := self.allowed) is None:
+        constraints = self.allowed
+        if constraints is None:
             return top_k(kept, count)
 
         def allowed():

@@ -46,7 +46,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
-        scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))
+        scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))  # Finite: a row of -inf would give NaN.
     weights = ops.softmax(scores, axis=_LAST)
     if mask is not None:
         weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
@@ -86,10 +86,11 @@ class MultiHeadAttention(Composite):
         attention_mask: boolean (`True` = may be attended) or integers 0 and 1. Shape `(query_length, key_length)`,
             `(batch, query_length, key_length)` or `(batch, num_heads, query_length, key_length)`; axes of size 1
             broadcast.
-        use_causal_mask: whether to mask the keys after the position of each query.
+        use_causal_mask: whether to mask the keys after the position of each query. Unfilled positions of a cache are
+            always masked.
         cache: `KeyValue` of earlier positions, for self-attention. Implicit masks and `query_mask` cover only the new
             positions and are not applied. Pass `attention_mask` if earlier positions contain padding.
-        offset: position of the first query, for the causal mask and the cache.
+        offset: position of the first query, for the causal mask and the cache: the number of positions in the cache.
         return_attention_scores: whether to also return the attention weights.
 
     Returns:
@@ -171,7 +172,7 @@ class MultiHeadAttention(Composite):
         else:
             projected, key_mask = kv_cache.append(cache, projected, offset), None
         heads = self._query_heads(query, value)
-        causal = self._causal_mask(query, projected, cache, offset, use_causal_mask)
+        causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
         dropout = self.weights_dropout if self.dropout else None
         attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout)
@@ -261,16 +262,16 @@ class MultiHeadAttention(Composite):
         # (batch, query_length, heads, d_v) -> (batch, query_length, heads * d_v), or (rows, heads * d_v)
         return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
-    def _causal_mask(self, query, projected, cache, offset, use_causal_mask):
+    def _position_mask(self, query, projected, cache, offset, use_causal_mask):
         query_length = 1 if _is_one_position(query) else ops.shape(query)[1]
         key_length = ops.shape(projected.key)[2]
-        if cache is None or kv_cache.GROWS:
-            # The newest position may attend to every position of a growing cache, so it needs no mask.
-            is_newest = cache is not None and _is_one_position(query)
-            return masks.causal_mask(query_length, key_length, offset) if use_causal_mask and not is_newest else None
-        if use_causal_mask:
+        # An allocated cache also has unfilled positions. They come after the newest query.
+        has_unfilled = cache is not None and not kv_cache.GROWS
+        # The newest position may attend to every filled position, so it needs no mask in a growing cache.
+        is_newest = cache is not None and _is_one_position(query)
+        if use_causal_mask and (has_unfilled or not is_newest):
             return masks.causal_mask(query_length, key_length, offset)
-        return masks.causal_mask(1, key_length, offset + query_length - 1)  # Masks unfilled positions.
+        return masks.causal_mask(1, key_length, offset + query_length - 1) if has_unfilled else None
 
 
 def _check_ranks(query, value, key, cache):

@@ -90,7 +90,7 @@ class DecoderLayer(TransformerBlock):
             cache=cache,
             offset=offset,
         )
-        x, *grown_cache = attended if cache is not None else (attended,)
+        x, *updated_cache = attended if cache is not None else (attended,)
         attended = self.cross_attention.call(
             x,
             memory,
@@ -99,7 +99,7 @@ class DecoderLayer(TransformerBlock):
             return_attention_scores=return_attention_scores,
         )
         x, *scores = attended if return_attention_scores else (attended,)
-        results = (self.feed_forward.call(x), *scores, *grown_cache)
+        results = (self.feed_forward.call(x), *scores, *updated_cache)
         return results if len(results) > 1 else results[0]
 
     def project_memory(self, memory) -> KeyValue:

@@ -9,8 +9,9 @@ from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.translate.threads import check_threads, default_parallel_batches, set_keras_threads
 
 _ONNX = "keras_transformer.export.onnx.translator:OnnxTranslator"
-#: The runtimes of translators: Keras, and every export with a client. Each has a class, which is imported when it is
-#: loaded, and the class's options.
+#: The runtimes: Keras, and the exports that `translate` can use. Each has a class, which is imported when it is
+#: loaded, and options of that class. Its constructor takes the directory and the keyword arguments
+#: `parallel_batches`, `protect` and, except with Keras, `num_threads`.
 TRANSLATORS = {
     "keras": ("keras_transformer.translate.keras_translator:KerasTranslator", {}),
     "saved_model": ("keras_transformer.export.saved_model.translator:SavedModelTranslator", {}),
@@ -20,6 +21,8 @@ TRANSLATORS = {
     "ctranslate2": ("keras_transformer.export.ctranslate2.translator:CTranslate2Translator", {}),
 }
 RUNTIMES = tuple(TRANSLATORS)
+#: The runtimes from the fastest on CPUs to the slowest, for `serve`.
+FASTEST_FIRST = ("onnx_int8", "onnx", "ctranslate2", "saved_model", "onnx_float16", "keras")
 
 
 def load_translator(

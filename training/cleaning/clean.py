@@ -66,7 +66,7 @@ class _Examiner:
         self._rules: list[tuple[str, Rule]] | None = None
 
     def __call__(self, pairs: list[Pair]) -> Examined:
-        if self._rules is None:  # In the worker, because rules cannot be sent there.
+        if self._rules is None:  # In the worker, because lambdas cannot be pickled.
             self._rules = rules(self.config, self.typical, self.languages)
         repaired = [_repaired(pair) for pair in pairs] if self.config.repair else pairs
         changes = sum(new != old for new, old in zip(repaired, pairs, strict=True))
@@ -152,10 +152,10 @@ class Cleaner:
         typical = Typical.of([_repaired(pair) for pair in sample] if self.config.repair else sample)
         with contextlib.closing(WorkerProcesses(_Examiner(self.config, typical, self.languages))) as workers:
             for chunk in workers.map((chunk,) for chunk in chunks_of(pairs, _CHUNK)):
-                self._find_duplicates(chunk)
+                self._remove_duplicates(chunk)
                 yield chunk
 
-    def _find_duplicates(self, chunk: Examined) -> None:
+    def _remove_duplicates(self, chunk: Examined) -> None:
         """Adds the pairs of a chunk that are removed as duplicates, or for their scores."""
         reasons = chunk.reasons
         for (name, _, _), seen, hashes in zip(duplicate_filters(self.config), self._seen, chunk.hashes, strict=True):
@@ -208,8 +208,8 @@ def cleaned(corpus: Corpus, config: CleaningConfig, folder: Path) -> Iterator[tu
                 path = writing.enter_context(atomic_write(Path(config.rejected), owns_folder=False))
                 rejected = writing.enter_context(_text_file(path, "w"))
             found = {split: cleaner.clean(pairs, temporary, split, rejected) for split, pairs in corpus.splits.items()}
-        counts = {split: counted for split, (_, counted) in found.items()}
-        empty = [f"{split}: {counted}" for split, counted in counts.items() if not counted["kept"]]
+        counts = {split: count for split, (_, count) in found.items()}
+        empty = [f"{split}: {count}" for split, count in counts.items() if not count["kept"]]
         if empty:
             raise ValueError(f"The filters must keep at least one pair of each corpus. Received: {'; '.join(empty)}")
         yield corpus.replaced({split: pairs for split, (pairs, _) in found.items()}), counts

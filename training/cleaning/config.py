@@ -1,4 +1,4 @@
-"""Options of the cleaning. Their defaults are defined here only."""
+"""Options of the cleaning, with the defaults of `prepare`; those of `distill` are in its own configuration."""
 
 import dataclasses
 from typing import Literal
@@ -11,7 +11,7 @@ Similarity = Literal["none", "exact", "near"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CleaningConfig:
-    """Filters for the training pairs of `prepare`, in the order in which they run.
+    """Options of the filters of `prepare` and `distill`, in the order in which the filters run.
 
     Args:
         repair: repair wrong encodings, such as `schÃ¶n` for `schön`, and HTML entities, with ftfy. Nothing is removed.

@@ -238,7 +238,7 @@ def rules(config: CleaningConfig, typical: Typical, languages=(None, None)) -> l
     """The rules of a configuration, in their order, with the names that messages and counts use.
 
     Args:
-        config: a new filter has an option there, and a row here: name, whether it is on, and function.
+        config: the options. A new filter has a field there, and a row here: name, whether it is on, and function.
         typical: what most pairs are like.
         languages: codes of the source language and of the target language; `None` if unknown.
     """

@@ -56,8 +56,8 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
             from keras_transformer.training.cleaning.clean import cleaned
 
             corpus, counts = stack.enter_context(cleaned(corpus, config.cleaning, temporary.path))
-            for split, counted in counts.items():
-                print(f"cleaning of {split}: {counted}", file=sys.stderr)
+            for split, count in counts.items():
+                print(f"cleaning of {split}: {count}", file=sys.stderr)
         models = models or train_own_tokenizers(corpus, config)
         write_tokens(temporary, corpus, models, config)
         for split in temporary.splits:

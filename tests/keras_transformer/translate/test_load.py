@@ -3,7 +3,7 @@ import pytest
 from keras_transformer.export import CTranslate2Translator, OnnxTranslator, SavedModelTranslator
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.translate.load import RUNTIMES, available_runtimes, load_translator
+from keras_transformer.translate.load import FASTEST_FIRST, RUNTIMES, available_runtimes, load_translator
 
 
 @pytest.fixture
@@ -79,3 +79,4 @@ def test_available_runtimes_are_keras_and_the_exports(unexported):
 
 def test_each_runtime_but_keras_is_a_format():
     assert RUNTIMES[0] == "keras" and {*RUNTIMES[1:]} == {*FORMATS} - {"huggingface", "web"}
+    assert sorted(FASTEST_FIRST) == sorted(RUNTIMES)
