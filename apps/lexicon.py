@@ -103,7 +103,7 @@ def make_shortlist(
 
 
 class Coverage(NamedTuple):
-    """What a shortlist has for the batches of a text."""
+    """Candidates per batch, and the fraction of the tokens that they cover."""
 
     candidates: float  # the mean number per batch
     share: float  # of the tokens of translations that are among the candidates of their batch

@@ -69,8 +69,12 @@ class IdModel:
         if self.strategy is not None:
             return search_program(SimpleNamespace(search=self.model.search, strategy=self.strategy), "prompt")
         signature = [tf.TensorSpec([None, None], tf.int32, name="source")]
+
+        def classify(source):
+            return (self.model.classify(source),)
+
         outputs = {"logits": ("batch", self.model.num_classes)}
-        return lambda source: (self.model.classify(source),), signature, {"source": ("batch", "source_length")}, outputs
+        return classify, signature, {"source": ("batch", "source_length")}, outputs
 
     def verify(self, run):
         """Compares a function of ids, which returns the outputs of the exported program, with the model."""

@@ -162,7 +162,7 @@ def _verifications(title, program, exported, batches, texts):
 
 
 def _verified(title, verify):
-    """Runs a verification, says its result, and returns it for verification.json."""
+    """Runs a verification, prints its result, and returns it for verification.json."""
     started = time.monotonic()
     agreement = _passed(title, verify)
     _say(f"{title}: {agreement} ({time.monotonic() - started:.0f} s)")

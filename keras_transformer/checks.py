@@ -1,8 +1,7 @@
 """Checks of arguments.
 
 A problem is a sentence that names an argument and its value. The functions yield the problems of the values that they
-get by name, and `require` raises an error for them. A number that is `None` is not given: it is no problem, except in
-`counts`.
+get by name, and `require` raises an error for them. `None` passes each check of a number except `counts`.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ def require(*problems: Iterable[str], of: str = "") -> None:
 
     Args:
         *problems: iterables of problems.
-        of: what has the problems, the first line of the message. Default: the message is the problems alone.
+        of: first line of the message. Default: the message is the problems alone.
 
     Raises:
         ValueError: if there are problems. The message lists all of them.

@@ -196,5 +196,5 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
 
 def with_label_smoothing(config: dict) -> dict:
-    """The configuration of a loss or metric with today's names: version 0.1 wrote `smoothing`."""
+    """The configuration of a loss or metric with the current names: version 0.1 wrote `smoothing`."""
     return {{"smoothing": "label_smoothing"}.get(name, name): value for name, value in config.items()}

@@ -64,7 +64,14 @@ class ModelConfig(_ModelFields):
         self.transformer(vocab_size=1000)  # Validates the options before the tokenizer exists.
 
     def transformer(self, **vocabulary) -> TransformerConfig:
-        """The model's configuration, with the fields that the tokenizer determines."""
+        """The model's configuration.
+
+        Args:
+            **vocabulary: the fields that the tokenizer determines.
+
+        Returns:
+            A `TransformerConfig`.
+        """
         changes = {k: v for k, v in dataclasses.asdict(self).items() if k != "preset" and v is not None}
         return TransformerConfig.preset(self.preset, **changes, **vocabulary)
 
@@ -147,11 +154,26 @@ class TrainConfig(BatchConfig, DataConfig):
             )
 
     def require_room(self, longest: int) -> None:
-        """Checks that the longest sentence fits into a batch and into a micro-batch."""
+        """Checks that the longest sentence fits into a batch and into a micro-batch.
+
+        Args:
+            longest: maximum number of tokens in a sentence.
+
+        Raises:
+            ValueError: if it does not fit.
+        """
         require(at_least(longest, **fields(self, "tokens_per_batch", "tokens_per_device")))
 
     def check_prepared(self, names: Sequence[str]) -> None:
-        """Checks the options that depend on the prepared corpora, which have no names if there is one."""
+        """Checks the options that depend on the prepared corpora.
+
+        Args:
+            names: names of several corpora; empty for one.
+
+        Raises:
+            ValueError: if a stage is invalid, or several corpora are not packed. The message lists all problems of the
+                stages.
+        """
         if names:
             self._require_packing()
         require(problems_of_stages(self.stages or [], names), of="Options of `stages`")
@@ -164,6 +186,10 @@ class TrainConfig(BatchConfig, DataConfig):
         return {name: value for name, value in recorded(dataclasses.asdict(self)).items() if name not in left_out}
 
     def accumulation_steps(self, replicas: int) -> int:
-        """Number of micro-batches per training step, with gradient accumulation, on so many devices."""
+        """Number of micro-batches per training step, with gradient accumulation.
+
+        Args:
+            replicas: number of devices.
+        """
         at_once = replicas * (self.tokens_per_device or self.tokens_per_batch)
         return -(-self.tokens_per_batch // at_once)

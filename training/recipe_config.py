@@ -86,11 +86,20 @@ class RecipeConfig:
     steps_per_execution: int = 1
 
     def round_to_execution(self, steps: int) -> int:
-        """Rounds a number of steps up to a multiple of `steps_per_execution`."""
+        """Rounds a number of steps up to a multiple of `steps_per_execution`.
+
+        Args:
+            steps: number of steps.
+        """
         return -(-steps // self.steps_per_execution) * self.steps_per_execution
 
     def total_steps(self, epoch: int, is_fine_tuning: bool = False) -> int:
-        """Number of steps of the run, with `epoch` steps in one pass over the training pairs."""
+        """Number of steps of the run.
+
+        Args:
+            epoch: steps in one pass over the training pairs.
+            is_fine_tuning: whether the run starts from a trained model.
+        """
         least = _MIN_FINE_TUNING_STEPS if is_fine_tuning else _MIN_STEPS
         epochs = self.epochs or min(max(_EPOCHS, -(-least // epoch)), _MAX_EPOCHS)
         return self.round_to_execution(min(epochs * epoch, self.max_steps or sys.maxsize))

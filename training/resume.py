@@ -24,7 +24,7 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
         config: the run.
         directory: its model directory.
         overwrite: start over and replace an existing model or run.
-        plan: the `TrainingPlan`. Default: unknown as yet. The data and the number of steps are then not checked.
+        plan: the `TrainingPlan`. Default: `None`, the data and the number of steps are not checked.
 
     Returns:
         `True` to resume the run in the directory, `False` to start a new one.

@@ -43,7 +43,11 @@ class WorkerStopped(Stopped):
 
 
 class WorkerLost(Stopped):
-    """Another worker has stopped, which `worker` has noticed."""
+    """Another worker has stopped.
+
+    Args:
+        worker: number of this worker.
+    """
 
     def __init__(self, worker: int):
         super().__init__(

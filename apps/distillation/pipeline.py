@@ -1,5 +1,6 @@
 """Sequence-level distillation: a teacher translates the text that a student is trained on."""
 
+import collections
 import contextlib
 import hashlib
 import itertools
@@ -134,12 +135,17 @@ def _record(lines, config):
 
 def _translate(lines, translator, config, output: ResumableFile) -> None:
     with output.writing(resume=True) as (file, done):
+        sources: collections.deque[str] = collections.deque()
+
+        def read():
+            for line in itertools.islice(lines, done, None):
+                sources.append(line)
+                yield line
+
         with progress_bar(total=lines.count, initial=done, desc="translating", unit=" lines") as bar:
             batching = config.batch_size, config.batch_tokens, config.n_best, bar.update
-            sources, same_sources = (itertools.islice(lines, done, None) for _ in range(2))
-            translations = translator.translate_stream(sources, *batching, first_line=done + 1)
-            for source, translation in zip(same_sources, translations, strict=True):
-                file.write(translation.to_json(source).encode() + b"\n")
+            for translation in translator.translate_stream(read(), *batching, first_line=done + 1):
+                file.write(translation.to_json(sources.popleft()).encode() + b"\n")
                 file.flush()
 
 

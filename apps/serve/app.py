@@ -132,7 +132,7 @@ class _Service:
         self._metrics.characters.inc(sum(map(len, texts)))
         found = await _while_connected(request, translate(routes, texts, 1 + alternatives, is_html))
         answer: dict[str, Any] = {"translatedText": [one.texts[0] for one in found]}
-        if parameters.get("scores"):
+        if parameters.get("scores") in (True, "true", "1"):
             answer["scores"] = [one.scores for one in found]
         if alternatives:
             answer["alternatives"] = [one.texts[1:] for one in found]
@@ -157,7 +157,7 @@ class _Service:
         if pair is None or len(texts) > 1:
             raise HTTPException(400, "Invalid request: attention needs one text, and two languages")
         weights, *subwords = await _while_connected(request, pair.attention(texts[0]))
-        rounded = [[round(float(weight), 4) for weight in row] for row in weights]
+        rounded = weights.astype("float64").round(4).tolist()
         return JsonResponse({"source": subwords[0], "target": subwords[1], "weights": rounded})
 
     async def languages(self, request: Request) -> Response:

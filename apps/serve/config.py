@@ -11,7 +11,7 @@ from keras_transformer.translate.load import RUNTIMES
 from keras_transformer.translate.protection import Protection
 from keras_transformer.translate.threads import check_threads
 
-#: Paths below which a server may stand.
+#: Valid path prefixes.
 ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 

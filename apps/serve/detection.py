@@ -1,6 +1,5 @@
 """Which of the languages of a server a text has."""
 
-import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -145,6 +144,10 @@ def _together(detections: Sequence[Detection]) -> Detection:
 
 def _lingua_languages(codes, is_required) -> dict:
     """The languages of lingua of each code."""
-    with needs("serve") if is_required else contextlib.suppress(ImportError):
-        return {code: lingua_languages(code) for code in codes}
-    return dict.fromkeys(codes, ())
+    try:
+        with needs("serve"):
+            return {code: lingua_languages(code) for code in codes}
+    except ValueError:
+        if is_required:
+            raise
+        return dict.fromkeys(codes, ())

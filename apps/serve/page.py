@@ -17,7 +17,7 @@ _FILES = {
     "sentences.js": _PAGE / "sentences.js",
     "translator.js": Path(__file__).parent / "static" / "translator.js",
 }
-#: The page loads scripts and styles of this server alone, asks this server alone, and stands in no frame.
+#: The page loads scripts and styles of this server alone, asks this server alone, and cannot be embedded.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

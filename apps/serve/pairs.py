@@ -92,14 +92,15 @@ class LanguagePair:
         Raises:
             HTTPException: if the runtime or the export does not give it.
         """
-        sentences = self._splitter.split(text).sentences
+        split = await _in_thread_if(_size([text]) > _SHORT, lambda: self._splitter.split(text))
+        sentences = split.sentences
         if not isinstance(self.translator, TokenTranslator) or not sentences:
             raise HTTPException(400, f"There is no attention with {self.runtime}")
         (translation,) = await self.batcher.translate(sentences[:1], 1)
         try:
             return await asyncio.to_thread(self.translator.attention, sentences[0], translation)
         except ModelDirectoryError as error:  # An ONNX export without `alignment.onnx`.
-            raise HTTPException(400, str(error)) from error
+            raise HTTPException(400, f"There is no attention with {self.runtime}") from error
 
     def _parse_html(self, text: str) -> HtmlText:
         return HtmlText(text, self._splitter)

@@ -1,6 +1,7 @@
-"""What a proxy in front of the server tells in headers."""
+"""Headers of a reverse proxy."""
 
 import os
+from urllib.parse import quote
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -25,5 +26,6 @@ class BehindProxies(ProxyHeadersMiddleware):
         if scope["type"] == "http" and scope["client"] and scope["client"][0] in self.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1")
             if prefix and ROOT_PATH.fullmatch(prefix):
-                scope = {**scope, "root_path": prefix}
+                path = prefix + scope["path"].removeprefix(scope.get("root_path", ""))
+                scope = {**scope, "root_path": prefix, "path": path, "raw_path": quote(path).encode()}
         await super().__call__(scope, receive, send)

@@ -94,9 +94,9 @@ def _stack(model, kind):
         **({"alignment_heads": config.num_heads} if kind == "Decoder" else {}),  # `mean_attention` of the client.
     )
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _set_attention(layer_spec.self_attention, layer.self_attention)
+        _set_self_attention(layer_spec.self_attention, layer.self_attention)
         if kind == "Decoder":
-            _set_attention(layer_spec.attention, layer.cross_attention, is_cross=True)
+            _set_cross_attention(layer_spec.attention, layer.cross_attention)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward.norm)
         _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.sublayer.inner)
         _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.sublayer.outer)
@@ -106,13 +106,19 @@ def _stack(model, kind):
     return spec
 
 
-def _set_attention(spec, residual, is_cross=False):
+def _set_self_attention(spec, residual):
     attention = residual.sublayer
     _set_norm(spec.layer_norm, residual.norm)
-    inputs = [attention.query_projection, attention.key_projection, attention.value_projection]
-    products = [inputs[:1], inputs[1:]] if is_cross else [inputs]  # One product for each input.
-    for linear, projections in zip(spec.linear, [*products, [attention.output_projection]], strict=True):
-        _set_linear(linear, *projections)
+    _set_linear(spec.linear[0], attention.query_projection, attention.key_projection, attention.value_projection)
+    _set_linear(spec.linear[1], attention.output_projection)
+
+
+def _set_cross_attention(spec, residual):
+    attention = residual.sublayer
+    _set_norm(spec.layer_norm, residual.norm)
+    _set_linear(spec.linear[0], attention.query_projection)
+    _set_linear(spec.linear[1], attention.key_projection, attention.value_projection)
+    _set_linear(spec.linear[2], attention.output_projection)
 
 
 def _set_linear(spec, *projections):

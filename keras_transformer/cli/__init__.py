@@ -43,14 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        if is_out_of_memory(error):
+            return _fail(name, error, describe_out_of_memory(name))
         from keras_transformer.training.stopping import Stopped
 
-        if isinstance(error, Stopped):
-            print(f"keras-transformer {name}: {error}", file=sys.stderr)
-            return error.status
-        if not is_out_of_memory(error):
+        if not isinstance(error, Stopped):
             raise
-        return _fail(name, error, describe_out_of_memory(name))
+        print(f"keras-transformer {name}: {error}", file=sys.stderr)
+        return error.status
 
 
 def _fail(name, error, message) -> int:

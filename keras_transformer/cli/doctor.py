@@ -51,7 +51,8 @@ def _show_backend() -> bool:
     try:
         import keras
 
-        backend, devices = keras.backend.backend(), _devices()
+        backend = keras.backend.backend()
+        devices = _devices() if backend in _BACKENDS else ["cpu"]
     except Exception as error:  # A broken package may raise anything.
         missing = getattr(error, "name", None) or ""
         _show(False, "backend", f"{type(error).__name__}: {error}", f"{DISTRIBUTION}{_BACKENDS.get(missing, '')}")

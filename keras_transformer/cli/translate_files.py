@@ -45,7 +45,8 @@ def translate(options) -> None:
         to_text = _as_json if options.json else _as_rows if chosen.n_best > 1 else _as_text
         interactive = options.line_by_line or (options.file is None and sys.stdin.isatty())
         with progress_bar(unit="line", initial=done, disable=interactive) as bar:
-            batching = *dataclasses.astuple(chosen.limits), chosen.n_best, bar.update
+            limits = chosen.limits
+            batching = limits.batch_size, limits.batch_tokens, chosen.n_best, bar.update
             chunks = ([line] for line in read()) if interactive else [read()]
             number = done
             for chunk in chunks:

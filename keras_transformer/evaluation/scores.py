@@ -13,7 +13,7 @@ from keras_transformer.translate.translator import Translator
 
 #: Tokenizers of sacreBLEU that need no other packages.
 BLEU_TOKENIZERS = ("13a", "none", "intl", "zh", "char")
-#: The default one.
+#: Default tokenizer of BLEU.
 BLEU_TOKENIZE = "13a"
 
 BLEU_IS_UNDEFINED = "BLEU is undefined: the lines are too short for sequences of 4 words"

@@ -17,9 +17,8 @@ class Adaptable:
     def enable_lora(self, rank, lora_alpha=None, a_initializer="he_uniform", b_initializer="zeros"):
         """Freezes every weight and adds trainable low-rank matrices to the projections and embeddings.
 
-        Call `compile` again afterwards. Saved files contain the low-rank updates and load without LoRA: a
-        `Transformer`, `LanguageModel` or `SentenceClassifier` uncompiled. Load another model that was compiled with
-        `compile=False`.
+        Call `compile` again afterwards. Saved files contain the merged weights and load without LoRA. Models of this
+        package load uncompiled. Load other compiled models with `compile=False`.
 
         Args:
             rank: rank of the matrices.

@@ -259,7 +259,8 @@ class MultiHeadAttention(Composite):
         if not _is_one_position(query) or isinstance(value, KeyValue):
             heads = ops.transpose(heads, (0, 2, 1, 3))  # (batch, query_length, heads, d_v)
         lengths = (-1,) if _is_one_position(query) else ops.shape(query)[:2]
-        # (batch, query_length, heads, d_v) -> (batch, query_length, heads * d_v), or (rows, heads * d_v)
+        # (batch, query_length, heads, d_v) -> (batch, query_length, heads * d_v). One position of self-attention:
+        # (rows, heads, 1, d_v) -> (rows, heads * d_v).
         return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
     def _position_mask(self, query, projected, cache, offset, use_causal_mask):

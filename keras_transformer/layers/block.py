@@ -131,7 +131,8 @@ class SelfAttentionBlock(TransformerBlock):
     """Base class of layers without cross-attention: self-attention and feed-forward, each in a residual connection.
 
     Args:
-        *args, **kwargs: arguments of `TransformerBlock`.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
     """
 
     def _make_parts(self):
@@ -163,13 +164,45 @@ class TransformerStack(TransformerBlock):
         num_layers: number of layers N.
         final_norm: normalize the output. Default: the value of `norm_first`, since the output of a pre-norm layer is
             not normalized.
-        *args, **kwargs: arguments of `TransformerBlock`.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
     """
 
     layer_class: type[TransformerBlock]
 
-    def __init__(self, num_layers, *args, final_norm=None, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        d_ff,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        use_bias=True,
+        norm_first=False,
+        layer_norm_epsilon=1e-5,
+        final_norm=None,
+        **kwargs,
+    ):
+        super().__init__(
+            d_model,
+            num_heads,
+            d_ff,
+            d_k,
+            d_v,
+            dropout,
+            attention_dropout,
+            activation_dropout,
+            activation,
+            use_bias,
+            norm_first,
+            layer_norm_epsilon,
+            **kwargs,
+        )
         require(at_least(1, num_layers=num_layers))
         self.num_layers = num_layers
         self.final_norm = self.norm_first if final_norm is None else final_norm

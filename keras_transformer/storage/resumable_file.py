@@ -30,7 +30,7 @@ class ResumableFile(RecordedFolder):
     """
 
     record_name = "record.json"
-    kind, foreign = "folder of an interrupted translation", "contains no interrupted translation"
+    kind, foreign = "folder of an interrupted translation", "contains no interrupted translation; delete or move it"
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ResumableFile(RecordedFolder):
         self._remove_folder()
 
     def _begin(self, resume):
-        """Writes the record, or checks that the existing one allows to resume."""
+        """Writes the record, or checks that the existing one allows resumption."""
         if self.is_free():
             write_json(self.record_file, self._determining)
             return

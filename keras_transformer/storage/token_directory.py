@@ -175,7 +175,7 @@ class TokenDirectory(TokenizerFolder):
     def delete(self) -> None:
         """Deletes the tokens, and the folder if it is then empty. Files of other programs are kept."""
         splits = ["train", "validation"]
-        with contextlib.suppress(ValueError):  # A damaged record.
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # A damaged record.
             splits += self._known_splits()
         for file in (*self._data(splits), self.record_file):
             delete_matching(self.path.parent, glob.escape(self.path.name), glob.escape(file.name))

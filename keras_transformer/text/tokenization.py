@@ -24,8 +24,6 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 _SPACE = "▁"
 #: Number of lines from which SentencePiece uses all cores. Starting its threads takes longer than encoding a few lines.
 _PARALLEL = 64
-#: First id of merged subwords, most frequent first. Lower ids are the 4 special tokens and 256 bytes.
-FIRST_MERGED_ID = 260
 #: Errors of SentencePiece about a vocabulary that is too large or too small for a text.
 _LARGEST, _SMALLEST = re.compile(r"value <= (\d+)"), re.compile(r"required_chars\. \d+ vs (\d+)")
 

@@ -49,7 +49,14 @@ class Protection:
         self._known: set[str] = set()
 
     def split(self, line: str) -> "ProtectedLine | None":
-        """Finds what of a line is not translated. Returns `None` if the model gets the line as it is."""
+        """Finds the parts of a line that are not translated.
+
+        Args:
+            line: the line.
+
+        Returns:
+            The parts, or `None` if the model gets the line as it is.
+        """
         if not self.is_on or not line.strip():
             return None
         pieces = [*split_markers(line, self._source_text.language)]

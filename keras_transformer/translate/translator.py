@@ -307,7 +307,7 @@ class TokenTranslator(Translator):
         for tokens, scores in zip(*self.search(pad(sentences), n_best), strict=True):
             texts = self.target_tokenizer.decode(tokens)
             ids = [tuple(int(i) for i in row if i != PAD_ID) for row in tokens]
-            found.append([*map(Translation, texts, map(float, scores), ids)])
+            found.append([Translation(*one) for one in zip(texts, map(float, scores), ids, strict=True)])
         return found
 
 

@@ -20,9 +20,9 @@ def test_the_search_is_the_configurations():
 
 
 def test_quantised_exports_have_separate_folders():
-    assert ExportConfig().programs == ["saved_model", "onnx"]
-    assert ExportConfig(format="onnx", quantize="int8").programs == ["onnx_int8"]
-    assert ExportConfig(quantize="int8").programs == ["onnx_int8"] and ExportConfig().programs == [
+    assert ExportConfig().names == ["saved_model", "onnx"]
+    assert ExportConfig(format="onnx", quantize="int8").names == ["onnx_int8"]
+    assert ExportConfig(quantize="int8").names == ["onnx_int8"] and ExportConfig().names == [
         "saved_model",
         "onnx",
     ]

@@ -75,9 +75,8 @@ def make_strategy(devices: str | None) -> tf.distribute.Strategy:
     """`MirroredStrategy` over several devices, the default strategy on one. The names are those of `make_devices`."""
     names = [name.strip() for name in devices.split(",")] if devices else _all_gpus()
     if cpus := count_logical_cpus(names):
-        with contextlib.suppress(
-            RuntimeError
-        ):  # TensorFlow is initialized already; `require_known` checks its devices.
+        # TensorFlow may be initialized already. `require_known` then checks its devices.
+        with contextlib.suppress(RuntimeError):
             cpu = tf.config.list_physical_devices("CPU")[0]
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cpus)
     known = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}

@@ -1,6 +1,7 @@
 """Options of the cleaning, with the defaults of `prepare`; those of `distill` are in its own configuration."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from keras_transformer.checks import at_least, require, within
@@ -73,10 +74,10 @@ class CleaningConfig:
     rejected: str | None = None
 
     def __post_init__(self):
-        ratio = self.max_length_ratio
+        ratio, received = self.max_length_ratio, f"Received: max_length_ratio={self.max_length_ratio}"
         require(
             at_least(0, max_characters=self.max_characters),
-            [] if ratio == 0 else within("[1, inf)", max_length_ratio=ratio),
+            [] if ratio == 0 or 1 <= ratio < math.inf else [f"`max_length_ratio` must be 0 or at least 1. {received}"],
             within("[0, 1]", min_letters=self.min_letters),
             within("(-inf, inf)", min_score=self.min_score),
             [

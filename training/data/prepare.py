@@ -178,8 +178,8 @@ def _write_split(directory, split, pairs: Pairs, tokenizers, config, tag=None) -
     """Writes the token ids of a split, and the text of the validation split."""
     found, source_text = Statistics(), SourceText()
     with contextlib.ExitStack() as stack:
-        is_text_kept = split == "validation"
-        texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in SIDES if is_text_kept]
+        kept = SIDES if split == "validation" else ()
+        texts = [stack.enter_context(open(directory.text_file(side), "wb")) for side in kept]
         arrays = [
             (
                 stack.enter_context(ArrayFile(directory.ids_file(split, side), _id_type(tokenizer))),
@@ -189,8 +189,9 @@ def _write_split(directory, split, pairs: Pairs, tokenizers, config, tag=None) -
         ]
         for chunk in _chunks(pairs):
             lines = list(zip(*chunk, strict=True))
-            for file, side in zip(texts, lines, strict=False):
-                write_lines(file, side)
+            if split == "validation":
+                for file, side in zip(texts, lines, strict=True):
+                    write_lines(file, side)
             source_text += SourceText.of_pairs(*lines)
             ids = [t.encode(side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
             if tag is not None:

@@ -81,7 +81,7 @@ class BlockMaker:
         return source, target
 
     def num_tokens(self, counts: Iterable[int]) -> float:
-        """The approximate number of tokens in so many unchanged pairs of each corpus, on the side that has more."""
+        """The approximate number of tokens in `counts` unchanged pairs of each corpus, on the side that has more."""
         means = (max(side.lengths.mean() for side in sides) for sides in self._sides)
         return sum(count * float(mean) for count, mean in zip(counts, means, strict=True))
 

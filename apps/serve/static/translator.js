@@ -50,6 +50,7 @@ export class Translator {
    * @returns {Promise<object[]>} for each line `{text, score, alternatives, warnings}`.
    */
   async translate(lines, { pair, key, nBest = 1, onTranslation, signal } = {}) {
+    signal?.throwIfAborted();
     const [source, target] = pair;
     const controller = new AbortController();
     signal?.addEventListener("abort", () => controller.abort(signal.reason));

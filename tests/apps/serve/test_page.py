@@ -20,7 +20,7 @@ class WithAttention(TokenTranslator):
 
     def attention(self, line, translation):
         """The attention to two subwords."""
-        return np.array([[0.12345, 0.5]]), ["▁a", "</s>"], [translation.text]
+        return np.array([[0.12346, 0.5]]), ["▁a", "</s>"], [translation.text]
 
 
 @pytest.fixture
@@ -101,6 +101,7 @@ def test_a_runtime_without_attention_is_refused(client):
     ("address", "prefix", "expected"),
     [
         ("127.0.0.1", "/de/api", "/de/api/openapi.json"),
+        ("127.0.0.1", "/docs", "/docs/openapi.json"),
         ("127.0.0.1", "//other.example", "/openapi.json"),
         ("127.0.0.1", "/a'onload=x", "/openapi.json"),
         ("127.0.0.1", "http://other.example/", "/openapi.json"),
@@ -113,6 +114,11 @@ def test_only_a_trusted_proxy_names_the_path_of_the_server(client, monkeypatch, 
     page = behind.get("/docs", headers={"X-Forwarded-Prefix": prefix})
     assert page.status_code == 200 and f"url: '{expected}'" in page.text
     assert behind.get("/", headers={"X-Forwarded-Prefix": prefix}).text == client.get("/").text
+
+
+def test_the_header_of_a_proxy_replaces_the_configured_path(client):
+    behind = TestClient(BehindProxies(client.app), client=("127.0.0.1", 1), root_path="/a")
+    assert "url: '/b/openapi.json'" in behind.get("/a/docs", headers={"X-Forwarded-Prefix": "/b"}).text
 
 
 def test_no_answer_contains_an_address_of_the_server(client):

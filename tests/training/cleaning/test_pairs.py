@@ -19,7 +19,7 @@ def test_each_pair_gets_its_verdict():
     for corpus in corpora.values():
         good = [(row["source"], row["target"]) for row in corpus if row["verdict"] == "kept"]
         chunk = _Examiner(CleaningConfig(), Typical.of(good), None)([(row["source"], row["target"]) for row in corpus])
-        Cleaner(CleaningConfig(), (None, None))._find_duplicates(chunk)
+        Cleaner(CleaningConfig(), (None, None))._remove_duplicates(chunk)
         for row, reason in zip(corpus, chunk.reasons, strict=True):
             if row["verdict"] != (reason or "kept"):
                 wrong.append({**row, "found": reason})
