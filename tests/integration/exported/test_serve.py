@@ -236,7 +236,7 @@ def test_the_page_translates_and_shows_attention(start, exported, lines, tmp_pat
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 800})
             page.goto(server.url)
-            source = page.get_by_label("English")
+            source = page.get_by_role("textbox", name="English")
             source.fill(text)
             page.get_by_label("Hypotheses").select_option("4")
             page.get_by_role("button", name="Translate").click()

@@ -239,7 +239,8 @@ def test_errors_are_shown_in_words(page, serve, folder, tmp_path):
     shutil.copytree(folder, served)
     (served / "model.onnx").unlink()
     page.goto(serve(served).url)
-    page.get_by_text("The model could not be loaded. model.onnx could not be loaded: the server answers 404").wait_for()
+    message = "The translator could not be loaded. model.onnx could not be loaded: the server answers 404"
+    page.get_by_text(message).wait_for()
     (served / "model.onnx").write_bytes(b"no model")
     page.reload()
     page.get_by_text("model.onnx has 8 bytes instead of").wait_for()
