@@ -34,7 +34,7 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
             is neither empty nor a model directory, or if the run has other data or, once finished, no checkpoints.
         ValueError: if the run would end before the step that it has reached.
     """
-    if not directory.is_started(overwrite):
+    if not directory.is_started() or overwrite:
         return False
     record = directory.record()
     changes = _changes(config, record)

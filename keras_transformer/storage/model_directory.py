@@ -107,20 +107,15 @@ class ModelDirectory(TokenizerFolder):
             raise ModelDirectoryError(f"{self.path} contains no finished model ({detail})")
         return record
 
-    def is_started(self, overwrite: bool = False) -> bool:
+    def is_started(self) -> bool:
         """Whether the directory contains a model, or a run that has started.
-
-        Args:
-            overwrite: ignore them, because they will be replaced.
 
         Raises:
             ModelDirectoryError: if the directory is neither empty nor a model directory.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ModelDirectoryError(f"{self.path} is a file, not a directory")
-        if self.is_free():
-            return False
-        return not (_is_mark(self.record()) or overwrite)
+        return not self.is_free() and not _is_mark(self.record())
 
     def require_free(self, overwrite: bool) -> None:
         """Checks that a model may be written here.
@@ -131,7 +126,7 @@ class ModelDirectory(TokenizerFolder):
         Raises:
             ModelDirectoryError: if the directory contains a model, a run, or other files.
         """
-        if self.is_started(overwrite):
+        if self.is_started() and not overwrite:
             what = "a finished model" if self.record()["finished"] else "an unfinished run"
             raise ModelDirectoryError(f"{self.path} contains {what}. To replace it, use --overwrite")
 

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.proxies import BehindProxies
+from keras_transformer.storage.recorded_folder import ModelDirectoryError
 from keras_transformer.translate.translator import TokenTranslator
 
 GOOD = {"q": "a dog", "source": "en", "target": "de"}
@@ -62,6 +63,8 @@ def test_scores_are_those_of_the_hypotheses(client):
     answer = client.post("/translate", json={**GOOD, "alternatives": 2, "scores": True}).json()
     assert answer == {"translatedText": "A DOG", "alternatives": ["1", "2"], "scores": [0.0, -1.0, -2.0]}
     assert "scores" not in client.post("/translate", json=GOOD).json()
+    assert "scores" not in client.post("/translate", data={**GOOD, "scores": "false"}).json()
+    assert "scores" in client.post("/translate", data={**GOOD, "scores": "true"}).json()
     assert client.get("/frontend/settings").json()["maxAlternatives"] == 2
 
 
@@ -90,6 +93,15 @@ def test_attention_has_subwords_and_weights(attentive):
 def test_attention_of_what_is_not_translated(attentive, changes, reason):
     answer = attentive.post("/attention", json={**GOOD, **changes})
     assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
+def test_the_error_of_an_export_without_attention_names_no_path(attentive, monkeypatch):
+    def attention(self, line, translation):
+        raise ModelDirectoryError("/models/en-de/export/onnx/alignment.onnx does not exist")
+
+    monkeypatch.setattr(WithAttention, "attention", attention)
+    answer = attentive.post("/attention", json=GOOD)
+    assert (answer.status_code, answer.json()) == (400, {"error": "There is no attention with keras"})
 
 
 def test_a_runtime_without_attention_is_refused(client):

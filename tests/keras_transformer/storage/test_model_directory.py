@@ -79,7 +79,7 @@ def test_a_newer_format_is_refused(directory):
     for ask in (
         directory.record,
         directory.require_finished,
-        lambda: directory.is_started(overwrite=True),
+        directory.is_started,
     ):
         with pytest.raises(ModelDirectoryError, match=rf"format {FORMAT_VERSION + 6}\b.*\b{FORMAT_VERSION}$"):
             ask()
@@ -160,7 +160,7 @@ def test_a_new_directory_is_free(directory):
 @pytest.mark.parametrize(("finished", "what"), [(False, "an unfinished run"), (True, "a finished model")])
 def test_a_run_is_replaced_only_if_asked(directory, finished, what):
     directory.write_record(RECORD, finished)
-    assert directory.is_started() and not directory.is_started(overwrite=True)
+    assert directory.is_started()
     directory.require_free(overwrite=True)
     with pytest.raises(ModelDirectoryError, match=f"{directory.path} contains {what}. To replace it, use --overwrite"):
         directory.require_free(overwrite=False)
@@ -181,7 +181,7 @@ def test_a_folder_of_something_else_is_refused(directory, overwrite, name):
     (directory.path / name).parent.mkdir(parents=True)
     (directory.path / name).touch()
     with pytest.raises(ModelDirectoryError, match="not empty.*no config.yaml"):
-        directory.is_started(overwrite)
+        directory.require_free(overwrite)
 
 
 def test_a_mark_stays_only_beside_other_files(directory):

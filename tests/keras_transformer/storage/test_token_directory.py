@@ -56,6 +56,13 @@ def test_the_record_tells_one_set_of_tokens_from_another(directory):
     assert directory.statistics("train").kept == 2
 
 
+@pytest.mark.parametrize("record", ["no JSON", '{"format": 2, "statistics": []}', '{"format": 3, "statistics": []}'])
+def test_tokens_with_a_damaged_record_are_deleted(directory, record):
+    directory.record_file.write_text(record)
+    TokenDirectory(directory.path).delete()
+    assert not directory.path.exists()
+
+
 def test_the_record_is_read_once(directory):
     languages = directory.languages
     directory.record_file.unlink()
