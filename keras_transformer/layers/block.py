@@ -1,4 +1,4 @@
-"""Base classes of encoder and decoder layers and stacks.
+"""Base classes of encoder and decoder layers, which are made of exchangeable parts, and of their stacks.
 
 The layers run their residual connections by `call` instead of `__call__`, because `__call__` rejects keyword
 arguments that mix tensors with flags. Dtype and masks, which `__call__` would handle, are already those of the layer.
@@ -8,26 +8,21 @@ import inspect
 
 import keras
 
+from keras_transformer import masks
 from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
+from keras_transformer.layers.parts import adopt_policy, claim, copy_layer, serialized_part
 from keras_transformer.layers.residual import ResidualConnection
-
-#: Names of the constructor arguments that layers and stacks share.
-SHARED_ARGUMENTS = (
-    "d_model num_heads d_ff d_k d_v dropout attention_dropout activation_dropout activation use_bias "
-    "norm_first layer_norm_epsilon"
-).split()
-
-#: Names of the sequences in a call -> names of their padding masks.
-PADDING_MASKS = {"inputs": "mask", "target": "target_mask", "memory": "memory_mask"}
 
 
 class TransformerBlock(Composite):
-    """Base class of encoder and decoder layers and stacks, with their shared arguments.
+    """Base class of encoder and decoder layers: parts, each in a residual connection.
+
+    A part that is not given is made from the sizes.
 
     Args:
         d_model: width of the residual stream.
@@ -35,20 +30,21 @@ class TransformerBlock(Composite):
         d_ff: inner width of the feed-forward layer.
         d_k: width of one head's queries and keys. Default: `d_model / num_heads`.
         d_v: width of one head's values. Default: `d_model / num_heads`.
-        dropout: dropout rate on the output of each sub-layer.
+        dropout: dropout rate on the output of each part.
         attention_dropout: dropout rate on the attention weights.
         activation_dropout: dropout rate on the inner activations of the feed-forward layer.
         activation: name of a Keras activation.
         use_bias: whether projections and the feed-forward layer have biases.
-        norm_first: normalize before each sub-layer instead of after the residual sum.
+        norm_first: normalize before each part instead of after the residual sum.
         layer_norm_epsilon: added to the variance in layer normalization.
+        norm: normalization layer. Each residual connection gets a copy. Default: layer normalization.
     """
 
     def __init__(
         self,
-        d_model,
-        num_heads,
-        d_ff,
+        d_model=None,
+        num_heads=None,
+        d_ff=None,
         d_k=None,
         d_v=None,
         dropout=0.1,
@@ -58,6 +54,7 @@ class TransformerBlock(Composite):
         use_bias=True,
         norm_first=False,
         layer_norm_epsilon=1e-5,
+        norm=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -76,28 +73,49 @@ class TransformerBlock(Composite):
         self.use_bias = use_bias
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
-        self._make_parts()
+        # Not the layer itself: Keras would save it beside its copies.
+        self._norm = norm and serialized_part(norm)
+        self._given_parts = {}  # Argument -> attribute with the residual connection of the given part.
 
-    def _make_parts(self):
-        """Makes the sub-layers of a layer. Stacks make theirs in `__init__`."""
+    def make_norm(self):
+        """Makes a normalization layer as in the residual connections."""
+        if self._norm is None:
+            return LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
+        return adopt_policy(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def compute_output_spec(self, *args, **kwargs):
         # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
         # may be wrong.
-        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
-        layer = keras.Layer if is_plain else keras.Operation
-        return layer.compute_output_spec(self, *args, **kwargs)
-
-    def sizes(self):
-        """Returns the shared arguments as a dictionary."""
-        return {name: getattr(self, name) for name in SHARED_ARGUMENTS}
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments.values()
+        is_plain = all(_is_plain(value, self.d_model, self.compute_dtype) for value in arguments)
+        return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        return {**super().get_config(), **self.sizes()}
+        config = {**super().get_config(), **{name: getattr(self, name) for name in SIZES}}
+        for argument, attribute in self._given_parts.items():
+            config[argument] = keras.saving.serialize_keras_object(getattr(self, attribute).sublayer)
+        return config if self._norm is None else {**config, "norm": self._norm}
 
-    def _attention(self, name):
-        attention = MultiHeadAttention(
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+    def _residual(self, name, part, make, argument=None):
+        """Makes the residual connection `name` around the part given as `argument`, or else around a new one."""
+        argument = argument or name
+        if part is None:
+            part = make(argument)
+        else:
+            claim(part, self)
+            adopt_policy(part, self.dtype_policy)
+            self._given_parts[argument] = name
+        return ResidualConnection(
+            part, self.dropout, self.norm_first, norm=self.make_norm(), dtype=self.dtype_policy, name=name
+        )
+
+    def _make_attention(self, argument):
+        self._require_sizes(argument, "d_model", "num_heads")
+        return MultiHeadAttention(
             self.d_model,
             self.num_heads,
             self.d_k,
@@ -107,10 +125,10 @@ class TransformerBlock(Composite):
             dtype=self.dtype_policy,
             name="attention",
         )
-        return self._residual(attention, name)
 
-    def _feed_forward(self):
-        feed_forward = FeedForward(
+    def _make_feed_forward(self, argument):
+        self._require_sizes(argument, "d_model", "d_ff")
+        return FeedForward(
             self.d_model,
             self.d_ff,
             self.activation,
@@ -119,102 +137,103 @@ class TransformerBlock(Composite):
             dtype=self.dtype_policy,
             name="feed_forward",
         )
-        return self._residual(feed_forward, "feed_forward")
 
-    def _residual(self, sublayer, name):
-        return ResidualConnection(
-            sublayer, self.dropout, self.norm_first, self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
+    def _require_sizes(self, argument, *names):
+        sizes = {name: getattr(self, name) for name in names}
+        if None in sizes.values():
+            received = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise ValueError(f"`{argument}` or {_names(names)} must be given. Received: {received}")
+
+    def _check_shape(self, name, shape, cache=None):
+        check_rank(name, shape, one_position=cache is not None)
+        check_width(name, shape, self.d_model or shape[-1])
+
+    def _attend(self, inputs, mask, cache=None, offset=0, **options):
+        """Runs the self-attention. Returns a list of its outputs."""
+        # With a cache, a mask of the new positions does not cover the keys.
+        keys = {"value_mask": masks.resolve(mask, inputs)} if cache is None else {"cache": cache, "offset": offset}
+        return as_list(self.self_attention.call(inputs, **given(**keys, **options)))
+
+
+#: Names of the arguments from which a block makes its parts.
+SIZES = tuple(inspect.signature(TransformerBlock).parameters)[:-2]
 
 
 class SelfAttentionBlock(TransformerBlock):
-    """Base class of layers without cross-attention: self-attention and feed-forward, each in a residual connection.
+    """Base class of layers without cross-attention: self-attention and feed-forward.
 
     Args:
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
+        *sizes, **kwargs: arguments of `TransformerBlock`.
+        attention: a layer that attends to its query, instead of a `MultiHeadAttention`.
+        feed_forward: a layer from `(batch, length, d_model)` to the same shape, instead of a `FeedForward`.
     """
 
-    def _make_parts(self):
-        self.self_attention = self._attention("self_attention")
-        self.feed_forward = self._feed_forward()
+    def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
+        super().__init__(*sizes, **kwargs)
+        self.self_attention = self._residual("self_attention", attention, self._make_attention, "attention")
+        self.feed_forward = self._residual("feed_forward", feed_forward, self._make_feed_forward)
 
     def build(self, inputs_shape):
-        check_width("inputs", inputs_shape, self.d_model)
+        self._check_shape("inputs", inputs_shape)
         self.self_attention.build(inputs_shape)
         self.feed_forward.build(inputs_shape)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    def _run(self, inputs, **attention):
-        """Runs both sub-layers. Extra outputs of the attention are returned after the output."""
-        check_rank("inputs", inputs.shape, one_position=attention.get("cache") is not None)
-        check_width("inputs", inputs.shape, self.d_model)
-        attended = self.self_attention.call(inputs, **attention)
-        x, *others = attended if isinstance(attended, tuple) else (attended,)
-        x = self.feed_forward.call(x)
-        return (x, *others) if others else x
+    def _run(self, inputs, mask, **attention):
+        """Runs both parts. Other outputs of the attention are returned after the output."""
+        self._check_shape("inputs", inputs.shape, attention.get("cache"))
+        x, *others = self._attend(inputs, mask, **attention)
+        return unpacked([self.feed_forward.call(x), *others])
 
 
-class TransformerStack(TransformerBlock):
-    """Base class of `Encoder`, `Decoder` and `CausalDecoder`: N layers and an optional final layer normalization.
+class TransformerStack(Composite):
+    """Base class of `Encoder`, `Decoder` and `CausalDecoder`: N copies of a layer, and an optional final normalization.
 
     Args:
+        layer: the layer to copy. Each copy has initial weights and dropout of its own. Default: a new `layer_class`.
         num_layers: number of layers N.
-        final_norm: normalize the output. Default: the value of `norm_first`, since the output of a pre-norm layer is
-            not normalized.
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, layer_norm_epsilon: see `TransformerBlock`.
+        final_norm: normalize the output: a bool or a normalization layer. Default: the value of `norm_first` of the
+            layer, since the output of a pre-norm layer is not normalized.
+        name, dtype, trainable: arguments of `keras.layers.Layer`.
+        **arguments: arguments of `layer_class`, instead of `layer`.
     """
 
     layer_class: type[TransformerBlock]
 
     def __init__(
-        self,
-        num_layers,
-        d_model,
-        num_heads,
-        d_ff,
-        d_k=None,
-        d_v=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="relu",
-        use_bias=True,
-        norm_first=False,
-        layer_norm_epsilon=1e-5,
-        final_norm=None,
-        **kwargs,
+        self, layer=None, num_layers=6, final_norm=None, *, name=None, dtype=None, trainable=True, **arguments
     ):
-        super().__init__(
-            d_model,
-            num_heads,
-            d_ff,
-            d_k,
-            d_v,
-            dropout,
-            attention_dropout,
-            activation_dropout,
-            activation,
-            use_bias,
-            norm_first,
-            layer_norm_epsilon,
-            **kwargs,
-        )
-        require(at_least(1, num_layers=num_layers))
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        require(at_least(1, num_layers=num_layers), _layer_problems(layer, arguments))
+        self.supports_masking = True
         self.num_layers = num_layers
-        self.final_norm = self.norm_first if final_norm is None else final_norm
-        self.layers = [
-            self.layer_class(**self.sizes(), dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
-        ]
-        self.norm = None
-        if self.final_norm:
-            self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
+        if layer is None:
+            self._layer_config = keras.saving.serialize_keras_object(arguments)
+            self.layers = [
+                self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
+            ]
+        else:
+            self._layer_config = {"layer": keras.saving.serialize_keras_object(adopt_policy(layer, self.dtype_policy))}
+            self.layers = [copy_layer(layer, f"layer_{i}", index=i) for i in range(num_layers)]
+        self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
+        self.norm = self._make_norm() if self.final_norm else None
 
     def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.final_norm}
+        final_norm = keras.saving.serialize_keras_object(self.final_norm)
+        return {**super().get_config(), **self._layer_config, "num_layers": self.num_layers, "final_norm": final_norm}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+    def _make_norm(self):
+        if isinstance(self.final_norm, keras.Layer):
+            return adopt_policy(self.final_norm, self.dtype_policy)
+        if isinstance(self.layers[0], TransformerBlock):
+            return self.layers[0].make_norm()
+        return LayerNormalization(dtype=self.dtype_policy, name="norm")
 
     def _build_layers(self, inputs_shape, *others):
         for layer in self.layers:
@@ -230,36 +249,45 @@ class TransformerStack(TransformerBlock):
             each: name of an argument of the layers -> its values, one per layer.
             **shared: arguments that are the same for all layers.
         """
+        shared = given(**shared)
         extra_outputs = []
         for i, layer in enumerate(self.layers):
-            result = layer(x, **{name: values[i] for name, values in each.items()}, **shared)
-            x, *others = result if isinstance(result, tuple) else (result,)
+            x, *others = as_list(layer(x, **given(**{name: values[i] for name, values in each.items()}), **shared))
             extra_outputs.append(others)
         x = x if self.norm is None else self.norm(x)
-        others = [*zip(*extra_outputs, strict=True)]  # Weights of all layers, caches of all layers.
-        return (x, *others) if others else x
+        return unpacked([x, *zip(*extra_outputs, strict=True)])  # Weights of all layers, caches of all layers.
 
 
-def _is_plain_call(arguments, d_model, dtype):
-    """Whether a call has only symbolic sequences `(batch, length, d_model)` and padding masks that fit them."""
-    others = dict(arguments)
-    sequences = [(others.pop(name), others.pop(mask, None)) for name, mask in PADDING_MASKS.items() if name in others]
-    return (
-        all(_is_plain_sequence(sequence, mask, d_model, dtype) for sequence, mask in sequences)
-        and len({sequence.shape[0] for sequence, _ in sequences}) == 1
-        and all(value is None or (isinstance(value, int) and value == 0) for value in others.values())
-    )
+def given(**arguments):
+    """The arguments that differ from the defaults of a part, which need not know the others."""
+    return {name: value for name, value in arguments.items() if value is not None and value is not False}
 
 
-def _is_plain_sequence(sequence, mask, d_model, dtype):
-    return (
-        isinstance(sequence, keras.KerasTensor)
-        and len(sequence.shape) == 3
-        and sequence.shape[-1] == d_model
-        and sequence.dtype == dtype
-        and (mask is None or _is_padding_mask(mask, sequence))
-    )
+def as_list(outputs):
+    """The outputs of a layer as a list."""
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
-def _is_padding_mask(mask, sequence):
-    return isinstance(mask, keras.KerasTensor) and mask.dtype == "bool" and mask.shape == sequence.shape[:2]
+def unpacked(outputs):
+    """A tuple of outputs, or the only one."""
+    return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _layer_problems(layer, arguments):
+    if layer is not None and not isinstance(layer, keras.Layer):
+        yield f"`layer` must be a Keras layer. Received: layer={layer!r}"
+    if layer is not None and arguments:
+        yield f"Arguments of a new layer must not be given beside `layer`. Received: {', '.join(arguments)}"
+
+
+def _names(names):
+    return " and ".join(f"`{name}`" for name in names)
+
+
+def _is_plain(value, d_model, dtype):
+    """Whether an argument is a symbolic sequence `(batch, length, d_model)`, a symbolic padding mask, or not given."""
+    if not isinstance(value, keras.KerasTensor):
+        return value is None or (isinstance(value, int) and value == 0)
+    if value.dtype == "bool":
+        return len(value.shape) == 2
+    return len(value.shape) == 3 and value.shape[-1] == d_model and value.dtype == dtype

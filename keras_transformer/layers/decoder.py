@@ -1,11 +1,18 @@
-"""The decoder layer and the decoder stack."""
+"""Decoder layers with and without cross-attention, and their stacks."""
 
 import keras
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.layers.block import TransformerBlock, TransformerStack
-from keras_transformer.layers.checks import check_rank, check_width
+from keras_transformer.layers.block import (
+    SelfAttentionBlock,
+    TransformerBlock,
+    TransformerStack,
+    as_list,
+    given,
+    unpacked,
+)
+from keras_transformer.layers.checks import check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -53,13 +60,14 @@ class DecoderLayer(TransformerBlock):
         Vaswani et al. 2017, §3.1.
     """
 
-    def _make_parts(self):
-        self.self_attention = self._attention("self_attention")
-        self.cross_attention = self._attention("cross_attention")
-        self.feed_forward = self._feed_forward()
+    def __init__(self, *sizes, self_attention=None, cross_attention=None, feed_forward=None, **kwargs):
+        super().__init__(*sizes, **kwargs)
+        self.self_attention = self._residual("self_attention", self_attention, self._make_attention)
+        self.cross_attention = self._residual("cross_attention", cross_attention, self._make_attention)
+        self.feed_forward = self._residual("feed_forward", feed_forward, self._make_feed_forward)
 
     def build(self, target_shape, memory_shape):
-        check_width("target", target_shape, self.d_model)
+        self._check_shape("target", target_shape)
         self.self_attention.build(target_shape)
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
@@ -76,31 +84,24 @@ class DecoderLayer(TransformerBlock):
         offset=0,
         return_attention_scores=False,
     ):
-        check_rank("target", target.shape, one_position=cache is not None)
-        check_width("target", target.shape, self.d_model)
-        target_mask = masks.resolve(target_mask, target)
+        self._check_shape("target", target.shape, cache)
         if not isinstance(memory, KeyValue):
             check_rank("memory", memory.shape)
-        memory_mask = masks.resolve(memory_mask, memory)
-        attended = self.self_attention.call(
-            target,
-            query_mask=target_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=True,
-            cache=cache,
-            offset=offset,
+        x, *updated_cache = self._attend(
+            target, target_mask, cache, offset, attention_mask=attention_mask, use_causal_mask=True
         )
-        x, *updated_cache = attended if cache is not None else (attended,)
-        attended = self.cross_attention.call(
-            x,
-            memory,
-            value_mask=memory_mask,
-            attention_mask=memory_attention_mask,
-            return_attention_scores=return_attention_scores,
+        x, *scores = as_list(
+            self.cross_attention.call(
+                x,
+                memory,
+                **given(
+                    value_mask=masks.resolve(memory_mask, memory),
+                    attention_mask=memory_attention_mask,
+                    return_attention_scores=return_attention_scores,
+                ),
+            )
         )
-        x, *scores = attended if return_attention_scores else (attended,)
-        results = (self.feed_forward.call(x), *scores, *updated_cache)
-        return results if len(results) > 1 else results[0]
+        return unpacked([self.feed_forward.call(x), *scores, *updated_cache])
 
     def project_memory(self, memory) -> KeyValue:
         """Projects the keys and values of the memory, once per search.
@@ -209,3 +210,113 @@ class Decoder(TransformerStack):
 
     def compute_output_shape(self, target_shape, memory_shape):
         return target_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class CausalDecoderLayer(SelfAttentionBlock):
+    """Causal self-attention and feed-forward, each in a residual connection: a `DecoderLayer` without cross-attention.
+
+    Masking: no position attends to a later position or to one whose mask is `False`. The mask is passed on unchanged.
+    With a cache, `mask` is not applied.
+
+    Args:
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        inputs: `(batch, length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
+        mask: boolean `(batch, length)`. Default: the implicit mask.
+        cache: `KeyValue` of the earlier positions, from `empty_cache` or the previous call.
+        offset: position of the first input.
+        return_attention_scores: whether to also return the attention weights.
+
+    Returns:
+        Output of the shape of `inputs`. With `return_attention_scores` also the weights `(batch, num_heads, length,
+        length)`. With `cache` also the updated cache, last.
+
+    Raises:
+        ValueError: if a size is not positive, if a rate is not in [0, 1], or if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given. In a call: if `inputs` has the wrong rank or width, or a mask
+            has a float dtype.
+
+    Example:
+
+    >>> layer = CausalDecoderLayer(d_model=4, num_heads=2, d_ff=16)
+    >>> layer(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
+    """
+
+    def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
+        return self._run(
+            inputs,
+            mask,
+            cache=cache,
+            offset=offset,
+            use_causal_mask=True,
+            return_attention_scores=return_attention_scores,
+        )
+
+    def empty_cache(self, like, batch_size, max_length) -> KeyValue:
+        """Makes a cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
+        return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class CausalDecoder(TransformerStack):
+    """N decoder layers without cross-attention, and a layer normalization if `final_norm`.
+
+    Masking: as in `CausalDecoderLayer`.
+
+    Args:
+        num_layers: number of layers N.
+        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
+            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+
+    Call arguments:
+        inputs: embedded tokens with positions, `(batch, length, d_model)`; with a cache also `(batch,
+            d_model)`, one position per row.
+        mask: boolean `(batch, length)`. Default: the implicit mask.
+        cache: one `KeyValue` per layer, from `empty_cache` or the previous call.
+        offset: position of the first input.
+        return_attention_scores: whether to also return the attention weights of each layer.
+
+    Returns:
+        Output of the shape of `inputs`. With `return_attention_scores` also a tuple of the weights `(batch, num_heads,
+        length, length)` of each layer. With `cache` also the updated caches, last.
+
+    Raises:
+        ValueError: if `num_layers` is not positive; see also `CausalDecoderLayer`.
+
+    Example:
+
+    >>> decoder = CausalDecoder(num_layers=2, d_model=4, num_heads=2, d_ff=16)
+    >>> decoder(np.zeros((2, 5, 4), "float32")).shape
+    TensorShape([2, 5, 4])
+
+    Reference:
+        Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
+    """
+
+    layer_class = CausalDecoderLayer
+
+    def build(self, inputs_shape):
+        self._build_layers(inputs_shape)
+
+    def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
+        return self._run_layers(
+            inputs,
+            {"cache": cache or [None] * self.num_layers},
+            mask=masks.resolve(mask, inputs),
+            offset=offset,
+            return_attention_scores=return_attention_scores,
+        )
+
+    def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
+        """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""
+        return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

@@ -43,12 +43,7 @@ class EncoderLayer(SelfAttentionBlock):
     """
 
     def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
-        return self._run(
-            inputs,
-            query_mask=masks.resolve(mask, inputs),
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-        )
+        return self._run(inputs, mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

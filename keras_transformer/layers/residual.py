@@ -23,6 +23,7 @@ class ResidualConnection(Composite):
         dropout: dropout rate on the output of the sub-layer.
         norm_first: normalize the input of the sub-layer instead of the sum.
         epsilon: added to the variance in layer normalization.
+        norm: a normalization layer, instead of layer normalization with `epsilon`.
 
     Call arguments:
         inputs: `(…, d_model)`.
@@ -44,31 +45,36 @@ class ResidualConnection(Composite):
         Vaswani et al. 2017, §3.1 and §5.4.
     """
 
-    def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, **kwargs):
+    def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, norm=None, **kwargs):
         super().__init__(**kwargs)
         require(within("[0, 1]", dropout=dropout))
         self.supports_masking = True
         self.sublayer = sublayer
+        self._repeated = _required(sublayer.call)
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
-        self.norm = LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self._is_norm_given = norm is not None
+        self.norm = norm or LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape, **sublayer_shapes):
         self.norm.build(inputs_shape)
-        if not self.sublayer.built:
-            self.sublayer.build(inputs_shape, **{**self._further_shapes(inputs_shape), **sublayer_shapes})
-
-    def _further_shapes(self, inputs_shape):
-        """The shapes that `build` of the sub-layer requires in addition, as that of Keras's attention layers does."""
-        _, *others = inspect.signature(self.sublayer.build).parameters.values()
-        named = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD)
-        return {other.name: inputs_shape for other in named if other.default is other.empty}
+        if self.sublayer.built:
+            return
+        if type(self.sublayer).build is not keras.Layer.build:
+            repeated = {name: inputs_shape for name in _required(self.sublayer.build)}
+            self.sublayer.build(inputs_shape, **{**repeated, **sublayer_shapes})
+        else:  # Such a layer builds its own sub-layers when it is called.
+            shapes = {name.removesuffix("_shape"): shape for name, shape in sublayer_shapes.items()}
+            symbolic = {name: keras.KerasTensor(shape, self.compute_dtype) for name, shape in shapes.items()}
+            inputs = keras.KerasTensor(inputs_shape, self.compute_dtype)
+            self.sublayer(inputs, **{**dict.fromkeys(self._repeated, inputs), **symbolic})
 
     def call(self, inputs, *args, **kwargs):
         normed = self.norm(inputs) if self.norm_first else inputs
-        result = self.sublayer(normed, *args, **kwargs)
+        repeated = dict.fromkeys(self._repeated[len(args) :], normed)
+        result = self.sublayer(normed, *args, **{**repeated, **kwargs})
         output, *others = result if isinstance(result, tuple) else (result,)
         if output.shape[-1] != inputs.shape[-1]:
             raise ValueError(
@@ -86,15 +92,25 @@ class ResidualConnection(Composite):
     compute_output_spec = keras.Operation.compute_output_spec
 
     def get_config(self):
-        return {
+        config = {
             **super().get_config(),
             "sublayer": keras.saving.serialize_keras_object(self.sublayer),
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "epsilon": self.epsilon,
         }
+        return {**config, "norm": keras.saving.serialize_keras_object(self.norm)} if self._is_norm_given else config
 
     @classmethod
     def from_config(cls, config):
-        sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
-        return cls(**{**config, "sublayer": sublayer})
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+def _required(method):
+    """Names of the further inputs that a method requires, such as `value` of an attention layer of Keras.
+
+    In a residual connection they equal the first one.
+    """
+    _, *others = inspect.signature(method).parameters.values()
+    named = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD)
+    return [other.name for other in named if other.default is other.empty]

@@ -14,6 +14,7 @@ from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
+from keras_transformer.layers.parts import adopt_policy
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
@@ -67,14 +68,16 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
         inputs: symbolic inputs.
         outputs: symbolic outputs.
         policy: dtype policy of the layers.
+        blocks: result of `serialized_layers`.
         **kwargs: arguments of `keras.Model`.
     """
 
     _r_drop = False
 
-    def __init__(self, inputs, outputs, policy, **kwargs):
+    def __init__(self, inputs, outputs, policy, blocks, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = policy
+        self._blocks = blocks
 
     def compile(self, optimizer="rmsprop", loss=None, *args, r_drop=False, **kwargs):
         """Configures the model for training, as `keras.Model.compile` does.
@@ -128,6 +131,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
+            **self._blocks,
             "trainable": self.trainable,
             "frozen": self._frozen_paths(),
             "quantization": quantization_configs(self),
@@ -140,7 +144,8 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
         quantization = config.pop("quantization", [])
         if isinstance(dtype, dict):
             dtype = keras.dtype_policies.deserialize(dtype)
-        model = cls(TransformerConfig(**config.pop("config")), dtype=dtype, **config)
+        architecture = TransformerConfig(**config.pop("config"))
+        model = cls(architecture, dtype=dtype, **keras.saving.deserialize_keras_object(config))
         quantize_parts(model, quantization)
         model.trainable = trainable
         for layer in model._flatten_layers():
@@ -159,6 +164,12 @@ def _twice(x):
     """Repeats each row, next to itself: on several devices, both copies are then on the same one."""
     # Not `reshape` of `stack([x, x])`: TensorFlow's graph optimizer mixes up two of them in one graph.
     return ops.repeat(x, 2, axis=0)
+
+
+def serialized_layers(policy, **layers) -> dict:
+    """The configurations of the layers that a user gave to a model with this policy, by the names of the arguments."""
+    given = {name: adopt_policy(layer, policy) for name, layer in layers.items() if layer is not None}
+    return keras.saving.serialize_keras_object(given)
 
 
 def checked_policy(config, dtype):

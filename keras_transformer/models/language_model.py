@@ -16,9 +16,9 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses
+from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses, serialized_layers
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
-from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
+from keras_transformer.models.parts import make_embedding, make_positions, stack_arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -35,6 +35,7 @@ class LanguageModel(ConfiguredModel):
     Args:
         config: a `TransformerConfig`. Options of the encoder and the source are ignored. With
             `share_embeddings=False` the output has a separate embedding matrix.
+        layer: the layer of which the decoder has copies. Default: a `CausalDecoderLayer` of the configuration.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
@@ -52,8 +53,9 @@ class LanguageModel(ConfiguredModel):
         Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
     """
 
-    def __init__(self, config: TransformerConfig, *, name="language_model", dtype=None, **kwargs):
+    def __init__(self, config: TransformerConfig, layer=None, *, name="language_model", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
+        blocks = serialized_layers(policy, layer=layer)
         embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
@@ -63,11 +65,11 @@ class LanguageModel(ConfiguredModel):
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            decoder=CausalDecoder(**stack_sizes(config, config.depths[1]), dtype=policy, name="decoder"),
+            decoder=CausalDecoder(**stack_arguments(config, config.depths[1], layer), dtype=policy, name="decoder"),
             logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
         )
         tokens = keras.Input((None,), dtype="int32", name="tokens")
-        super().__init__(tokens, self.decode(tokens), policy, name=name, **kwargs)
+        super().__init__(tokens, self.decode(tokens), policy, blocks, name=name, **kwargs)
 
     def decode(self, tokens, cache=None, offset=0, output_weights=None):
         """Computes the logits for the token after each input token.

@@ -11,12 +11,16 @@ from keras_transformer.layers import (
     TiedLogits,
     TokenEmbedding,
 )
-from keras_transformer.layers.block import SHARED_ARGUMENTS
+from keras_transformer.layers.block import SIZES
 
 
-def stack_sizes(config, num_layers: int) -> dict:
-    """The arguments of an `Encoder`, `Decoder` or `CausalDecoder` of `num_layers` layers."""
-    return {"num_layers": num_layers} | {name: getattr(config, name) for name in ("final_norm", *SHARED_ARGUMENTS)}
+def stack_arguments(config, num_layers: int, layer=None) -> dict:
+    """The arguments of an `Encoder`, `Decoder` or `CausalDecoder` of `num_layers` copies of `layer`.
+
+    Default: layers with the sizes of the configuration.
+    """
+    sizes = {name: getattr(config, name) for name in SIZES} if layer is None else {"layer": layer}
+    return {"num_layers": num_layers, "final_norm": config.final_norm, **sizes}
 
 
 def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
@@ -31,9 +35,11 @@ def make_positions(config, policy, name) -> keras.layers.Layer:
     return LearnedPositionalEmbedding(config.max_length, dtype=policy, name=name)
 
 
-def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
+def make_layers(config, policy, encoder_layer, decoder_layer) -> dict[str, keras.layers.Layer]:
     """Makes the layers of a `Transformer`, not built, by the names of its attributes."""
-    encoder_sizes, decoder_sizes = (stack_sizes(config, depth) for depth in config.depths)
+    encoder_depth, decoder_depth = config.depths
+    encoder = stack_arguments(config, encoder_depth, encoder_layer)
+    decoder = stack_arguments(config, decoder_depth, decoder_layer)
     if config.share_embeddings:
         shared = make_embedding(config, policy, config.vocab_size, "embedding")
         source_embedding = target_embedding = output_embedding = shared
@@ -48,7 +54,7 @@ def make_layers(config, policy) -> dict[str, keras.layers.Layer]:
         "target_positions": make_positions(config, policy, "target_positions"),
         "source_dropout": Dropout(config.dropout, dtype=policy, name="source_dropout"),
         "target_dropout": Dropout(config.dropout, dtype=policy, name="target_dropout"),
-        "encoder": Encoder(**encoder_sizes, dtype=policy, name="encoder"),
-        "decoder": Decoder(**decoder_sizes, dtype=policy, name="decoder"),
+        "encoder": Encoder(**encoder, dtype=policy, name="encoder"),
+        "decoder": Decoder(**decoder, dtype=policy, name="decoder"),
         "logits": TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
     }

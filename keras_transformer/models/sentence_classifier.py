@@ -6,8 +6,8 @@ from keras_transformer import masks
 from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Dropout, Encoder, SequencePooling
-from keras_transformer.models.base import ConfiguredModel, checked_policy
-from keras_transformer.models.parts import make_embedding, make_positions, stack_sizes
+from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
+from keras_transformer.models.parts import make_embedding, make_positions, stack_arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -25,6 +25,7 @@ class SentenceClassifier(ConfiguredModel):
         num_classes: number of logits.
         pooling: `"mean"`, `"first"` or `"max"` of the encoder output over all positions except padding; see
             `SequencePooling`. For `"first"`, begin each source with a special token, such as `bos_id`.
+        layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
@@ -46,12 +47,14 @@ class SentenceClassifier(ConfiguredModel):
         config: TransformerConfig,
         num_classes,
         pooling="mean",
+        layer=None,
         *,
         name="sentence_classifier",
         dtype=None,
         **kwargs,
     ):
         policy = checked_policy(config, dtype)
+        blocks = serialized_layers(policy, layer=layer)
         require(at_least(1, num_classes=num_classes))
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(
@@ -61,12 +64,12 @@ class SentenceClassifier(ConfiguredModel):
             embedding=make_embedding(config, policy, config.source_vocabulary, "embedding"),
             positions=make_positions(config, policy, "positions"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=Encoder(**stack_sizes(config, config.depths[0]), dtype=policy, name="encoder"),
+            encoder=Encoder(**stack_arguments(config, config.depths[0], layer), dtype=policy, name="encoder"),
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )
         source = keras.Input((None,), dtype="int32", name="source")
-        super().__init__(source, self.classify(source), policy, name=name, **kwargs)
+        super().__init__(source, self.classify(source), policy, blocks, name=name, **kwargs)
 
     def classify(self, source):
         """Computes the logits of sources.

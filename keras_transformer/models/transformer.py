@@ -8,7 +8,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy
+from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
 from keras_transformer.models.checks import checked_pairs
 from keras_transformer.models.generation import Seq2SeqGeneration
 from keras_transformer.models.parts import make_layers
@@ -31,6 +31,8 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
 
     Args:
         config: a `TransformerConfig`.
+        encoder_layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
+        decoder_layer: the layer of which the decoder has copies. Default: a `DecoderLayer` of the configuration.
         **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
 
     Raises:
@@ -50,14 +52,24 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         Vaswani et al. 2017, §3 and Figure 1.
     """
 
-    def __init__(self, config: TransformerConfig, *, name="transformer", dtype=None, **kwargs):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        encoder_layer=None,
+        decoder_layer=None,
+        *,
+        name="transformer",
+        dtype=None,
+        **kwargs,
+    ):
         policy = checked_policy(config, dtype)
+        blocks = serialized_layers(policy, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(config=config, **make_layers(config, policy))
+        self.__dict__.update(config=config, **make_layers(config, policy, encoder_layer, decoder_layer))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))
-        super().__init__({"source": source, "target": target}, logits, policy, name=name, **kwargs)
+        super().__init__({"source": source, "target": target}, logits, policy, blocks, name=name, **kwargs)
 
     def _forward(self, inputs, training=None, mask=None):
         given = inputs if isinstance(inputs, dict) else {}  # Keras also accepts a list of source and target.
