@@ -19,8 +19,10 @@ from .config import PRESETS as PRESETS, TransformerConfig as TransformerConfig
 from .models import (
     Ensemble as Ensemble,
     LanguageModel as LanguageModel,
+    MaskedLanguageModel as MaskedLanguageModel,
     SentenceClassifier as SentenceClassifier,
     Transformer as Transformer,
+    mask_tokens as mask_tokens,
 )
 from .saving import load_model as load_model
 from .version import __version__ as __version__

@@ -15,11 +15,33 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.parts import adopt_policy, claim, copy_layer, serialized_part
+from keras_transformer.layers.parts import adopt, claim, copy_layer, serialized_part
 from keras_transformer.layers.residual import ResidualConnection
 
 
-class TransformerBlock(Composite):
+class LayerOfParts(Composite):
+    """Base class of layers and stacks whose parts are in their configuration.
+
+    Attributes:
+        d_model: width of the inputs, or `None` if it is not known before `build`.
+    """
+
+    d_model: int | None
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
+        # may be wrong.
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments.values()
+        batch_sizes = {value.shape[0] for value in arguments if isinstance(value, keras.KerasTensor)}
+        is_plain = len(batch_sizes) == 1 and all(_is_plain(x, self.d_model, self.compute_dtype) for x in arguments)
+        return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+class TransformerBlock(LayerOfParts):
     """Base class of encoder and decoder layers: parts, each in a residual connection.
 
     A part that is not given is made from the sizes.
@@ -81,24 +103,13 @@ class TransformerBlock(Composite):
         """Makes a normalization layer as in the residual connections."""
         if self._norm is None:
             return LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
-        return adopt_policy(copy_layer(self._norm, "norm"), self.dtype_policy)
-
-    def compute_output_spec(self, *args, **kwargs):
-        # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
-        # may be wrong.
-        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments.values()
-        is_plain = all(_is_plain(value, self.d_model, self.compute_dtype) for value in arguments)
-        return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
+        return adopt(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def get_config(self):
         config = {**super().get_config(), **{name: getattr(self, name) for name in SIZES}}
         for argument, attribute in self._given_parts.items():
             config[argument] = keras.saving.serialize_keras_object(getattr(self, attribute).sublayer)
         return config if self._norm is None else {**config, "norm": self._norm}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))
 
     def _residual(self, name, part, make, argument=None):
         """Makes the residual connection `name` around the part given as `argument`, or else around a new one."""
@@ -107,7 +118,7 @@ class TransformerBlock(Composite):
             part = make(argument)
         else:
             claim(part, self)
-            adopt_policy(part, self.dtype_policy)
+            adopt(part, self.dtype_policy)
             self._given_parts[argument] = name
         return ResidualConnection(
             part, self.dropout, self.norm_first, norm=self.make_norm(), dtype=self.dtype_policy, name=name
@@ -188,7 +199,7 @@ class SelfAttentionBlock(TransformerBlock):
         return unpacked([self.feed_forward.call(x), *others])
 
 
-class TransformerStack(Composite):
+class TransformerStack(LayerOfParts):
     """Base class of `Encoder`, `Decoder` and `CausalDecoder`: N copies of a layer, and an optional final normalization.
 
     Args:
@@ -215,8 +226,9 @@ class TransformerStack(Composite):
                 self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
             ]
         else:
-            self._layer_config = {"layer": keras.saving.serialize_keras_object(adopt_policy(layer, self.dtype_policy))}
+            self._layer_config = {"layer": keras.saving.serialize_keras_object(adopt(layer, self.dtype_policy))}
             self.layers = [copy_layer(layer, f"layer_{i}", index=i) for i in range(num_layers)]
+        self.d_model = getattr(self.layers[0], "d_model", None)
         self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
         self.norm = self._make_norm() if self.final_norm else None
 
@@ -224,13 +236,9 @@ class TransformerStack(Composite):
         final_norm = keras.saving.serialize_keras_object(self.final_norm)
         return {**super().get_config(), **self._layer_config, "num_layers": self.num_layers, "final_norm": final_norm}
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))
-
     def _make_norm(self):
         if isinstance(self.final_norm, keras.Layer):
-            return adopt_policy(self.final_norm, self.dtype_policy)
+            return adopt(self.final_norm, self.dtype_policy)
         if isinstance(self.layers[0], TransformerBlock):
             return self.layers[0].make_norm()
         return LayerNormalization(dtype=self.dtype_policy, name="norm")
@@ -240,6 +248,9 @@ class TransformerStack(Composite):
             layer.build(inputs_shape, *others)
         if self.norm is not None:
             self.norm.build(inputs_shape)
+
+    def _empty_caches(self, like, batch_size, max_length):
+        return tuple(decoding_method(layer, "empty_cache")(like, batch_size, max_length) for layer in self.layers)
 
     def _run_layers(self, x, each, **shared):
         """Runs the layers and the normalization. Other outputs of the layers are returned after x, each as a tuple.
@@ -256,6 +267,16 @@ class TransformerStack(Composite):
             extra_outputs.append(others)
         x = x if self.norm is None else self.norm(x)
         return unpacked([x, *zip(*extra_outputs, strict=True)])  # Weights of all layers, caches of all layers.
+
+
+def decoding_method(layer, name):
+    """The method of a layer that decoding step by step needs."""
+    if not hasattr(layer, name):
+        raise ValueError(
+            f"To decode step by step, an attention or decoder layer must have the method `{name}`. "
+            f"Received: {layer.name} of type {type(layer).__name__}"
+        )
+    return getattr(layer, name)
 
 
 def given(**arguments):

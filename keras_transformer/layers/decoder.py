@@ -9,6 +9,7 @@ from keras_transformer.layers.block import (
     TransformerBlock,
     TransformerStack,
     as_list,
+    decoding_method,
     given,
     unpacked,
 )
@@ -112,11 +113,11 @@ class DecoderLayer(TransformerBlock):
         Returns:
             `KeyValue` of `(batch, num_heads, source_length, d_k)` and `(…, d_v)`.
         """
-        return self.cross_attention.sublayer.project(memory)
+        return decoding_method(self.cross_attention.sublayer, "project")(memory)
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
         """Makes a self-attention cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
-        return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
+        return decoding_method(self.self_attention.sublayer, "empty_cache")(like, batch_size, max_length)
 
     def compute_output_shape(self, target_shape, memory_shape):
         return target_shape
@@ -202,11 +203,11 @@ class Decoder(TransformerStack):
         Returns:
             One `KeyValue` per layer.
         """
-        return tuple(layer.project_memory(memory) for layer in self.layers)
+        return tuple(decoding_method(layer, "project_memory")(memory) for layer in self.layers)
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one self-attention cache per layer; see `MultiHeadAttention.empty_cache`."""
-        return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
+        return self._empty_caches(like, batch_size, max_length)
 
     def compute_output_shape(self, target_shape, memory_shape):
         return target_shape
@@ -261,7 +262,7 @@ class CausalDecoderLayer(SelfAttentionBlock):
 
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
         """Makes a cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
-        return self.self_attention.sublayer.empty_cache(like, batch_size, max_length)
+        return decoding_method(self.self_attention.sublayer, "empty_cache")(like, batch_size, max_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -316,7 +317,7 @@ class CausalDecoder(TransformerStack):
 
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""
-        return tuple(layer.empty_cache(like, batch_size, max_length) for layer in self.layers)
+        return self._empty_caches(like, batch_size, max_length)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

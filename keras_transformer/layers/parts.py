@@ -3,8 +3,11 @@
 import keras
 
 
-def adopt_policy(part, policy):
-    """Gives a part that was made without `dtype` the dtype policy of the layer that it becomes a part of.
+def adopt(part, policy):
+    """Makes a layer that a user gives a part of a layer with a dtype policy.
+
+    A part that was made without `dtype` gets the policy. The mask of the inputs is that of the output, whatever the part
+    does: Keras would warn about a layer that does not support masks.
 
     Returns:
         The part.
@@ -13,6 +16,7 @@ def adopt_policy(part, policy):
     for layer in part._flatten_layers():
         if layer.dtype_policy is default:
             layer.dtype_policy = policy
+    part.supports_masking = True
     return part
 
 

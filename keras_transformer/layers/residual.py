@@ -62,14 +62,20 @@ class ResidualConnection(Composite):
         self.norm.build(inputs_shape)
         if self.sublayer.built:
             return
-        if type(self.sublayer).build is not keras.Layer.build:
-            repeated = {name: inputs_shape for name in _required(self.sublayer.build)}
-            self.sublayer.build(inputs_shape, **{**repeated, **sublayer_shapes})
-        else:  # Such a layer builds its own sub-layers when it is called.
-            shapes = {name.removesuffix("_shape"): shape for name, shape in sublayer_shapes.items()}
-            symbolic = {name: keras.KerasTensor(shape, self.compute_dtype) for name, shape in shapes.items()}
-            inputs = keras.KerasTensor(inputs_shape, self.compute_dtype)
-            self.sublayer(inputs, **{**dict.fromkeys(self._repeated, inputs), **symbolic})
+        repeated = {name: inputs_shape for name in _required(self.sublayer.build)}
+        shapes = {**repeated, **sublayer_shapes}
+        if type(self.sublayer).build is keras.Layer.build and not _is_built_inside(self.sublayer):
+            self._build_by_a_call(inputs_shape, shapes)
+        else:
+            self.sublayer.build(inputs_shape, **shapes)
+
+    def _build_by_a_call(self, inputs_shape, shapes):
+        """Builds a sub-layer that has no `build` of its own: its sub-layers are built when it is called."""
+        inputs = keras.KerasTensor(inputs_shape, self.compute_dtype)
+        others = {
+            name.removesuffix("_shape"): keras.KerasTensor(shape, self.compute_dtype) for name, shape in shapes.items()
+        }
+        self.sublayer(inputs, **{**dict.fromkeys(self._repeated, inputs), **others})
 
     def call(self, inputs, *args, **kwargs):
         normed = self.norm(inputs) if self.norm_first else inputs
@@ -114,3 +120,7 @@ def _required(method):
     _, *others = inspect.signature(method).parameters.values()
     named = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD)
     return [other.name for other in named if other.default is other.empty]
+
+
+def _is_built_inside(layer):
+    return all(part.built for part in layer._flatten_layers(include_self=False))

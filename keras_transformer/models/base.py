@@ -14,7 +14,7 @@ from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
-from keras_transformer.layers.parts import adopt_policy
+from keras_transformer.layers.parts import adopt
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
@@ -64,6 +64,9 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
     functional model without `generate`, unless the model is nested in another model.
 
+    Attributes:
+        blocks: the configurations of the layers that were given in place of those of the `TransformerConfig`.
+
     Args:
         inputs: symbolic inputs.
         outputs: symbolic outputs.
@@ -77,7 +80,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     def __init__(self, inputs, outputs, policy, blocks, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = policy
-        self._blocks = blocks
+        self.blocks = blocks
 
     def compile(self, optimizer="rmsprop", loss=None, *args, r_drop=False, **kwargs):
         """Configures the model for training, as `keras.Model.compile` does.
@@ -131,7 +134,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
-            **self._blocks,
+            **self.blocks,
             "trainable": self.trainable,
             "frozen": self._frozen_paths(),
             "quantization": quantization_configs(self),
@@ -168,7 +171,7 @@ def _twice(x):
 
 def serialized_layers(policy, **layers) -> dict:
     """The configurations of the layers that a user gave to a model with this policy, by the names of the arguments."""
-    given = {name: adopt_policy(layer, policy) for name, layer in layers.items() if layer is not None}
+    given = {name: adopt(layer, policy) for name, layer in layers.items() if layer is not None}
     return keras.saving.serialize_keras_object(given)
 
 

@@ -71,6 +71,25 @@ class SentenceClassifier(ConfiguredModel):
         source = keras.Input((None,), dtype="int32", name="source")
         super().__init__(source, self.classify(source), policy, blocks, name=name, **kwargs)
 
+    @classmethod
+    def from_encoder(cls, model, num_classes, pooling="mean", **kwargs):
+        """Makes a classifier that starts from the embedding and the encoder of a `MaskedLanguageModel`.
+
+        Args:
+            model: a `MaskedLanguageModel`, or another `SentenceClassifier`.
+            num_classes: number of logits.
+            pooling: see `SentenceClassifier`.
+            **kwargs: `name`.
+
+        Returns:
+            A `SentenceClassifier` with a new head.
+        """
+        blocks = keras.saving.deserialize_keras_object(model.blocks)
+        classifier = cls(model.config, num_classes, pooling, **blocks, dtype=model.dtype_policy, **kwargs)
+        for part in ("embedding", "positions", "encoder"):
+            getattr(classifier, part).set_weights(getattr(model, part).get_weights())
+        return classifier
+
     def classify(self, source):
         """Computes the logits of sources.
 

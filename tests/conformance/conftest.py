@@ -115,6 +115,7 @@ class ModelCase(NamedTuple):
 
 MODELS = {
     "LanguageModel": ModelCase(functools.partial(models.LanguageModel, CONFIG)),
+    "MaskedLanguageModel": ModelCase(functools.partial(models.MaskedLanguageModel, CONFIG)),
     "SentenceClassifier": ModelCase(functools.partial(models.SentenceClassifier, CONFIG, 3)),
     "Transformer": ModelCase(functools.partial(models.Transformer, CONFIG), ("source", "target")),
 }

@@ -1,0 +1,235 @@
+"""Layers, stacks and models of parts that a user gives."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_transformer as kt
+from keras_transformer import layers
+
+D_MODEL = 15
+X = np.random.default_rng(0).normal(size=(2, 5, D_MODEL)).astype("float32")
+MASK = np.array([[True] * 5, [True] * 3 + [False] * 2])
+IDS = np.array([[5, 6, 7, 8, 3], [9, 6, 3, 0, 0]], "int32")
+SIZES = {"d_model": D_MODEL, "num_heads": 3, "d_ff": 7}
+CONFIG = kt.TransformerConfig(vocab_size=11, num_layers=2, **{**SIZES, "d_model": 12}, dropout=0.0)
+to_numpy = ops.convert_to_numpy
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
+class TemperatureAttention(layers.MultiHeadAttention):
+    """An attention with a learned factor of its queries."""
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        self.temperature = self.add_weight((), "ones", name="temperature")
+
+    # Keras refuses `**kwargs` that mix tensors and other values, so the arguments have names.
+    def call(self, query, value_mask=None, attention_mask=None, use_causal_mask=False, cache=None, offset=0):
+        return super().call(
+            query * ops.cast(self.temperature, query.dtype),
+            value_mask=value_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            cache=cache,
+            offset=offset,
+        )
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
+class Gate(keras.layers.Layer):
+    """A feed-forward layer without `build`: its sub-layer is built when it is called."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.gate = keras.layers.Dense(D_MODEL, "sigmoid", dtype=self.dtype_policy)
+
+    def call(self, inputs):
+        return inputs * self.gate(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
+class ParallelBlock(keras.layers.Layer):
+    """A user's own block: attention and feed-forward in parallel."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.norm = keras.layers.RMSNormalization(dtype=self.dtype_policy)
+        self.norm.supports_masking = True  # Keras would warn about the mask of the inputs.
+        self.attention = layers.MultiHeadAttention(D_MODEL, 3, dtype=self.dtype_policy)
+        self.feed_forward = layers.FeedForward(D_MODEL, 7, dtype=self.dtype_policy)
+
+    def build(self, inputs_shape):
+        for layer in (self.norm, self.attention, self.feed_forward):
+            layer.build(inputs_shape)
+
+    def call(self, inputs, mask=None):
+        x = self.norm(inputs)
+        return inputs + self.attention(x, value_mask=mask) + self.feed_forward(x)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+
+def of_keras():
+    """An encoder layer with Keras's own layers as its parts."""
+    return layers.EncoderLayer(
+        attention=keras.layers.MultiHeadAttention(3, 5),
+        feed_forward=keras.Sequential([keras.layers.Dense(7, "silu"), keras.layers.Dense(D_MODEL)]),
+        norm=keras.layers.RMSNormalization(),
+        norm_first=True,
+    )
+
+
+BLOCKS = {
+    "Keras's parts": of_keras,
+    "built when called": lambda: layers.EncoderLayer(D_MODEL, 3, feed_forward=Gate()),
+    "own attention": lambda: layers.EncoderLayer(attention=TemperatureAttention(D_MODEL, 3), feed_forward=Gate()),
+    "own block": ParallelBlock,
+}
+
+
+@pytest.fixture(params=BLOCKS)
+def make_block(request):
+    """Makes an encoder layer with parts of a user."""
+    return BLOCKS[request.param]
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_stack_of_own_parts_is_saved_and_loaded(make_block, num_layers, tmp_path, randomize):
+    inputs = keras.Input((None, D_MODEL))
+    model = keras.Model(inputs, layers.Encoder(make_block(), num_layers=num_layers)(inputs))
+    randomize(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(loaded(X)), to_numpy(model(X)))
+    # Keras numbers the names of layers that a user did not name.
+    names = [[re.sub(r"_\d+", "", weight.path) for weight in one.weights] for one in (model, loaded)]
+    assert names[0] == names[1]
+
+
+def test_padding_is_not_attended_to_by_own_parts(make_block):
+    encoder = layers.Encoder(make_block(), num_layers=2)
+    changed = np.where(MASK[:, :, None], X, X + 3)
+    assert np.abs(to_numpy(encoder(changed, mask=MASK)) - to_numpy(encoder(X, mask=MASK)))[MASK].max() < 1e-5
+    assert np.abs(to_numpy(encoder(changed)) - to_numpy(encoder(X)))[MASK].max() > 1e-3
+
+
+def test_own_parts_train(make_block, few_steps):
+    model = keras.Sequential([layers.Encoder(make_block(), num_layers=2)])
+    model.compile("sgd", "mse", **few_steps)
+    model.build(X.shape)
+    before = [to_numpy(weight).copy() for weight in model.trainable_weights]
+    model.fit(X, X + 1, epochs=1, verbose=0)
+    unchanged = [w.path for w, old in zip(model.trainable_weights, before, strict=True) if (to_numpy(w) == old).all()]
+    # The bias of the keys changes no attention weight.
+    assert all("key/bias" in path or "key_projection/bias" in path for path in unchanged)
+
+
+def test_copies_of_a_layer_equal_layers_of_the_same_sizes():
+    copied = layers.Encoder(layers.EncoderLayer(**SIZES, norm_first=True), num_layers=2)
+    stack = layers.Encoder(num_layers=2, **SIZES, norm_first=True)
+    for encoder in (copied, stack):
+        encoder.build(X.shape)
+    copied.set_weights(stack.get_weights())
+    np.testing.assert_array_equal(to_numpy(copied(X)), to_numpy(stack(X)))
+    assert [w.path.partition("/")[2] for w in copied.weights] == [w.path.partition("/")[2] for w in stack.weights]
+
+
+def test_the_copied_layer_stays_as_it_is():
+    block = of_keras()
+    layers.Encoder(block, num_layers=2)(X)
+    assert not block.built and block.name == of_keras().name.rpartition("_")[0] or not block.weights
+
+
+def test_models_have_own_layers(tmp_path):
+    def block(kind, **parts):
+        return kind(12, 3, 7, norm=keras.layers.RMSNormalization(), norm_first=True, **parts)
+
+    attention = TemperatureAttention(12, 3)
+    decoder_layer = block(layers.DecoderLayer, self_attention=attention)
+    model = kt.Transformer(CONFIG, block(layers.EncoderLayer), decoder_layer)
+    model.save(tmp_path / "model.keras")
+    loaded = kt.load_model(tmp_path / "model.keras")
+    inputs = {"source": IDS, "target": IDS[:, :3]}
+    np.testing.assert_array_equal(to_numpy(loaded(inputs)), to_numpy(model(inputs)))
+    assert isinstance(loaded.decoder.layers[1].self_attention.sublayer, TemperatureAttention)
+    copy = kt.Transformer.from_config(model.get_config())
+    assert [w.path for w in copy.weights] == [w.path for w in model.weights]
+    found = model.generate(IDS, kt.decoding.GreedySearch(extra_length=2))
+    np.testing.assert_array_equal(loaded.generate(IDS, kt.decoding.GreedySearch(extra_length=2)).tokens, found.tokens)
+
+
+@pytest.mark.parametrize("kind", [kt.LanguageModel, kt.MaskedLanguageModel, kt.SentenceClassifier])
+def test_models_of_one_stack_have_an_own_layer(kind, tmp_path):
+    make = layers.CausalDecoderLayer if kind is kt.LanguageModel else layers.EncoderLayer
+    classes = {"num_classes": 3} if kind is kt.SentenceClassifier else {}
+    model = kind(
+        CONFIG, **classes, layer=make(attention=TemperatureAttention(12, 3), feed_forward=layers.FeedForward(12, 5))
+    )
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(kt.load_model(tmp_path / "model.keras")(IDS)), to_numpy(model(IDS)))
+    assert sum(weight.name == "temperature" for weight in model.weights) == 2
+
+
+def test_an_attention_without_a_cache_trains_and_is_refused_in_a_search():
+    block = layers.DecoderLayer(12, 3, 7, self_attention=keras.layers.MultiHeadAttention(3, 4))
+    model = kt.Transformer(CONFIG, decoder_layer=block)
+    assert model({"source": IDS, "target": IDS}).shape == (2, 5, 11)
+    changed = np.where(np.arange(5) < 3, IDS, 4)
+    logits = [to_numpy(model({"source": IDS, "target": target})) for target in (IDS, changed)]
+    np.testing.assert_allclose(*(one[:, :3] for one in logits), atol=1e-5)
+    with pytest.raises(ValueError, match="`empty_cache`. Received: .* of type MultiHeadAttention"):
+        model.generate(IDS)
+
+
+def test_a_part_without_dtype_has_that_of_its_layer():
+    norm, attention = keras.layers.RMSNormalization(), layers.MultiHeadAttention(D_MODEL, 3)
+    block = layers.EncoderLayer(
+        attention=attention, feed_forward=keras.layers.Dense(D_MODEL, dtype="float32"), norm=norm, dtype="bfloat16"
+    )
+    assert block.self_attention.sublayer.query_projection.compute_dtype == "bfloat16"
+    assert block.self_attention.norm.compute_dtype == "bfloat16"
+    assert block.feed_forward.sublayer.compute_dtype == "float32"
+    encoder = layers.Encoder(layers.EncoderLayer(**SIZES, norm=keras.layers.RMSNormalization()), 2, dtype="bfloat16")
+    assert encoder(X).dtype == "bfloat16"
+    assert {weight.dtype for weight in encoder.weights if weight.trainable} == {"bfloat16"}
+
+
+def test_the_final_norm_is_a_copy_of_that_of_the_layer_or_given():
+    encoder = layers.Encoder(of_keras(), num_layers=2)
+    assert isinstance(encoder.norm, keras.layers.RMSNormalization)
+    assert encoder.norm is not encoder.layers[1].feed_forward.norm
+    norm = keras.layers.UnitNormalization()
+    assert layers.Encoder(num_layers=1, **SIZES, final_norm=norm).norm is norm
+    copy = layers.Encoder.from_config(layers.Encoder(of_keras(), num_layers=1, final_norm=norm).get_config())
+    assert isinstance(copy.norm, keras.layers.UnitNormalization)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layers.Encoder(6, 2), "`layer` must be a Keras layer. Received: layer=6"),
+        (lambda: layers.Encoder(of_keras(), d_ff=7), "must not be given beside `layer`. Received: d_ff"),
+        (
+            lambda: layers.EncoderLayer(d_model=4),
+            "`attention` or `d_model` and `num_heads` must be given.*num_heads=None",
+        ),
+        (
+            lambda: layers.EncoderLayer(4, 2),
+            "`feed_forward` or `d_model` and `d_ff` must be given. Received: .*d_ff=None",
+        ),
+        (lambda: layers.DecoderLayer(d_ff=2), "`self_attention` or `d_model` and `num_heads`"),
+        (lambda: layers.EncoderLayer(4, 2, 7, rate=0.1), "rate"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
