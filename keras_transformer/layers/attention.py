@@ -13,12 +13,19 @@ from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.position_schemes import (
+    as_schemes,
+    bias_and_mask,
+    build_schemes,
+    check_self_attention,
+    process_heads,
+)
 
 #: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
 _LAST = np.int64(-1)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bias=None):
     """softmax(Q Kᵀ / √d_k) V. The softmax is computed in float32 for any input dtype.
 
     The output is zero for a query whose keys are all masked.
@@ -30,6 +37,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         mask: boolean (`True` = may be attended) or integers 0 and 1. Broadcasts to `(batch, num_heads,
             query_length, key_length)`. Default: `None`, no mask.
         dropout: callable that is applied to the attention weights. Default: `None`, no dropout.
+        bias: float, added to the scaled scores in float32 before masking. Broadcasts like `mask`. Default: `None`.
 
     Returns:
         Output `(batch, num_heads, query_length, d_v)` in the dtype of `value`, and attention weights `(batch,
@@ -44,6 +52,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     query = query * ops.cast(key.shape[-1] ** -0.5, query.dtype)
     # (batch, heads, query_length, d_k) · (batch, heads, d_k, key_length) -> (batch, heads, query_length, key_length)
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, "float32")
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))  # Finite: a row of -inf would give NaN.
@@ -72,6 +82,8 @@ class MultiHeadAttention(Composite):
         d_v: width of one head's values. Default: `d_model / num_heads`.
         dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
+        positions: a `PositionScheme`, such as `RotaryPositions`, or a list of them, which apply in turn. With schemes
+            the layer computes self-attention only. Default: `None`, no scheme.
 
     Call arguments:
         query: `(batch, query_length, any)`. With a cache or a projected `value` also `(batch, any)`, one position
@@ -92,6 +104,9 @@ class MultiHeadAttention(Composite):
             positions and are not applied. Pass `attention_mask` if earlier positions contain padding.
         offset: position of the first query, for the causal mask and the cache: the number of positions in the cache.
         return_attention_scores: whether to also return the attention weights.
+        attention_bias: finite float, added to the scaled scores in float32. Shape `(query_length, key_length)` or
+            `(batch, num_heads, query_length, key_length)`; axes of size 1 broadcast. With mixed precision, Keras casts
+            it to half precision first, like every float argument of a layer.
 
     Returns:
         Output `(batch, query_length, d_model)`, or `(batch, d_model)`. With `return_attention_scores` also the weights
@@ -99,10 +114,11 @@ class MultiHeadAttention(Composite):
         With `cache` also the updated cache, last.
 
     Raises:
-        ValueError: if a size is not positive, if the rate is not in [0, 1], or if `d_model` is not a multiple of
-            `num_heads` and `d_k` or `d_v` is not given. In a call: if `query`, `value` or `key` has the wrong rank, or
-            a mask has a float dtype; if `key` is given beside a projected `value`, or `value_mask` or `key_mask` beside
-            a cache.
+        ValueError: if a size is not positive, if the rate is not in [0, 1], if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given, or if `positions` are not schemes. In a call: if `query`,
+            `value`, `key` or `attention_bias` has the wrong rank, or a mask has a float dtype; if `key` is given
+            beside a projected `value`, or `value_mask` or `key_mask` beside a cache, or `value` or `key` to an
+            attention with `positions`.
 
     Example:
 
@@ -117,7 +133,7 @@ class MultiHeadAttention(Composite):
         Vaswani et al. 2017, §3.2.2.
     """
 
-    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, **kwargs):
+    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, positions=None, **kwargs):
         super().__init__(**kwargs)
         require(at_least(1, d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v), within("[0, 1]", dropout=dropout))
         if None in (d_k, d_v) and d_model % num_heads:
@@ -125,6 +141,7 @@ class MultiHeadAttention(Composite):
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
                 f"Received: d_model={d_model}, num_heads={num_heads}"
             )
+        as_schemes(positions)  # Checks them.
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -132,6 +149,7 @@ class MultiHeadAttention(Composite):
         self.d_v = d_v or d_model // num_heads
         self.dropout = dropout
         self.use_bias = use_bias
+        self.positions = positions
         self.query_projection = self._dense(num_heads * self.d_k, "query")
         self.key_projection = self._dense(num_heads * self.d_k, "key")
         self.value_projection = self._dense(num_heads * self.d_v, "value")
@@ -144,6 +162,8 @@ class MultiHeadAttention(Composite):
         self.key_projection.build(key_shape or value_shape)
         self.value_projection.build(value_shape)
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
+        length = query_shape[1] if len(query_shape) == 3 else 1
+        build_schemes(as_schemes(self.positions), (query_shape[0], self.num_heads, length, self.d_k))
 
     def call(
         self,
@@ -158,12 +178,16 @@ class MultiHeadAttention(Composite):
         cache=None,
         offset=0,
         return_attention_scores=False,
+        attention_bias=None,
     ):
+        schemes = as_schemes(self.positions)
         _check_ranks(query, value, key, cache)
+        check_self_attention(schemes, value, key)
         if value is None:
             _check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
             value, value_mask = query, query_mask if value_mask is None else value_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
+        heads, projected = process_heads(schemes, self._query_heads(query, value), projected, offset)
         if cache is None:
             if key is None:
                 key, key_mask = value, value_mask if key_mask is None else key_mask
@@ -171,11 +195,11 @@ class MultiHeadAttention(Composite):
             key_mask = masks.resolve(value_mask, value) if key_mask is None else key_mask
         else:
             projected, key_mask = kv_cache.append(cache, projected, offset), None
-        heads = self._query_heads(query, value)
         causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
+        bias, mask = bias_and_mask(schemes, attention_bias, mask, heads, projected.key, offset)
         dropout = self.weights_dropout if self.dropout else None
-        attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout)
+        attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout, bias)
         output = self.output_projection(self._merge_heads(attended, query, value))
         results = (output, *([scores] if return_attention_scores else ()), *([] if cache is None else [projected]))
         return results if len(results) > 1 else output
@@ -229,7 +253,13 @@ class MultiHeadAttention(Composite):
             "d_v": self.d_v,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "positions": keras.saving.serialize_keras_object(self.positions),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        positions = keras.saving.deserialize_keras_object(config.get("positions"))
+        return super().from_config({**config, "positions": positions})
 
     def _dense(self, units, name):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
