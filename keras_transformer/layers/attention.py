@@ -11,15 +11,9 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
-from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.checks import check_attention_inputs, check_no_masks
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.position_schemes import (
-    as_schemes,
-    bias_and_mask,
-    build_schemes,
-    check_self_attention,
-    process_heads,
-)
+from keras_transformer.layers.position_schemes import as_schemes, bias_and_mask, build_schemes, process_heads
 
 #: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
 _LAST = np.int64(-1)
@@ -104,9 +98,8 @@ class MultiHeadAttention(Composite):
             positions and are not applied. Pass `attention_mask` if earlier positions contain padding.
         offset: position of the first query, for the causal mask and the cache: the number of positions in the cache.
         return_attention_scores: whether to also return the attention weights.
-        attention_bias: finite float, added to the scaled scores in float32. Shape `(query_length, key_length)` or
-            `(batch, num_heads, query_length, key_length)`; axes of size 1 broadcast. With mixed precision, Keras casts
-            it to half precision first, like every float argument of a layer.
+        attention_bias: a bias that is added to the scaled scores, or a mask, as `PositionScheme.attention_bias` returns
+            it, such as one bias for several layers. With mixed precision, Keras casts a bias to half precision first.
 
     Returns:
         Output `(batch, query_length, d_model)`, or `(batch, d_model)`. With `return_attention_scores` also the weights
@@ -181,10 +174,9 @@ class MultiHeadAttention(Composite):
         attention_bias=None,
     ):
         schemes = as_schemes(self.positions)
-        _check_ranks(query, value, key, cache)
-        check_self_attention(schemes, value, key)
+        check_attention_inputs(query, value, key, cache, is_self_attention=bool(schemes))
         if value is None:
-            _check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
+            check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
             value, value_mask = query, query_mask if value_mask is None else value_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
         heads, projected = process_heads(schemes, self._query_heads(query, value), projected, offset)
@@ -303,23 +295,6 @@ class MultiHeadAttention(Composite):
         if use_causal_mask and (has_unfilled or not is_newest):
             return masks.causal_mask(query_length, key_length, offset)
         return masks.causal_mask(1, key_length, offset + query_length - 1) if has_unfilled else None
-
-
-def _check_ranks(query, value, key, cache):
-    is_projected = isinstance(value, KeyValue)
-    if is_projected and key is not None:
-        raise ValueError(f"`key` must not be given beside a projected `value`. Received: key.shape={tuple(key.shape)}")
-    check_rank("query", query.shape, one_position=is_projected or cache is not None)
-    for name, x in (("value", None if is_projected else value), ("key", key)):
-        if x is not None:
-            check_rank(name, x.shape, one_position=cache is not None)
-
-
-def _check_no_masks(cache, **given):
-    """Refuses padding masks of a self-attention with a cache, which would cover the new positions only."""
-    given = [name for name, mask in given.items() if mask is not None]
-    if cache is not None and given:
-        raise ValueError(f"With a cache, a self-attention takes `attention_mask` only. Received: {', '.join(given)}")
 
 
 def _is_one_position(x):

@@ -18,8 +18,12 @@ class ALiBi(PositionScheme):
     largest power of two n below h, and then every other slope of 2n heads. Models run on texts longer than those of
     their training. Without a causal mask the bias is symmetric, for encoders.
 
+    Args:
+        **kwargs: arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention
     >>> attention = MultiHeadAttention(d_model=12, num_heads=2, positions=ALiBi())
     >>> attention(np.zeros((2, 5, 12), "float32"), use_causal_mask=True).shape
     TensorShape([2, 5, 12])
@@ -67,6 +71,7 @@ class RelativePositionBias(PositionScheme):
 
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention
     >>> attention = MultiHeadAttention(d_model=12, num_heads=3, positions=RelativePositionBias(num_buckets=8))
     >>> attention(np.zeros((2, 5, 12), "float32")).shape
     TensorShape([2, 5, 12])
@@ -127,7 +132,7 @@ class RelativePositionBias(PositionScheme):
 class SlidingWindow(PositionScheme):
     """A mask of the keys at a distance below `size`: the query's own position and the `size` - 1 positions before it.
 
-    Without a causal mask also the `size` - 1 positions after it, for encoders. A cache keeps all keys.
+    Without a causal mask it also includes the `size` - 1 positions after it, for encoders. A cache keeps all keys.
 
     Args:
         size: number of positions up to the query's own, included, to which a query attends.
@@ -137,6 +142,7 @@ class SlidingWindow(PositionScheme):
 
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention, RotaryPositions
     >>> attention = MultiHeadAttention(d_model=12, num_heads=3, positions=[RotaryPositions(), SlidingWindow(64)])
     >>> attention(np.zeros((2, 5, 12), "float32"), use_causal_mask=True).shape
     TensorShape([2, 5, 12])

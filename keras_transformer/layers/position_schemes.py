@@ -20,6 +20,7 @@ class PositionScheme(keras.layers.Layer):
 
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention
     >>> @keras.saving.register_keras_serializable(package="example")
     ... class Recency(PositionScheme):
     ...     '''Lowers the score of a key by its squared distance from the query.'''
@@ -79,7 +80,7 @@ def distances(query_positions, key_positions):
     Returns:
         Int `(query_length, key_length)`.
     """
-    return ops.expand_dims(query_positions, 1) - key_positions
+    return ops.subtract(ops.expand_dims(query_positions, 1), key_positions)
 
 
 def as_schemes(positions) -> list[PositionScheme]:
@@ -107,16 +108,6 @@ def build_schemes(schemes, heads_shape):
                 f"Received: a scheme that is already built, name={scheme.name!r}"
             )
         scheme.build(heads_shape)
-
-
-def check_self_attention(schemes, value, key):
-    """Checks that an attention with schemes is called without `value` and `key`."""
-    given = [name for name, argument in (("value", value), ("key", key)) if argument is not None]
-    if schemes and given:
-        raise ValueError(
-            "An attention with `positions` is a self-attention and takes no `value` and `key`. "
-            f"Received: {', '.join(given)}"
-        )
 
 
 def process_heads(schemes, query, projected: KeyValue, offset):

@@ -23,6 +23,7 @@ class QKNorm(PositionScheme):
 
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention, RotaryPositions
     >>> attention = MultiHeadAttention(d_model=12, num_heads=3, positions=[QKNorm(), RotaryPositions()])
     >>> attention(np.zeros((2, 5, 12), "float32")).shape
     TensorShape([2, 5, 12])

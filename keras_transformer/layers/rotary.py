@@ -47,6 +47,7 @@ class RotaryPositions(PositionScheme):
 
     Example:
 
+    >>> from keras_transformer.layers import MultiHeadAttention
     >>> attention = MultiHeadAttention(d_model=12, num_heads=3, positions=RotaryPositions())
     >>> attention(np.zeros((2, 5, 12), "float32"), use_causal_mask=True).shape
     TensorShape([2, 5, 12])
