@@ -7,10 +7,15 @@ from keras_transformer.layers.embedding import TiedLogits, TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.pooling import SequencePooling
+from keras_transformer.layers.position_bias import ALiBi, RelativePositionBias, SlidingWindow
+from keras_transformer.layers.position_schemes import PositionScheme
 from keras_transformer.layers.positional_encoding import LearnedPositionalEmbedding, PositionalEncoding
+from keras_transformer.layers.qk_norm import QKNorm
 from keras_transformer.layers.residual import ResidualConnection
+from keras_transformer.layers.rotary import RotaryPositions
 
 __all__ = [
+    "ALiBi",
     "CausalDecoder",
     "CausalDecoderLayer",
     "Decoder",
@@ -21,9 +26,14 @@ __all__ = [
     "FeedForward",
     "LearnedPositionalEmbedding",
     "MultiHeadAttention",
+    "PositionScheme",
     "PositionalEncoding",
+    "QKNorm",
+    "RelativePositionBias",
     "ResidualConnection",
+    "RotaryPositions",
     "SequencePooling",
+    "SlidingWindow",
     "TiedLogits",
     "TokenEmbedding",
     "scaled_dot_product_attention",

@@ -11,14 +11,15 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
-from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.checks import check_attention_inputs, check_no_masks
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.position_schemes import as_schemes, bias_and_mask, build_schemes, process_heads
 
 #: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
 _LAST = np.int64(-1)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bias=None):
     """softmax(Q Kᵀ / √d_k) V. The softmax is computed in float32 for any input dtype.
 
     The output is zero for a query whose keys are all masked.
@@ -30,6 +31,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         mask: boolean (`True` = may be attended) or integers 0 and 1. Broadcasts to `(batch, num_heads,
             query_length, key_length)`. Default: `None`, no mask.
         dropout: callable that is applied to the attention weights. Default: `None`, no dropout.
+        bias: float, added to the scaled scores in float32 before masking. Broadcasts like `mask`. Default: `None`.
 
     Returns:
         Output `(batch, num_heads, query_length, d_v)` in the dtype of `value`, and attention weights `(batch,
@@ -44,6 +46,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     query = query * ops.cast(key.shape[-1] ** -0.5, query.dtype)
     # (batch, heads, query_length, d_k) · (batch, heads, d_k, key_length) -> (batch, heads, query_length, key_length)
     scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, "float32")
     if mask is not None:
         mask = masks.as_boolean("`mask`", mask)
         scores = ops.where(mask, scores, ops.cast(-3e38, "float32"))  # Finite: a row of -inf would give NaN.
@@ -72,6 +76,8 @@ class MultiHeadAttention(Composite):
         d_v: width of one head's values. Default: `d_model / num_heads`.
         dropout: dropout rate on the attention weights.
         use_bias: whether the four projections have biases.
+        positions: a `PositionScheme`, such as `RotaryPositions`, or a list of them, which apply in turn. With schemes
+            the layer computes self-attention only. Default: `None`, no scheme.
 
     Call arguments:
         query: `(batch, query_length, any)`. With a cache or a projected `value` also `(batch, any)`, one position
@@ -92,6 +98,8 @@ class MultiHeadAttention(Composite):
             positions and are not applied. Pass `attention_mask` if earlier positions contain padding.
         offset: position of the first query, for the causal mask and the cache: the number of positions in the cache.
         return_attention_scores: whether to also return the attention weights.
+        attention_bias: a bias that is added to the scaled scores, or a mask, as `PositionScheme.attention_bias` returns
+            it, such as one bias for several layers. With mixed precision, Keras casts a bias to half precision first.
 
     Returns:
         Output `(batch, query_length, d_model)`, or `(batch, d_model)`. With `return_attention_scores` also the weights
@@ -99,10 +107,11 @@ class MultiHeadAttention(Composite):
         With `cache` also the updated cache, last.
 
     Raises:
-        ValueError: if a size is not positive, if the rate is not in [0, 1], or if `d_model` is not a multiple of
-            `num_heads` and `d_k` or `d_v` is not given. In a call: if `query`, `value` or `key` has the wrong rank, or
-            a mask has a float dtype; if `key` is given beside a projected `value`, or `value_mask` or `key_mask` beside
-            a cache.
+        ValueError: if a size is not positive, if the rate is not in [0, 1], if `d_model` is not a multiple of
+            `num_heads` and `d_k` or `d_v` is not given, or if `positions` are not schemes. In a call: if `query`,
+            `value`, `key` or `attention_bias` has the wrong rank, or a mask has a float dtype; if `key` is given
+            beside a projected `value`, or `value_mask` or `key_mask` beside a cache, or `value` or `key` to an
+            attention with `positions`.
 
     Example:
 
@@ -117,7 +126,7 @@ class MultiHeadAttention(Composite):
         Vaswani et al. 2017, §3.2.2.
     """
 
-    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, **kwargs):
+    def __init__(self, d_model, num_heads, d_k=None, d_v=None, dropout=0.0, use_bias=True, positions=None, **kwargs):
         super().__init__(**kwargs)
         require(at_least(1, d_model=d_model, num_heads=num_heads, d_k=d_k, d_v=d_v), within("[0, 1]", dropout=dropout))
         if None in (d_k, d_v) and d_model % num_heads:
@@ -125,6 +134,7 @@ class MultiHeadAttention(Composite):
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
                 f"Received: d_model={d_model}, num_heads={num_heads}"
             )
+        as_schemes(positions)  # Checks them.
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -132,6 +142,7 @@ class MultiHeadAttention(Composite):
         self.d_v = d_v or d_model // num_heads
         self.dropout = dropout
         self.use_bias = use_bias
+        self.positions = positions
         self.query_projection = self._dense(num_heads * self.d_k, "query")
         self.key_projection = self._dense(num_heads * self.d_k, "key")
         self.value_projection = self._dense(num_heads * self.d_v, "value")
@@ -144,6 +155,8 @@ class MultiHeadAttention(Composite):
         self.key_projection.build(key_shape or value_shape)
         self.value_projection.build(value_shape)
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
+        length = query_shape[1] if len(query_shape) == 3 else 1
+        build_schemes(as_schemes(self.positions), (query_shape[0], self.num_heads, length, self.d_k))
 
     def call(
         self,
@@ -158,12 +171,15 @@ class MultiHeadAttention(Composite):
         cache=None,
         offset=0,
         return_attention_scores=False,
+        attention_bias=None,
     ):
-        _check_ranks(query, value, key, cache)
+        schemes = as_schemes(self.positions)
+        check_attention_inputs(query, value, key, cache, is_self_attention=bool(schemes))
         if value is None:
-            _check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
+            check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
             value, value_mask = query, query_mask if value_mask is None else value_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
+        heads, projected = process_heads(schemes, self._query_heads(query, value), projected, offset)
         if cache is None:
             if key is None:
                 key, key_mask = value, value_mask if key_mask is None else key_mask
@@ -171,11 +187,11 @@ class MultiHeadAttention(Composite):
             key_mask = masks.resolve(value_mask, value) if key_mask is None else key_mask
         else:
             projected, key_mask = kv_cache.append(cache, projected, offset), None
-        heads = self._query_heads(query, value)
         causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
+        bias, mask = bias_and_mask(schemes, attention_bias, mask, heads, projected.key, offset)
         dropout = self.weights_dropout if self.dropout else None
-        attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout)
+        attended, scores = scaled_dot_product_attention(heads, *projected, mask, dropout, bias)
         output = self.output_projection(self._merge_heads(attended, query, value))
         results = (output, *([scores] if return_attention_scores else ()), *([] if cache is None else [projected]))
         return results if len(results) > 1 else output
@@ -229,7 +245,13 @@ class MultiHeadAttention(Composite):
             "d_v": self.d_v,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "positions": keras.saving.serialize_keras_object(self.positions),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        positions = keras.saving.deserialize_keras_object(config.get("positions"))
+        return super().from_config({**config, "positions": positions})
 
     def _dense(self, units, name):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
@@ -273,23 +295,6 @@ class MultiHeadAttention(Composite):
         if use_causal_mask and (has_unfilled or not is_newest):
             return masks.causal_mask(query_length, key_length, offset)
         return masks.causal_mask(1, key_length, offset + query_length - 1) if has_unfilled else None
-
-
-def _check_ranks(query, value, key, cache):
-    is_projected = isinstance(value, KeyValue)
-    if is_projected and key is not None:
-        raise ValueError(f"`key` must not be given beside a projected `value`. Received: key.shape={tuple(key.shape)}")
-    check_rank("query", query.shape, one_position=is_projected or cache is not None)
-    for name, x in (("value", None if is_projected else value), ("key", key)):
-        if x is not None:
-            check_rank(name, x.shape, one_position=cache is not None)
-
-
-def _check_no_masks(cache, **given):
-    """Refuses padding masks of a self-attention with a cache, which would cover the new positions only."""
-    given = [name for name, mask in given.items() if mask is not None]
-    if cache is not None and given:
-        raise ValueError(f"With a cache, a self-attention takes `attention_mask` only. Received: {', '.join(given)}")
 
 
 def _is_one_position(x):

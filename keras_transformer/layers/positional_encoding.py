@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.checks import at_least, one_of, require
+from keras_transformer.checks import at_least, counts, one_of, require
 from keras_transformer.layers.checks import check_rank, check_width
 
 
@@ -28,6 +28,11 @@ def segment_positions(segments):
     return ops.sum(ops.cast(is_counted, "int32"), axis=-1)
 
 
+def consecutive_positions(length, offset):
+    """Computes the positions `offset`, `offset` + 1, …: int32 `(length,)`."""
+    return ops.arange(length, dtype="int32") + ops.cast(offset, "int32")
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class PositionalEncoding(keras.layers.Layer):
     """x + PE with PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same).
@@ -39,6 +44,7 @@ class PositionalEncoding(keras.layers.Layer):
         max_wavelength: the constant 10000 in the formula.
         layout: `"interleaved"`, as in the formula, or `"halves"`, all sines before all cosines:
             PE(pos, i) = sin(pos / 10000^(2i/d_model)), PE(pos, d_model/2 + i) = cos(same).
+        first_position: number that is added to all positions, such as 2 if a checkpoint counts from 2.
 
     Call arguments:
         inputs: `(batch, length, d_model)` with an even `d_model`; or `(batch, d_model)`, one position per row.
@@ -49,7 +55,8 @@ class PositionalEncoding(keras.layers.Layer):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `layout` is unknown, `d_model` is odd, or `inputs` has the wrong rank.
+        ValueError: if `layout` is unknown, `first_position` is negative, `d_model` is odd, or `inputs` has the wrong
+            rank.
 
     Example:
 
@@ -61,12 +68,13 @@ class PositionalEncoding(keras.layers.Layer):
         Vaswani et al. 2017, §3.5.
     """
 
-    def __init__(self, max_wavelength=10000.0, layout="interleaved", **kwargs):
+    def __init__(self, max_wavelength=10000.0, layout="interleaved", first_position=0, **kwargs):
         super().__init__(**kwargs)
-        require(one_of(("interleaved", "halves"), layout=layout))
+        require(one_of(("interleaved", "halves"), layout=layout), counts(0, first_position=first_position))
         self.supports_masking = True
         self.max_wavelength = max_wavelength
         self.layout = layout
+        self.first_position = first_position
 
     def build(self, input_shape):
         check_rank("inputs", input_shape, one_position=True)
@@ -75,7 +83,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     def call(self, inputs, offset=0, positions=None):
         check_rank("inputs", inputs.shape, one_position=True)
-        positions = _consecutive(inputs, offset) if positions is None else positions
+        positions = consecutive_positions(_length(inputs), offset) if positions is None else positions
+        positions = _shifted(positions, self.first_position)
         d_model = inputs.shape[-1]
         frequencies = self.max_wavelength ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)
         angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
@@ -89,7 +98,8 @@ class PositionalEncoding(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "max_wavelength": self.max_wavelength, "layout": self.layout}
+        names = ("max_wavelength", "layout", "first_position")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -99,6 +109,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Args:
         max_length: number of positions. A longer static length raises an error. Otherwise later positions use the
             last row of the table, since a compiled graph cannot raise errors.
+        first_position: row of the table for position 0, such as 2 for checkpoints whose first rows are not positions.
+            The table has `first_position + max_length` rows.
 
     Call arguments:
         inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position per row.
@@ -109,8 +121,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `max_length` is not positive or less than the static length, or if `inputs` has the wrong rank or
-            width.
+        ValueError: if `max_length` is not positive or less than the static length, if `first_position` is negative, or
+            if `inputs` has the wrong rank or width.
 
     Example:
 
@@ -121,17 +133,19 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         Vaswani et al. 2017, Table 3 row E.
     """
 
-    def __init__(self, max_length, **kwargs):
+    def __init__(self, max_length, first_position=0, **kwargs):
         super().__init__(**kwargs)
-        require(at_least(1, max_length=max_length))
+        require(at_least(1, max_length=max_length), counts(0, first_position=first_position))
         self.supports_masking = True
         self.max_length = max_length
+        self.first_position = first_position
 
     def build(self, input_shape):
         check_rank("inputs", input_shape, one_position=True)
         d_model = input_shape[-1]
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
-        self.embeddings = self.add_weight((self.max_length, d_model), initializer, name="embeddings")
+        rows = self.first_position + self.max_length
+        self.embeddings = self.add_weight((rows, d_model), initializer, name="embeddings")
 
     def call(self, inputs, offset=0, positions=None):
         check_rank("inputs", inputs.shape, one_position=True)
@@ -141,18 +155,19 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"The length of `inputs` must be at most `max_length`={self.max_length}. Received: length={length}"
             )
-        positions = _consecutive(inputs, offset) if positions is None else positions
-        return inputs + ops.take(self.embeddings, ops.minimum(positions, self.max_length - 1), axis=0)
+        positions = consecutive_positions(_length(inputs), offset) if positions is None else positions
+        rows = _shifted(ops.minimum(positions, self.max_length - 1), self.first_position)
+        return inputs + ops.take(self.embeddings, rows, axis=0)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "max_length": self.max_length}
+        return {**super().get_config(), "max_length": self.max_length, "first_position": self.first_position}
 
 
-def _consecutive(inputs, offset):
-    return ops.arange(_length(inputs), dtype="int32") + ops.cast(offset, "int32")
+def _shifted(positions, first_position):
+    return positions + first_position if first_position else positions  # No addition of 0 in a graph.
 
 
 def _length(inputs):

@@ -68,8 +68,19 @@ def tied_logits(dtype):
     return layers.TiedLogits(layers.TokenEmbedding(VOCAB, D_MODEL, dtype=dtype), use_bias=True, dtype=dtype)
 
 
+def scheme(name, **arguments):
+    """An attention with a position scheme, which is a layer that is not called itself."""
+
+    def make(dtype):
+        positions = [getattr(layers, name)(**arguments, dtype=dtype)]
+        return layers.MultiHeadAttention(D_MODEL, num_heads=3, d_k=12, d_v=11, positions=positions, dtype=dtype)
+
+    return Case(make)
+
+
 WITH_MEMORY = ((TARGET, D_MODEL), (SOURCE, D_MODEL))
 LAYERS = {
+    "ALiBi": scheme("ALiBi"),
     "CausalDecoder": simple("CausalDecoder", num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
     "CausalDecoderLayer": simple("CausalDecoderLayer", **BLOCK),
     "Decoder": simple("Decoder", WITH_MEMORY, num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
@@ -78,13 +89,18 @@ LAYERS = {
     "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
     "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
     "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="silu", dropout=0.1),
-    "LearnedPositionalEmbedding": simple("LearnedPositionalEmbedding", max_length=11),
+    "LearnedPositionalEmbedding": simple("LearnedPositionalEmbedding", max_length=11, first_position=2),
     "MultiHeadAttention": simple(
         "MultiHeadAttention", WITH_MEMORY, 19, d_model=19, num_heads=3, d_k=13, d_v=11, dropout=0.1
     ),
-    "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves"),
+    "PositionScheme": scheme("PositionScheme"),
+    "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves", first_position=2),
+    "QKNorm": scheme("QKNorm"),
+    "RelativePositionBias": scheme("RelativePositionBias", num_buckets=8, max_distance=5),
     "ResidualConnection": Case(residual),
+    "RotaryPositions": scheme("RotaryPositions", fraction=0.5, layout="interleaved", scaling="ntk", scaling_factor=2.0),
     "SequencePooling": simple("SequencePooling", is_pooled=True, pooling="max"),
+    "SlidingWindow": scheme("SlidingWindow", size=3),
     "TiedLogits": Case(tied_logits, width=VOCAB),
     "TokenEmbedding": simple(
         "TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1, scale=False

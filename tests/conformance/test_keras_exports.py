@@ -65,6 +65,7 @@ PLAIN = {
 HAS_POSITIONS = {
     *("CausalDecoder", "CausalDecoderLayer", "Decoder", "DecoderLayer", "LearnedPositionalEmbedding"),
     *("PositionalEncoding", "LanguageModel", "SentenceClassifier", "Transformer"),
+    *("ALiBi", "PositionScheme", "QKNorm", "RelativePositionBias", "RotaryPositions", "SlidingWindow"),
 }
 
 

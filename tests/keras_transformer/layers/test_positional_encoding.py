@@ -119,3 +119,34 @@ def test_halves_are_the_sines_and_then_the_cosines(reference):
     np.testing.assert_allclose(to_numpy(PositionalEncoding(layout="halves")(zeros()))[0], expected, atol=1e-6)
     with pytest.raises(ValueError, match="`layout`.*Received: layout='thirds'"):
         PositionalEncoding(layout="thirds")
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_the_first_position_is_added_to_all(as_tensor, reference, randomize):
+    learned = LearnedPositionalEmbedding(max_length=11, first_position=2)
+    learned.build((None, None, D_MODEL))
+    table = randomize(learned).embeddings.numpy()
+    assert table.shape == (13, D_MODEL)
+    offset = keras.ops.convert_to_tensor(3, "int32") if as_tensor else 3
+    given = np.array([[0, 1, 2, 0, 1], [0, 0, 3, 1, 6]])
+    for layer, rows in (
+        (learned, table),
+        (PositionalEncoding(first_position=2), reference.positional_encoding(13, D_MODEL)),
+    ):
+        np.testing.assert_allclose(to_numpy(layer(zeros()))[0], rows[2 : 2 + LENGTH], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(layer(zeros(2), offset=offset))[1], rows[5:7], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(layer(zeros(5), positions=given)), rows[given + 2], atol=1e-5)
+    # All `max_length` positions have a row, and later ones that of the last.
+    np.testing.assert_allclose(to_numpy(learned(zeros(3), offset=9))[0], table[[11, 12, 12]], atol=1e-6)
+    with pytest.raises(ValueError, match="`max_length`=11.*Received: length=12"):
+        learned(zeros(12))
+
+
+@pytest.mark.parametrize("make", [PositionalEncoding, lambda **first: LearnedPositionalEmbedding(7, **first)])
+def test_a_bad_first_position_is_refused(make):
+    for first in (-1, 0.5):
+        with pytest.raises(ValueError, match=f"`first_position` must be .*Received: first_position={first}"):
+            make(first_position=first)
+    config = make().get_config()
+    assert config.pop("first_position") == 0
+    assert type(make()).from_config(config).first_position == 0  # Earlier versions wrote such files.
