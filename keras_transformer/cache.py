@@ -56,6 +56,12 @@ def append(cache: KeyValue, new: KeyValue, offset) -> KeyValue:
     return KeyValue(*(ops.slice_update(old, (0, 0, offset, 0), part) for old, part in zip(cache, new, strict=True)))
 
 
+def length_after(cache: KeyValue, new_length):
+    """The length of a cache after `new_length` positions were added by `append`, including unfilled positions."""
+    length = ops.shape(cache.key)[2]
+    return length + new_length if GROWS else length
+
+
 def reorder(caches, rows):
     """Selects batch rows in the caches of all layers.
 

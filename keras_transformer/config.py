@@ -1,7 +1,7 @@
 """The configuration of a Transformer, and presets for the models of the paper's Table 3."""
 
 import dataclasses
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args, get_origin
 
 from keras_transformer.checks import at_least, fields, one_of, positive, require, within
 
@@ -35,13 +35,22 @@ class TransformerConfig:
         use_bias: whether projections and feed-forward layers have biases.
         norm_first: normalize before each sub-layer instead of after the residual sum.
         final_norm: normalize the output of each stack. Default: the value of `norm_first`.
-        positions: `"sinusoidal"` or `"learned"`.
+        num_kv_heads: number of heads of keys and values: grouped-query attention. Default: `num_heads`.
+        qk_norm: normalize the queries and keys of self-attention.
+        soft_cap: limit of the attention scores c in c · tanh(score / c). Default: no limit.
+        window: number of positions that self-attention sees, including its own: a sliding window. Default: all.
+        norm: `"layer"` or `"rms"` normalization.
+        feed_forward: `"plain"`, or `"gated"`: SwiGLU with the activation `"silu"`.
+        positions: `"sinusoidal"` or `"learned"`, added to the embeddings; `"rotary"`, `"alibi"` or `"relative"` (the
+            buckets of T5, shared by the layers of a stack), which self-attention applies; or `"none"`.
         max_length: number of learned positions. Only for `positions="learned"`.
         position_layout: order of the sinusoids. `"interleaved"` alternates sines and cosines, as in the paper.
             `"halves"` puts all sines before all cosines, as in Marian.
         share_embeddings: use one matrix for the source embedding, the target embedding and the output (§3.4)
             instead of three.
         scale_embedding: multiply embeddings by √d_model (§3.4).
+        embedding_norm: normalize the sum of embedding and position, unlike the paper.
+        logits_scale: factor of the logits, unlike the paper: 1 / √d_model in T5. Default: 1.
         logits_bias: add a bias to the logits, unlike the paper.
         layer_norm_epsilon: added to the variance in layer normalization.
         pad_id: id of the padding token.
@@ -79,11 +88,19 @@ class TransformerConfig:
     use_bias: bool = True
     norm_first: bool = False
     final_norm: bool | None = None
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    num_kv_heads: int | None = None
+    qk_norm: bool = False
+    soft_cap: float | None = None
+    window: int | None = None
+    norm: Literal["layer", "rms"] = "layer"
+    feed_forward: Literal["plain", "gated"] = "plain"
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     max_length: int | None = None
     position_layout: Literal["interleaved", "halves"] = "interleaved"
     share_embeddings: bool = True
     scale_embedding: bool = True
+    embedding_norm: bool = False
+    logits_scale: float | None = None
     logits_bias: bool = False
     layer_norm_epsilon: float = 1e-5
     pad_id: int = PAD_ID
@@ -99,8 +116,10 @@ class TransformerConfig:
         """Makes a configuration from a preset.
 
         Args:
-            name: `"tiny"`, `"base"`, `"big"`, `"student-tiny"`, `"student-base"` or a row of Table 3 such as
-                `"table3-B-dk16"`. `PRESETS` lists all names.
+            name: `"tiny"`, `"base"`, `"big"`, `"modern"`, `"student-tiny"`, `"student-base"` or a row of Table 3 such
+                as `"table3-B-dk16"`. `PRESETS` lists all names. `"modern"` has the size of `"base"` and the parts of
+                current language models: rotary positions, RMS normalization before each part, SwiGLU and grouped
+                queries.
             **overrides: fields of `TransformerConfig` that differ from the preset. `vocab_size` is required.
                 `num_layers` replaces the preset's numbers of both stacks.
 
@@ -140,20 +159,25 @@ class TransformerConfig:
         """Size of the source vocabulary, including its default value."""
         return self.source_vocab_size or self.vocab_size
 
+    def variants(self) -> dict[str, Any]:
+        """The fields that ask for parts which the paper does not have, with their values."""
+        found = {name: getattr(self, name) for name in _VARIANTS if getattr(self, name) != getattr(type(self), name)}
+        return found if self.positions in ("sinusoidal", "learned") else {**found, "positions": self.positions}
+
     def _type_problems(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            expected = _ALLOWED_TYPES[field.type]
+            expected = _types_of(field.type)
             is_bool_for_number = isinstance(value, bool) and bool not in expected
             if is_bool_for_number or not isinstance(value, expected):
                 names = " or ".join("None" if t is type(None) else t.__name__ for t in expected)
                 yield f"`{field.name}` must be {names}. Received: {field.name}={value!r}"
 
     def _size_problems(self):
-        sizes = ("num_layers", *_DEPTHS, "d_model", "num_heads", "d_ff", "d_k", "d_v")
+        sizes = ("num_layers", *_DEPTHS, "d_model", "num_heads", "num_kv_heads", "d_ff", "d_k", "d_v", "window")
         yield from at_least(1, **fields(self, "vocab_size", "source_vocab_size", *sizes))
         yield from within("[0, 1)", **fields(self, "dropout", "attention_dropout", "activation_dropout"))
-        yield from positive(layer_norm_epsilon=self.layer_norm_epsilon)
+        yield from positive(**fields(self, "layer_norm_epsilon", "soft_cap", "logits_scale"))
         ids = (self.pad_id, self.bos_id, self.eos_id)
         smallest = min(self.vocab_size, self.source_vocabulary)
         if len(set(ids)) < 3 or not all(0 <= i < smallest for i in ids):
@@ -168,27 +192,46 @@ class TransformerConfig:
                 "`d_model` must be a multiple of `num_heads` unless `d_k` and `d_v` are given. "
                 f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
             )
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            yield (
+                "`num_heads` must be a multiple of `num_kv_heads`. "
+                f"Received: num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
+            )
         # Keras names registered functions "package>function". They cannot be checked without importing Keras.
         if ">" not in self.activation:
             yield from one_of(ACTIVATIONS, activation=self.activation)
-        yield from one_of(("sinusoidal", "learned"), positions=self.positions)
-        yield from one_of(("interleaved", "halves"), position_layout=self.position_layout)
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            yield f"`d_model` must be even. Received: d_model={self.d_model}"
-        if self.positions == "learned" and (self.max_length or 0) < 1:
-            yield f"`max_length` must be at least 1 with learned positions. Received: max_length={self.max_length}"
-        if self.positions == "learned" and self.position_layout != "interleaved":
-            yield (
-                "`position_layout` must be 'interleaved' with learned positions. "
-                f"Received: position_layout={self.position_layout!r}"
-            )
-        if self.positions == "sinusoidal" and self.max_length is not None:
-            yield f"`max_length` must be None with sinusoidal positions. Received: max_length={self.max_length}"
+        for field in dataclasses.fields(self):
+            if get_origin(field.type) is Literal:
+                yield from one_of(get_args(field.type), **{field.name: getattr(self, field.name)})
+        yield from self._position_problems()
         if self.share_embeddings and self.source_vocabulary != self.vocab_size:
             yield (
                 "`source_vocab_size` must equal `vocab_size` when embeddings are shared. "
                 f"Received: source_vocab_size={self.source_vocab_size}, vocab_size={self.vocab_size}"
             )
+
+    def _position_problems(self):
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            yield f"`d_model` must be even. Received: d_model={self.d_model}"
+        if self.positions == "rotary" and self.head_dims[0] % 2:
+            yield f"The width of a head, `d_k`, must be even with rotary positions. Received: d_k={self.head_dims[0]}"
+        if self.positions == "learned" and (self.max_length or 0) < 1:
+            yield f"`max_length` must be at least 1 with learned positions. Received: max_length={self.max_length}"
+        if self.positions != "learned" and self.max_length is not None:
+            yield f"`max_length` must be None with {self.positions} positions. Received: max_length={self.max_length}"
+        if self.positions != "sinusoidal" and self.position_layout != "interleaved":
+            yield (
+                f"`position_layout` must be 'interleaved' with {self.positions} positions. "
+                f"Received: position_layout={self.position_layout!r}"
+            )
+
+
+def _types_of(annotation):
+    """The types of the values of a field: `int` values are floats, too, and a choice is a string."""
+    if get_origin(annotation) is Literal:
+        return (str,)
+    types = get_args(annotation) or (annotation,)
+    return (*types, int) if float in types else types
 
 
 #: The Keras activations that keep the shape of their input, listed here because importing Keras takes seconds.
@@ -198,17 +241,11 @@ ACTIVATIONS = (
     "sparsemax squareplus swish tanh tanh_shrink threshold"
 ).split()
 
-_ALLOWED_TYPES = {
-    int: (int,),
-    float: (float, int),
-    bool: (bool,),
-    str: (str,),
-    int | None: (int, type(None)),
-    bool | None: (bool, type(None)),
-    Literal["sinusoidal", "learned"]: (str,),
-    Literal["interleaved", "halves"]: (str,),
-}
-
+#: Fields of parts that the paper does not have; `positions` is another one.
+_VARIANTS = (
+    *("num_kv_heads", "qk_norm", "soft_cap", "window", "norm", "feed_forward"),
+    *("embedding_norm", "logits_scale"),
+)
 _DEPTHS = ("num_encoder_layers", "num_decoder_layers")
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
@@ -219,6 +256,16 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 512},
     "base": {},
     "big": _BIG,
+    "modern": {
+        "norm_first": True,
+        "norm": "rms",
+        "feed_forward": "gated",
+        "activation": "silu",
+        "d_ff": 1408,
+        "use_bias": False,
+        "positions": "rotary",
+        "num_kv_heads": 2,
+    },
     "student-tiny": {"num_encoder_layers": 6, "num_decoder_layers": 2, "d_model": 256, "d_ff": 1536},
     "student-base": {"num_encoder_layers": 6, "num_decoder_layers": 2},
     "table3-base": {},

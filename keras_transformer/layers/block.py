@@ -7,8 +7,10 @@ arguments that mix tensors with flags. Dtype and masks, which `__call__` would h
 import inspect
 
 import keras
+from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.cache import length_after
 from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
@@ -16,6 +18,7 @@ from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.parts import adopt, claim, copy_layer, serialized_part
+from keras_transformer.layers.positional_encoding import consecutive_positions
 from keras_transformer.layers.residual import ResidualConnection
 
 
@@ -207,6 +210,8 @@ class TransformerStack(LayerOfParts):
         num_layers: number of layers N.
         final_norm: normalize the output: a bool or a normalization layer. Default: the value of `norm_first` of the
             layer, since the output of a pre-norm layer is not normalized.
+        shared_positions: a `PositionScheme` whose `attention_bias` is computed once for the self-attentions of all
+            layers, such as `RelativePositionBias` in T5.
         name, dtype, trainable: arguments of `keras.layers.Layer`.
         **arguments: arguments of `layer_class`, instead of `layer`.
     """
@@ -214,7 +219,16 @@ class TransformerStack(LayerOfParts):
     layer_class: type[TransformerBlock]
 
     def __init__(
-        self, layer=None, num_layers=6, final_norm=None, *, name=None, dtype=None, trainable=True, **arguments
+        self,
+        layer=None,
+        num_layers=6,
+        final_norm=None,
+        shared_positions=None,
+        *,
+        name=None,
+        dtype=None,
+        trainable=True,
+        **arguments,
     ):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         require(at_least(1, num_layers=num_layers), _layer_problems(layer, arguments))
@@ -231,10 +245,16 @@ class TransformerStack(LayerOfParts):
         self.d_model = getattr(self.layers[0], "d_model", None)
         self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
         self.norm = self._make_norm() if self.final_norm else None
+        self.shared_positions = shared_positions and adopt(shared_positions, self.dtype_policy)
 
     def get_config(self):
-        final_norm = keras.saving.serialize_keras_object(self.final_norm)
-        return {**super().get_config(), **self._layer_config, "num_layers": self.num_layers, "final_norm": final_norm}
+        parts = {"final_norm": self.final_norm, "shared_positions": self.shared_positions}
+        return {
+            **super().get_config(),
+            **self._layer_config,
+            "num_layers": self.num_layers,
+            **keras.saving.serialize_keras_object(parts),
+        }
 
     def _make_norm(self):
         if isinstance(self.final_norm, keras.Layer):
@@ -248,6 +268,18 @@ class TransformerStack(LayerOfParts):
             layer.build(inputs_shape, *others)
         if self.norm is not None:
             self.norm.build(inputs_shape)
+        if self.shared_positions is not None:
+            attention = self.layers[0].self_attention.sublayer
+            self.shared_positions.build((inputs_shape[0], attention.num_heads, None, None))
+
+    def _shared_bias(self, x, cache=None, offset=0):
+        """What the scheme that all layers share adds to their scores, for queries x at the positions from `offset`."""
+        if self.shared_positions is None:
+            return None
+        length = 1 if len(x.shape) == 2 else ops.shape(x)[1]
+        queries = consecutive_positions(length, offset)
+        keys = consecutive_positions(length if cache is None else length_after(cache[0], length), 0)
+        return self.shared_positions.attention_bias(queries, keys)
 
     def _empty_caches(self, like, batch_size, max_length):
         return tuple(decoding_method(layer, "empty_cache")(like, batch_size, max_length) for layer in self.layers)

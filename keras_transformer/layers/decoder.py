@@ -38,6 +38,7 @@ class DecoderLayer(TransformerBlock):
             `(batch, num_heads, target_length, target_length)`; axes of size 1 broadcast.
         memory_attention_mask: additional mask of the cross-attention: boolean `(batch, target_length, source_length)`
             or `(batch, num_heads, target_length, source_length)`; axes of size 1 broadcast.
+        attention_bias: added to the scores of the self-attention; see `MultiHeadAttention`.
         cache: `KeyValue` of the earlier target positions, from `empty_cache` or the previous call.
         offset: position of the first target token.
         return_attention_scores: whether to also return the cross-attention weights.
@@ -81,6 +82,7 @@ class DecoderLayer(TransformerBlock):
         memory_mask=None,
         attention_mask=None,
         memory_attention_mask=None,
+        attention_bias=None,
         cache=None,
         offset=0,
         return_attention_scores=False,
@@ -89,7 +91,13 @@ class DecoderLayer(TransformerBlock):
         if not isinstance(memory, KeyValue):
             check_rank("memory", memory.shape)
         x, *updated_cache = self._attend(
-            target, target_mask, cache, offset, attention_mask=attention_mask, use_causal_mask=True
+            target,
+            target_mask,
+            cache,
+            offset,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            use_causal_mask=True,
         )
         x, *scores = as_list(
             self.cross_attention.call(
@@ -190,6 +198,7 @@ class Decoder(TransformerStack):
             memory_mask=masks.resolve(memory_mask, memory),
             attention_mask=attention_mask,
             memory_attention_mask=memory_attention_mask,
+            attention_bias=self._shared_bias(target, cache, offset),
             offset=offset,
             return_attention_scores=return_attention_scores,
         )
@@ -227,6 +236,7 @@ class CausalDecoderLayer(SelfAttentionBlock):
     Call arguments:
         inputs: `(batch, length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
         mask: boolean `(batch, length)`. Default: the implicit mask.
+        attention_bias: added to the attention scores; see `MultiHeadAttention`.
         cache: `KeyValue` of the earlier positions, from `empty_cache` or the previous call.
         offset: position of the first input.
         return_attention_scores: whether to also return the attention weights.
@@ -250,10 +260,11 @@ class CausalDecoderLayer(SelfAttentionBlock):
         Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
     """
 
-    def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
+    def call(self, inputs, mask=None, attention_bias=None, cache=None, offset=0, return_attention_scores=False):
         return self._run(
             inputs,
             mask,
+            attention_bias=attention_bias,
             cache=cache,
             offset=offset,
             use_causal_mask=True,
@@ -311,6 +322,7 @@ class CausalDecoder(TransformerStack):
             inputs,
             {"cache": cache or [None] * self.num_layers},
             mask=masks.resolve(mask, inputs),
+            attention_bias=self._shared_bias(inputs, cache, offset),
             offset=offset,
             return_attention_scores=return_attention_scores,
         )

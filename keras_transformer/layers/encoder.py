@@ -21,6 +21,7 @@ class EncoderLayer(SelfAttentionBlock):
         mask: boolean `(batch, length)`, `False` at padding. Default: the implicit mask.
         attention_mask: boolean `(batch, length, length)` or `(batch, num_heads, length, length)`; axes of size 1
             broadcast.
+        attention_bias: added to the attention scores; see `MultiHeadAttention`.
         return_attention_scores: whether to also return the attention weights.
 
     Returns:
@@ -92,6 +93,7 @@ class Encoder(TransformerStack):
             {},
             mask=masks.resolve(mask, inputs),
             attention_mask=attention_mask,
+            attention_bias=self._shared_bias(inputs),
             return_attention_scores=return_attention_scores,
         )
 

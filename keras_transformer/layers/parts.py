@@ -6,8 +6,8 @@ import keras
 def adopt(part, policy):
     """Makes a layer that a user gives a part of a layer with a dtype policy.
 
-    A part that was made without `dtype` gets the policy. The mask of the inputs is that of the output, whatever the part
-    does: Keras would warn about a layer that does not support masks.
+    A part that was made without `dtype` gets the policy. The mask of the inputs becomes that of the output, whatever
+    the part does: otherwise Keras would warn about a part that does not support masks.
 
     Returns:
         The part.

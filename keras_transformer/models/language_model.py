@@ -14,11 +14,11 @@ from keras_transformer.decoding import (
     SearchInputs,
     run_search,
 )
-from keras_transformer.layers import CausalDecoder, Dropout, TiedLogits
+from keras_transformer.layers import CausalDecoder, Dropout
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses, serialized_layers
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
-from keras_transformer.models.parts import make_embedding, make_positions, stack_arguments
+from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_logits, make_positions, make_stack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -64,9 +64,10 @@ class LanguageModel(ConfiguredModel):
             config=config,
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),
+            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            decoder=CausalDecoder(**stack_arguments(config, config.depths[1], layer), dtype=policy, name="decoder"),
-            logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
+            decoder=make_stack(CausalDecoder, config, policy, layer, num_layers=config.depths[1], name="decoder"),
+            logits=make_logits(config, policy, output_embedding),
         )
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), policy, blocks, name=name, **kwargs)
@@ -83,7 +84,8 @@ class LanguageModel(ConfiguredModel):
         Returns:
             Logits `(*tokens.shape, vocab_size)`. If a cache is given, a tuple of the logits and the updated cache.
         """
-        x = self.dropout(self.positions(self.embedding(tokens), offset=offset))
+        x = self.positions(self.embedding(tokens), offset=offset)
+        x = self.dropout(self.embedding_norm(x))
         if cache is None:
             return self.logits(self.decoder(x), weights=output_weights)
         x, cache = self.decoder(x, cache=cache, offset=offset)

@@ -8,10 +8,10 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.checks import require, within
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import Dropout, Encoder, TiedLogits
+from keras_transformer.layers import Dropout, Encoder
 from keras_transformer.layers.random_bits import random_bits
 from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedding, make_positions, stack_arguments
+from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_logits, make_positions, make_stack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -54,9 +54,10 @@ class MaskedLanguageModel(ConfiguredModel):
             config=config,
             embedding=embedding,
             positions=make_positions(config, policy, "positions"),
+            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=Encoder(**stack_arguments(config, config.depths[0], layer), dtype=policy, name="encoder"),
-            logits=TiedLogits(output_embedding, config.logits_bias, dtype=policy, name="logits"),
+            encoder=make_stack(Encoder, config, policy, layer, num_layers=config.depths[0], name="encoder"),
+            logits=make_logits(config, policy, output_embedding),
         )
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.logits(self.encode(tokens)), policy, blocks, name=name, **kwargs)
@@ -71,7 +72,7 @@ class MaskedLanguageModel(ConfiguredModel):
             The encoder output, `(batch, length, d_model)`.
         """
         mask = masks.padding_mask(tokens, self.config.pad_id)
-        return self.encoder(self.dropout(self.positions(self.embedding(tokens))), mask=mask)
+        return self.encoder(self.dropout(self.embedding_norm(self.positions(self.embedding(tokens)))), mask=mask)
 
 
 def mask_tokens(tokens, seed, config: TransformerConfig, mask_id: int, rate: float = 0.15):

@@ -7,7 +7,7 @@ from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Dropout, Encoder, SequencePooling
 from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedding, make_positions, stack_arguments
+from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_positions, make_stack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -63,8 +63,9 @@ class SentenceClassifier(ConfiguredModel):
             pooling=pooling,
             embedding=make_embedding(config, policy, config.source_vocabulary, "embedding"),
             positions=make_positions(config, policy, "positions"),
+            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
             dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=Encoder(**stack_arguments(config, config.depths[0], layer), dtype=policy, name="encoder"),
+            encoder=make_stack(Encoder, config, policy, layer, num_layers=config.depths[0], name="encoder"),
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )
@@ -86,8 +87,10 @@ class SentenceClassifier(ConfiguredModel):
         """
         blocks = keras.saving.deserialize_keras_object(model.blocks)
         classifier = cls(model.config, num_classes, pooling, **blocks, dtype=model.dtype_policy, **kwargs)
-        for part in ("embedding", "positions", "encoder"):
-            getattr(classifier, part).set_weights(getattr(model, part).get_weights())
+        for name in ("embedding", "positions", "embedding_norm", "encoder"):
+            part = getattr(classifier, name)
+            if isinstance(part, keras.Layer):
+                part.set_weights(getattr(model, name).get_weights())
         return classifier
 
     def classify(self, source):
@@ -100,7 +103,7 @@ class SentenceClassifier(ConfiguredModel):
             Float32 `(batch, num_classes)`.
         """
         mask = masks.padding_mask(source, self.config.pad_id)
-        x = self.dropout(self.positions(self.embedding(source)))
+        x = self.dropout(self.embedding_norm(self.positions(self.embedding(source))))
         return self.head(self.pool(self.encoder(x, mask=mask), mask=mask))
 
     def get_config(self):

@@ -94,7 +94,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         """
         x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
         return self.encoder(
-            self.source_dropout(x, training=training),
+            self.source_dropout(self.source_norm(x), training=training),
             mask=source_mask,
             attention_mask=_same_segment(source_segments, source_segments),
             training=training,
@@ -140,7 +140,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         x = self.target_embedding(target)
         x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
         result = self.decoder(
-            self.target_dropout(x, training=training),
+            self.target_dropout(self.target_norm(x), training=training),
             memory,
             memory_mask=memory_mask,
             attention_mask=_same_segment(target_segments, target_segments),
