@@ -17,12 +17,12 @@ def as_float32(x):
 
 
 def test_every_exported_layer_is_in_the_table(table):
-    assert set(table) | FUNCTIONS == set(layers.__all__)
+    assert {name.split()[0] for name in table} | FUNCTIONS == set(layers.__all__)
 
 
 def test_the_table_makes_what_it_says(table):
     for name, case in table.items():
-        assert type(case.make("float32")) is getattr(layers, name)
+        assert type(case.make("float32")) is getattr(layers, name.split()[0])
 
 
 @pytest.mark.portable

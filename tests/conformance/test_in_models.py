@@ -164,8 +164,7 @@ def replicas():
 
 @pytest.mark.slow
 def test_two_replicas_are_one(case, tensorflow, request):
-    name = type(case.make("float32")).__name__
-    apart, moved = request.getfixturevalue("replicas")[name]
+    apart, moved = request.getfixturevalue("replicas")[request.node.callspec.params["case"]]
     if moved is None:
         pytest.skip(NO_WEIGHTS)
     assert apart < 1e-5 and moved > 1e-3

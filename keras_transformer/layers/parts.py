@@ -1,0 +1,91 @@
+"""What a layer does with parts that a user gives to it: it claims them, sets their dtype policy, and copies them."""
+
+import weakref
+
+import keras
+
+from keras_transformer.layers.seeds import fold_seed
+
+#: Part -> weak reference to its owner. An attribute of the part would make the owner a sub-layer of its own part.
+_owners = weakref.WeakKeyDictionary()
+
+
+def copy_layer(layer, name, index=0):
+    """Copies a layer from its configuration, with weights and dropout of its own.
+
+    Args:
+        layer: a layer whose class is registered with Keras, or a layer serialized by
+            `keras.saving.serialize_keras_object`. It may be built; the copy is not.
+        name: name of the copy.
+        index: number of the copy. Copies of different numbers have different explicit seeds; see `fold_seed`.
+
+    Returns:
+        The copy.
+
+    Example:
+
+    >>> layer = keras.layers.Dense(3, kernel_initializer=keras.initializers.HeNormal(seed=7))
+    >>> copy = copy_layer(layer, "second", index=1)
+    >>> copy.name, copy.units, copy.kernel_initializer.seed
+    ('second', 3, 1809491585)
+    """
+    serialized = keras.saving.serialize_keras_object(layer) if isinstance(layer, keras.Layer) else layer
+    serialized = _without_build_config(serialized)
+    config = {**fold_seed(serialized["config"], index), "name": name}
+    return keras.saving.deserialize_keras_object({**serialized, "config": config})
+
+
+def adopt_policy(layer, policy):
+    """Gives a dtype policy to a layer, and to its sub-layers, where they were made without one.
+
+    Call it before the layer is built. A layer that was made without `dtype` has the global policy of Keras itself, the
+    same object.
+
+    Args:
+        layer: a layer.
+        policy: a `keras.DTypePolicy`.
+
+    Returns:
+        The layer.
+
+    Example:
+
+    >>> adopt_policy(keras.layers.Dense(3), keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'bfloat16'
+    >>> adopt_policy(keras.layers.Dense(3, dtype="float32"), keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'float32'
+    """
+    default = keras.config.dtype_policy()
+    for part in layer._flatten_layers():  # Keras has no public method that lists nested sub-layers.
+        if part.dtype_policy is default:
+            part.dtype_policy = policy
+    return layer
+
+
+def claim(part, owner):
+    """Makes a layer the owner of a part.
+
+    Keras cannot load a file in which one layer is a part of two others.
+
+    Args:
+        part: a layer.
+        owner: the layer that contains it.
+
+    Raises:
+        ValueError: if another layer is the owner.
+    """
+    other = _owners.get(part, lambda: None)()
+    if other is not None and other is not owner:
+        raise ValueError(
+            "A layer must be a part of one block only: Keras could not load a saved model with it in two. Make one "
+            "layer for each block. To share weights, call one block twice. "
+            f"Received: {part.name}, a part of {other.name} and {owner.name}"
+        )
+    _owners[part] = weakref.ref(owner)
+
+
+def _without_build_config(config):
+    """Copies a serialized object without the shapes from which Keras would build it and its sub-layers."""
+    if isinstance(config, dict):
+        return {key: _without_build_config(value) for key, value in config.items() if key != "build_config"}
+    return type(config)(map(_without_build_config, config)) if type(config) in (list, tuple) else config
