@@ -36,7 +36,7 @@ def mix_seed(seed, index):
         return None
     if not isinstance(seed, numbers.Integral):
         raise ValueError(f"`seed` must be an integer or None. Received: seed={seed!r}")
-    return int(np.random.SeedSequence(seed % 2**64, spawn_key=(index,)).generate_state(1)[0] >> 1)
+    return int(np.random.SeedSequence(int(seed) % 2**64, spawn_key=(index,)).generate_state(1)[0] >> 1)
 
 
 def fold_seed(config, index):
