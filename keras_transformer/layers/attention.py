@@ -318,8 +318,7 @@ class MultiHeadAttention(Projections):
             return ops.reshape(x, (-1, num_heads, 1, width))
         # Not -1 for the length: it cannot be inferred from a batch without rows. Not the shape of `x`: tf2onnx removes
         # the reshape at the end of a projection without bias, and would then read the shape of another tensor.
-        heads = ops.reshape(x, (*ops.shape(inputs)[:2], num_heads, width))  # (batch, length, heads, width)
-        return ops.transpose(heads, (0, 2, 1, 3))  # (batch, heads, length, width)
+        return _heads_first(x, *ops.shape(inputs)[:2], num_heads, width)
 
     def _query_heads(self, query, value):
         projection = self.query_projection(query)
@@ -329,9 +328,7 @@ class MultiHeadAttention(Projections):
         batch, *rows = sizes = ops.shape(value.key)[0], *ops.shape(query)[:-1]
         # -1 cannot be inferred from a batch without rows. In a graph, a search has rows in each step.
         count = math.prod(rows) // max(batch, 1) if all(isinstance(size, int) for size in sizes) else -1
-        # (rows, …, heads * d_k) -> (batch, rows per key, heads, d_k) -> (batch, heads, rows per key, d_k)
-        heads = ops.reshape(projection, (batch, count, self.num_heads, self.d_k))
-        return ops.transpose(heads, (0, 2, 1, 3))
+        return _heads_first(projection, batch, count, self.num_heads, self.d_k)
 
     def _merge_heads(self, heads, query, value):
         if not _is_one_position(query) or isinstance(value, KeyValue):
@@ -351,6 +348,16 @@ class MultiHeadAttention(Projections):
         if use_causal_mask and (has_unfilled or not is_newest):
             return masks.causal_mask(query_length, key_length, offset)
         return masks.causal_mask(1, key_length, offset + query_length - 1) if has_unfilled else None
+
+
+def _heads_first(x, batch, length, num_heads, width):
+    """Reshapes (…, heads * width) to (batch, heads, length, width)."""
+    if (
+        num_heads == 1
+    ):  # tf2onnx replaces a transpose of an axis of length 1, and would read the shape of another tensor.
+        return ops.reshape(x, (batch, 1, length, width))
+    heads = ops.reshape(x, (batch, length, num_heads, width))  # (batch, length, heads, width)
+    return ops.transpose(heads, (0, 2, 1, 3))  # (batch, heads, length, width)
 
 
 def _checked_biases(use_bias):

@@ -11,6 +11,7 @@ import pytest
 from keras_transformer import layers
 from keras_transformer.layers.parts import adopt_policy, claim, copy_layer
 
+pytestmark = pytest.mark.portable
 to_numpy = keras.ops.convert_to_numpy
 X = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
 

@@ -10,6 +10,7 @@ import pytest
 from keras_transformer.layers import Dropout, FeedForward, MultiHeadAttention, TokenEmbedding
 from keras_transformer.layers.seeds import fold_seed, mix_seed
 
+pytestmark = pytest.mark.portable
 to_numpy = keras.ops.convert_to_numpy
 X = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
 #: Layers all of whose kernels have the shape (12, 12).
