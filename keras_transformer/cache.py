@@ -13,8 +13,8 @@ GROWS = keras.backend.backend() != "jax"
 class KeyValue(NamedTuple):
     """Projected keys and values of one attention layer."""
 
-    key: Any  # (batch, num_heads, time, d_k)
-    value: Any  # (batch, num_heads, time, d_v)
+    key: Any  # (batch, num_kv_heads, time, d_k)
+    value: Any  # (batch, num_kv_heads, time, d_v)
 
 
 def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtype: str) -> KeyValue:

@@ -31,7 +31,7 @@ class TransformerConfig:
         dropout: dropout rate on the output of each sub-layer and on the sum of embedding and position.
         attention_dropout: dropout rate on the attention weights.
         activation_dropout: dropout rate on the inner activations of the feed-forward layers.
-        activation: name of a Keras activation.
+        activation: name of a Keras activation or of a registered function, or `"gelu_tanh"`.
         use_bias: whether projections and feed-forward layers have biases.
         norm_first: normalize before each sub-layer instead of after the residual sum.
         final_norm: normalize the output of each stack. Default: the value of `norm_first`.
@@ -234,11 +234,12 @@ def _types_of(annotation):
     return (*types, int) if float in types else types
 
 
-#: The Keras activations that keep the shape of their input, listed here because importing Keras takes seconds.
+#: The Keras activations that keep the shape of their input and need no argument, and `gelu_tanh`, which is Keras's GELU
+#: with `approximate=True`. They are listed here because importing Keras takes seconds.
 ACTIVATIONS = (
-    "celu elu exponential gelu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid "
-    "log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid "
-    "sparsemax squareplus swish tanh tanh_shrink threshold"
+    "celu elu exponential gelu gelu_tanh hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear "
+    "log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus "
+    "sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink"
 ).split()
 
 #: Fields of parts that the paper does not have; `positions` is another one.

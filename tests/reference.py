@@ -15,14 +15,16 @@ def log_softmax(x):
     return np.log(softmax(np.asarray(x, "float64")))
 
 
-def attention(query, key, value, mask=None):
-    """Equation 1 with a boolean mask, row by row. Fully masked rows are zero."""
+def attention(query, key, value, mask=None, scale=None, soft_cap=None):
+    """Equation 1 with a boolean mask, row by row. Fully masked rows are zero. No score exceeds the soft cap."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights = np.zeros((*query.shape[:-1], key.shape[-2]))
     allowed = np.broadcast_to(True if mask is None else mask, weights.shape)
     for row in np.ndindex(weights.shape[:-1]):
         columns = np.flatnonzero(allowed[row])
         if columns.size:
-            scores = key[row[:-1]][columns] @ query[row] / math.sqrt(query.shape[-1])
+            scores = key[row[:-1]][columns] @ query[row] * scale
+            scores = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
             weights[row][columns] = softmax(scores)
     return weights @ value, weights
 
@@ -33,17 +35,27 @@ def dense(layer, x):
 
 
 def multi_head_attention(layer, query, value, key=None, mask=None):
-    """§3.2.2 head by head, with the weights of `layer`: head i owns the i-th block of columns."""
+    """§3.2.2 head by head, with the weights of `layer`: head i owns the i-th block of columns.
+
+    With fewer heads of keys and values, a group of consecutive query heads shares one of them.
+    """
     key = value if key is None else key
     projected = [
-        np.split(dense(projection, x), layer.num_heads, axis=-1)
-        for projection, x in (
-            (layer.query_projection, query),
-            (layer.key_projection, key),
-            (layer.value_projection, value),
+        np.split(dense(projection, x), num_heads, axis=-1)
+        for projection, x, num_heads in (
+            (layer.query_projection, query, layer.num_heads),
+            (layer.key_projection, key, layer.num_kv_heads),
+            (layer.value_projection, value, layer.num_kv_heads),
         )
     ]
-    heads, weights = zip(*(attention(*qkv, mask) for qkv in zip(*projected, strict=True)), strict=True)
+    group = layer.num_heads // layer.num_kv_heads
+    heads, weights = zip(
+        *(
+            attention(q, projected[1][i // group], projected[2][i // group], mask, layer.scale, layer.soft_cap)
+            for i, q in enumerate(projected[0])
+        ),
+        strict=True,
+    )
     return dense(layer.output_projection, np.concatenate(heads, axis=-1)), np.stack(weights, axis=1)
 
 

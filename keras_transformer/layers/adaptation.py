@@ -106,7 +106,7 @@ def quantize_parts(layer, configs):
     """Quantizes the projections as in `quantization_configs`, before quantized weights are loaded into them."""
     if configs:
         for part, config in zip(_parts(layer, keras.layers.Dense), configs, strict=True):
-            if config:
+            if config and part.quantization_mode is None:  # A part with a configuration of its own is quantized.
                 part.quantize(config=keras.saving.deserialize_keras_object(config))
 
 

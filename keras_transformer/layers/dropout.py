@@ -18,6 +18,9 @@ class Dropout(keras.layers.Dropout):
     Args:
         rate: probability of dropping an entry, in [0, 1].
         seed: int. Default: drawn from Python's `random` module.
+        noise_shape: shape of the mask, which broadcasts to the inputs. `None` in it is the length of that axis. The
+            mask `(None, 1, None)` of `(batch, length, width)` drops the same entries at each position. Default: the
+            shape of the inputs.
 
     Call arguments:
         inputs: float tensor of any shape, with fewer than 2^31 entries.
@@ -27,7 +30,8 @@ class Dropout(keras.layers.Dropout):
         The shape of `inputs`.
 
     Raises:
-        ValueError: if `rate` is not in [0, 1], or if `noise_shape` is given, which `keras.layers.Dropout` supports.
+        ValueError: if `rate` is not in [0, 1], or if `noise_shape` has an entry that is no positive integer. In a
+            call: if `noise_shape` has another rank than the inputs.
 
     Example:
 
@@ -39,10 +43,8 @@ class Dropout(keras.layers.Dropout):
         Srivastava et al. 2014, §4.
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
-        if "noise_shape" in kwargs:
-            raise ValueError(f"`noise_shape` is not supported. Received: noise_shape={kwargs['noise_shape']}")
-        super().__init__(rate, seed=seed, **kwargs)
+    def __init__(self, rate, seed=None, noise_shape=None, **kwargs):
+        super().__init__(rate, noise_shape, seed, **kwargs)
 
     def call(self, inputs, training=False):
         if not training or self.rate == 0:
@@ -50,10 +52,16 @@ class Dropout(keras.layers.Dropout):
         if self.rate == 1:
             return ops.zeros_like(inputs)
         seed, call = ops.unstack(self.seed_generator.next(), 2)
-        is_kept = random_bits(ops.shape(inputs), seed, call) >= round(self.rate * 2**32) - 2**31
+        is_kept = random_bits(self._mask_shape(inputs), seed, call) >= round(self.rate * 2**32) - 2**31
         return ops.where(is_kept, inputs * ops.cast(1 / (1 - self.rate), inputs.dtype), ops.cast(0, inputs.dtype))
 
-    def get_config(self):
-        config = super().get_config()
-        config.pop("noise_shape")
-        return config
+    def _mask_shape(self, inputs):
+        lengths = ops.shape(inputs)
+        if self.noise_shape is None:
+            return lengths
+        if len(self.noise_shape) != len(lengths):
+            raise ValueError(
+                "`noise_shape` must have one entry per axis of `inputs`. "
+                f"Received: noise_shape={self.noise_shape}, inputs.shape={tuple(inputs.shape)}"
+            )
+        return [length if size is None else size for size, length in zip(self.noise_shape, lengths, strict=True)]

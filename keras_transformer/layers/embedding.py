@@ -4,12 +4,10 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.checks import at_least, require
+from keras_transformer.checks import at_least, positive, require
 from keras_transformer.config import PAD_ID
 from keras_transformer.layers.checks import check_width
-
-#: Arguments of `keras.layers.Embedding` that `TokenEmbedding` would ignore or lose when it is saved.
-_UNSUPPORTED = {"mask_zero", "embeddings_regularizer", "embeddings_constraint", "weights", "lora_rank", "lora_alpha"}
+from keras_transformer.layers.seeds import initializer_of, seeded_initializer, serialize_initializer
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -18,11 +16,18 @@ class TokenEmbedding(keras.layers.Embedding):
 
     Masking: the implicit mask of the output is `False` where an id is `pad_id`.
 
+    Names here -> `keras.layers.Embedding`: `vocab_size` -> `input_dim`, `d_model` -> `output_dim`, `pad_id=0` ->
+    `mask_zero=True`.
+
     Args:
         vocab_size: number of rows of E.
         d_model: number of columns of E.
         pad_id: id of the padding token. With `None` the layer makes no mask.
         scale: whether to multiply by √d_model.
+        embeddings_initializer: initializer of E. Default: a normal distribution of standard deviation 1 / √d_model.
+        seed: int, seed of the initializer if that has none. Default: drawn from Python's `random` module.
+        **kwargs: other arguments of `keras.layers.Embedding`, except `mask_zero`. As there, a configuration contains
+            neither `weights` nor LoRA, but a saved file contains their values.
 
     Call arguments:
         ids: int tensor of any rank, such as `(batch, length)`, with values in `[0, vocab_size)`.
@@ -31,8 +36,7 @@ class TokenEmbedding(keras.layers.Embedding):
         `(batch, length, d_model)`.
 
     Raises:
-        ValueError: if a size is not positive, or an argument of `keras.layers.Embedding` is given, such as
-            `mask_zero`.
+        ValueError: if a size is not positive, or if `mask_zero` is given instead of `pad_id`.
 
     Example:
 
@@ -45,11 +49,17 @@ class TokenEmbedding(keras.layers.Embedding):
         Vaswani et al. 2017, §3.4.
     """
 
-    def __init__(self, vocab_size, d_model, pad_id=PAD_ID, scale=True, **kwargs):
+    def __init__(
+        self, vocab_size, d_model, pad_id=PAD_ID, scale=True, embeddings_initializer=None, seed=None, **kwargs
+    ):
         require(at_least(1, vocab_size=vocab_size, d_model=d_model))
-        for name in _UNSUPPORTED & kwargs.keys():
-            raise ValueError(f"`{name}` of `keras.layers.Embedding` is not supported. Received: {name}={kwargs[name]}")
-        super().__init__(vocab_size, d_model, "zeros", **kwargs)
+        if "mask_zero" in kwargs:
+            mask_zero = kwargs["mask_zero"]
+            raise ValueError(f"`pad_id` must be given instead of `mask_zero`. Received: mask_zero={mask_zero}")
+        given = initializer_of(embeddings_initializer)
+        default = None if seed is None else _default_initializer(d_model)
+        super().__init__(vocab_size, d_model, seeded_initializer(given or default, seed), **kwargs)
+        self._given_initializer = given
         # `keras.layers.Embedding` disables both: it masks only with `mask_zero`, and casts its output itself.
         self.supports_masking = True
         self.autocast = True
@@ -57,9 +67,11 @@ class TokenEmbedding(keras.layers.Embedding):
         self.d_model = d_model
         self.pad_id = pad_id
         self.scale = scale
+        self.seed = seed
 
     def build(self, ids_shape=None):
-        self.embeddings_initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
+        if self.embeddings_initializer is None:
+            self.embeddings_initializer = _default_initializer(self.output_dim)
         super().build()
 
     def call(self, ids):
@@ -103,17 +115,25 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def get_config(self):
         return {
-            **keras.layers.Layer.get_config(self),  # Skip the arguments of `keras.layers.Embedding`.
+            **keras.layers.Layer.get_config(self),  # Those of `keras.layers.Embedding` have other names.
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
             "pad_id": self.pad_id,
             "scale": self.scale,
+            "embeddings_initializer": serialize_initializer(self._given_initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+            "embeddings_constraint": keras.constraints.serialize(self.embeddings_constraint),
+            "seed": self.seed,
         }
+
+
+def _default_initializer(d_model):
+    return keras.initializers.RandomNormal(stddev=d_model**-0.5)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TiedLogits(keras.layers.Layer):
-    """`TokenEmbedding.logits` as a layer for functional models, with an optional bias.
+    """`TokenEmbedding.logits` as a layer for functional models, with an optional scale and bias.
 
     Masking: the output has no implicit mask. With a mask on the logits, Keras would rescale the loss on each replica,
     and the gradient would differ from that of the mean over all tokens.
@@ -124,6 +144,7 @@ class TiedLogits(keras.layers.Layer):
     Args:
         embedding: the `TokenEmbedding` whose matrix is used.
         use_bias: whether to add a bias per subword.
+        scale: factor of the products x Eᵀ; 1 / √d_model in T5, which does not scale its embeddings. Default: `None`, 1.
 
     Call arguments:
         inputs: `(…, d_model)`.
@@ -133,20 +154,25 @@ class TiedLogits(keras.layers.Layer):
         `(…, vocab_size)`; with the weights of some tokens, `(…, tokens)`.
 
     Raises:
-        ValueError: if the width of `inputs` is not that of the embedding.
+        ValueError: if `scale` is not positive. In a call: if the width of `inputs` is not that of the embedding.
 
     Example:
 
     >>> embedding = TokenEmbedding(vocab_size=11, d_model=4)
     >>> TiedLogits(embedding)(np.zeros((2, 5, 4), "float32")).shape
     TensorShape([2, 5, 11])
+
+    Reference:
+        Press & Wolf 2017, "Using the Output Embedding to Improve Language Models"; `scale`: Raffel et al. 2020, "T5".
     """
 
-    def __init__(self, embedding, use_bias=False, **kwargs):
+    def __init__(self, embedding, use_bias=False, scale=None, **kwargs):
         super().__init__(**kwargs)
+        require(positive(scale=scale))
         self.supports_masking = True
         self.embedding = embedding
         self.use_bias = use_bias
+        self.scale = scale
         self._is_copy = False
 
     def __call__(self, inputs, *args, **kwargs):
@@ -163,7 +189,8 @@ class TiedLogits(keras.layers.Layer):
 
     def call(self, inputs, weights=None):
         matrix, bias = self.output_weights() if weights is None else weights
-        logits = self.embedding.logits(inputs, matrix)
+        scaled = inputs if self.scale is None else inputs * ops.cast(self.scale, inputs.dtype)
+        logits = self.embedding.logits(scaled, matrix)
         return logits if bias is None else logits + ops.cast(bias, logits.dtype)
 
     def output_weights(self, ids=None):
@@ -191,6 +218,7 @@ class TiedLogits(keras.layers.Layer):
             **super().get_config(),
             "embedding": keras.saving.serialize_keras_object(self.embedding),
             "use_bias": self.use_bias,
+            "scale": self.scale,
         }
 
     @classmethod

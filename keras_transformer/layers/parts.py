@@ -1,23 +1,68 @@
-"""Parts of layers: how a layer adopts, copies and calls the layers that a user gives to it."""
+"""What a layer does with parts that a user gives to it: it claims them, sets their dtype policy, and copies them."""
+
+import weakref
 
 import keras
 
+from keras_transformer.layers.seeds import fold_seed
 
-def adopt(part, policy):
-    """Makes a layer that a user gives a part of a layer with a dtype policy.
+#: Part -> weak reference to its owner. An attribute of the part would make the owner a sub-layer of its own part.
+_owners = weakref.WeakKeyDictionary()
 
-    A part that was made without `dtype` gets the policy. The mask of the inputs becomes that of the output, whatever
-    the part does: otherwise Keras would warn about a part that does not support masks.
+
+def copy_layer(layer, name, index=0):
+    """Copies a layer from its configuration, with weights and dropout of its own.
+
+    Args:
+        layer: a layer whose class is registered with Keras, or a layer serialized by
+            `keras.saving.serialize_keras_object`. It may be built; the copy is not.
+        name: name of the copy.
+        index: number of the copy. Copies of different numbers have different explicit seeds; see `fold_seed`.
 
     Returns:
-        The part.
+        The copy.
+
+    Example:
+
+    >>> layer = keras.layers.Dense(3, kernel_initializer=keras.initializers.HeNormal(seed=7))
+    >>> copy = copy_layer(layer, "second", index=1)
+    >>> copy.name, copy.units, copy.kernel_initializer.seed
+    ('second', 3, 1809491585)
     """
-    default = keras.config.dtype_policy()  # The very object that a layer without `dtype` has.
-    for layer in part._flatten_layers():
-        if layer.dtype_policy is default:
-            layer.dtype_policy = policy
-    part.supports_masking = True
-    return part
+    serialized = keras.saving.serialize_keras_object(layer) if isinstance(layer, keras.Layer) else layer
+    serialized = _without(("build_config", "shared_object_id"), serialized)
+    config = {**fold_seed(serialized["config"], index), "name": name}
+    return keras.saving.deserialize_keras_object({**serialized, "config": config})
+
+
+def adopt(layer, policy):
+    """Prepares a layer that a user gives for its place in a layer with a dtype policy.
+
+    It gets the policy, and so do its sub-layers, where they were made without `dtype`: such a layer has the global
+    policy of Keras itself, the same object. It supports masks: the mask of the inputs becomes that of the output,
+    whatever the part does, and Keras would warn about a part that does not support masks. Call it before the layer is
+    built.
+
+    Args:
+        layer: a layer.
+        policy: a `keras.DTypePolicy`.
+
+    Returns:
+        The layer.
+
+    Example:
+
+    >>> adopt(keras.layers.Dense(3), keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'bfloat16'
+    >>> adopt(keras.layers.Dense(3, dtype="float32"), keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'float32'
+    """
+    default = keras.config.dtype_policy()
+    for part in layer._flatten_layers():  # Keras has no public method that lists nested sub-layers.
+        if part.dtype_policy is default:
+            part.dtype_policy = policy
+    layer.supports_masking = True
+    return layer
 
 
 def serialized_part(part) -> dict:
@@ -28,19 +73,33 @@ def serialized_part(part) -> dict:
     return config
 
 
-def copy_layer(layer, name: str, index: int = 0):
-    """Copies a layer, or makes one from its serialized configuration, without its weights."""
-    config = keras.saving.serialize_keras_object(layer) if isinstance(layer, keras.Layer) else layer
-    config = {**config, "config": {**config["config"], "name": name}}
-    return keras.saving.deserialize_keras_object(_without_shared_ids(config))
-
-
-def _without_shared_ids(config):
-    """While Keras loads a model, two configurations with one `shared_object_id` would give one object."""
-    if isinstance(config, dict):
-        return {key: _without_shared_ids(value) for key, value in config.items() if key != "shared_object_id"}
-    return [_without_shared_ids(value) for value in config] if isinstance(config, list) else config
-
-
 def claim(part, owner):
-    """Refuses a part that another layer has."""
+    """Makes a layer the owner of a part.
+
+    Keras cannot load a file in which one layer is a part of two others.
+
+    Args:
+        part: a layer.
+        owner: the layer that contains it.
+
+    Raises:
+        ValueError: if another layer is the owner.
+    """
+    other = _owners.get(part, lambda: None)()
+    if other is not None and other is not owner:
+        raise ValueError(
+            "A layer must be a part of one block only: Keras could not load a saved model with it in two. Make one "
+            "layer for each block. To share weights, call one block twice. "
+            f"Received: {part.name}, a part of {other.name} and {owner.name}"
+        )
+    _owners[part] = weakref.ref(owner)
+
+
+def _without(keys, config):
+    """Copies a serialized object without the shapes from which Keras would build it, and without the ids of objects.
+
+    While Keras loads a file, it makes one object of all configurations with one id.
+    """
+    if isinstance(config, dict):
+        return {key: _without(keys, value) for key, value in config.items() if key not in keys}
+    return type(config)(_without(keys, value) for value in config) if type(config) in (list, tuple) else config

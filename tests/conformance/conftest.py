@@ -78,7 +78,13 @@ def scheme(name, **arguments):
     return Case(make)
 
 
+def scaled_logits(dtype):
+    embedding = layers.TokenEmbedding(VOCAB, D_MODEL, scale=False, embeddings_initializer="he_normal", dtype=dtype)
+    return layers.TiedLogits(embedding, use_bias=True, scale=D_MODEL**-0.5, dtype=dtype)
+
+
 WITH_MEMORY = ((TARGET, D_MODEL), (SOURCE, D_MODEL))
+#: Class name, and for a variant what it is -> case.
 LAYERS = {
     "ALiBi": scheme("ALiBi"),
     "CausalDecoder": simple("CausalDecoder", num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
@@ -86,12 +92,23 @@ LAYERS = {
     "Decoder": simple("Decoder", WITH_MEMORY, num_layers=1, **BLOCK, norm_first=True, attention_dropout=0.1),
     "DecoderLayer": simple("DecoderLayer", WITH_MEMORY, **BLOCK),
     "Dropout": simple("Dropout", rate=0.3, seed=5),
+    "Dropout of features": simple("Dropout", rate=0.3, noise_shape=(None, 1, None)),
     "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
     "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
     "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="silu", dropout=0.1),
+    "FeedForward with a gate": simple(
+        *("FeedForward", ((TARGET, D_MODEL),), 19),
+        **{"d_model": 19, "d_ff": 17, "activation": "gelu_tanh", "dropout": 0.1, "gated": True, "seed": 3},
+        **{"kernel_initializer": "he_normal", "kernel_regularizer": "l2"},
+    ),
     "LearnedPositionalEmbedding": simple("LearnedPositionalEmbedding", max_length=11, first_position=2),
     "MultiHeadAttention": simple(
         "MultiHeadAttention", WITH_MEMORY, 19, d_model=19, num_heads=3, d_k=13, d_v=11, dropout=0.1
+    ),
+    "MultiHeadAttention in groups": simple(
+        *("MultiHeadAttention", WITH_MEMORY, 19),
+        **{"d_model": 19, "num_heads": 6, "d_k": 13, "d_v": 11, "num_kv_heads": 2, "dropout": 0.1},
+        **{"use_bias": ["query", "key", "value"], "scale": 0.3, "soft_cap": 5.0, "seed": 3},
     ),
     "PositionScheme": scheme("PositionScheme"),
     "PositionalEncoding": simple("PositionalEncoding", max_wavelength=100.0, layout="halves", first_position=2),
@@ -102,6 +119,7 @@ LAYERS = {
     "SequencePooling": simple("SequencePooling", is_pooled=True, pooling="max"),
     "SlidingWindow": scheme("SlidingWindow", size=3),
     "TiedLogits": Case(tied_logits, width=VOCAB),
+    "TiedLogits with a scale": Case(scaled_logits, width=VOCAB),
     "TokenEmbedding": simple(
         "TokenEmbedding", ((TARGET, None),), vocab_size=VOCAB, d_model=D_MODEL, pad_id=1, scale=False
     ),

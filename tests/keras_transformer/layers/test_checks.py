@@ -140,10 +140,9 @@ def test_a_memory_of_another_rank_is_refused():
         layers.DecoderLayer(**SIZES)(zeros(2, 5, 6), zeros(2, 6))
 
 
-@pytest.mark.parametrize("argument", [{"mask_zero": True}, {"embeddings_regularizer": "l2"}])
-def test_other_arguments_of_the_embedding_of_keras_are_refused(argument):
-    with pytest.raises(ValueError, match="is not supported. Received: "):
-        layers.TokenEmbedding(11, 4, **argument)
+def test_the_embedding_has_pad_id_instead_of_mask_zero():
+    with pytest.raises(ValueError, match="`pad_id`.*`mask_zero`. Received: mask_zero=True"):
+        layers.TokenEmbedding(11, 4, mask_zero=True)
 
 
 def test_a_residual_connection_builds_the_attention_of_keras(tmp_path):

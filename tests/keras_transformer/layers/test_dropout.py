@@ -65,9 +65,22 @@ def test_half_precision_stays_half_precision():
     assert set(np.unique(to_numpy(keras.ops.cast(dropped, "float32"))).tolist()) == {0.0, 1.3359375}
 
 
-def test_a_shape_of_the_noise_is_refused():
-    with pytest.raises(ValueError, match="`noise_shape`.*Received: noise_shape="):
-        Dropout(0.5, noise_shape=(None, 1, None))
+@pytest.mark.parametrize("noise_shape", [(None, 1, None), (53, 1, 211), [1, 7, 1]])
+def test_the_mask_broadcasts_from_the_shape_of_the_noise(noise_shape, reference):
+    layer = Dropout(0.3, seed=5, noise_shape=noise_shape)
+    copy = Dropout.from_config(layer.get_config())
+    shape = [size or length for size, length in zip(noise_shape, SHAPE, strict=True)]
+    expected = reference.random_bits(shape, 5, 0) + np.uint32(2**31) >= 0.3 * 2**32
+    for dropout in (layer, copy):
+        (mask,) = masks(dropout, 1)
+        np.testing.assert_array_equal(mask, np.broadcast_to(expected, SHAPE))
+
+
+def test_the_shape_of_the_noise_has_the_rank_of_the_inputs():
+    with pytest.raises(ValueError, match=r"`noise_shape`.*Received: noise_shape=\(1, None\), inputs.shape=\(2, 3, 5\)"):
+        Dropout(0.5, noise_shape=(1, None))(np.ones((2, 3, 5)), training=True)
+    with pytest.raises(ValueError, match="`noise_shape`"):
+        Dropout(0.5, noise_shape=(0, None))
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5])

@@ -174,3 +174,78 @@ def test_the_bias_is_added_to_the_logits(embedding):
     bias = np.arange(VOCAB, dtype="float32")
     layer.bias.assign(bias)
     np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(embedding.logits(x)) + bias, atol=1e-5)
+
+
+def test_the_scale_multiplies_the_logits_and_not_the_bias(embedding):
+    x = np.random.default_rng(0).normal(size=(3, 4, D_MODEL)).astype("float32")
+    layer = TiedLogits(embedding, use_bias=True, scale=0.3)
+    assert layer(x).shape == (3, 4, VOCAB)
+    layer.bias.assign(np.arange(VOCAB))
+    expected = 0.3 * to_numpy(embedding.logits(x)) + np.arange(VOCAB)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(layer(x, weights=layer.output_weights())), expected, atol=1e-5)
+    assert TiedLogits.from_config(layer.get_config()).scale == 0.3
+    with pytest.raises(ValueError, match="`scale`.*Received: scale=0"):
+        TiedLogits(embedding, scale=0)
+
+
+@pytest.mark.parametrize("given", [{"seed": 7}, {"embeddings_initializer": "he_normal", "seed": 7}])
+def test_equal_seeds_give_equal_embeddings_in_every_run(given):
+    tables = []
+    for run, seed in enumerate((7, 7, 8)):
+        keras.utils.set_random_seed(run)
+        layer = TokenEmbedding(VOCAB, D_MODEL, **{**given, "seed": seed})
+        layer.build()
+        tables.append(to_numpy(layer.embeddings))
+    np.testing.assert_array_equal(tables[0], tables[1])
+    assert np.abs(tables[0] - tables[2]).max() > 0.1
+
+
+def test_the_default_distribution_with_a_seed_is_that_without():
+    layers = TokenEmbedding(1009, 64), TokenEmbedding(1009, 64, seed=3)
+    for layer in layers:
+        layer.build()
+        assert to_numpy(layer.embeddings).std() == pytest.approx(1 / 8, rel=0.02)
+
+
+#: Arguments of `keras.layers.Embedding`.
+OF_KERAS = {
+    "initializer": {"embeddings_initializer": keras.initializers.Constant(2.0)},
+    "initializer with a seed": {"embeddings_initializer": keras.initializers.RandomUniform(0, 1, seed=5)},
+    "regularizer": {"embeddings_initializer": "ones", "embeddings_regularizer": keras.regularizers.L2(0.5)},
+    "constraint": {"embeddings_initializer": "ones", "embeddings_constraint": keras.constraints.MaxNorm(1.5)},
+    "weights": {"weights": [np.arange(VOCAB * D_MODEL).reshape(VOCAB, D_MODEL)]},
+    "lora": {"embeddings_initializer": "ones", "lora_rank": 2, "lora_alpha": 3},
+}
+
+
+@pytest.mark.parametrize("arguments", OF_KERAS.values(), ids=OF_KERAS)
+def test_arguments_of_the_embedding_of_keras_do_as_there(arguments, few_steps, tmp_path):
+    """Both layers are trained a step. What is saved is loaded."""
+    found = []
+    for layer in (
+        TokenEmbedding(VOCAB, D_MODEL, pad_id=None, scale=False, **arguments),
+        keras.layers.Embedding(VOCAB, D_MODEL, **arguments),
+    ):
+        start = keras.Input((None,), dtype="int32")
+        model = keras.Model(start, layer(start))
+        first = to_numpy(layer.embeddings).copy()
+        if "lora_rank" in arguments:
+            layer.lora_embeddings_a.assign(np.ones((VOCAB, 2)))
+        model.compile(keras.optimizers.SGD(1.0), "mse", **few_steps)
+        loss = model.train_on_batch(IDS, np.zeros((*IDS.shape, D_MODEL)))
+        found.append((first, to_numpy(layer.embeddings), float(loss), len(model.trainable_weights)))
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+        np.testing.assert_allclose(to_numpy(loaded(IDS)), to_numpy(model(IDS)), atol=1e-6)
+        names = [name for name in arguments if name not in ("weights", "lora_rank", "lora_alpha")]
+        for name in names:
+            assert loaded.layers[-1].get_config()[name] == layer.get_config()[name] is not None
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_configuration_is_the_same_before_and_after_the_weights_are_made(embedding):
+    """A copy of tied logits finds its embedding by the configuration."""
+    assert TokenEmbedding(VOCAB, D_MODEL, name=embedding.name).get_config() == embedding.get_config()
+    assert embedding.get_config()["embeddings_initializer"] is None

@@ -111,3 +111,58 @@ def test_a_quantized_layer_in_another_model_is_loaded_as_such(tmp_path):
 def test_other_quantizations_of_a_model_are_refused():
     with pytest.raises(ValueError, match="`mode`.*Received: mode='int4'"):
         kt.LanguageModel(CONFIG).quantize("int4")
+
+
+def with_variants(randomize):
+    """Grouped attention and a gated feed-forward layer in a functional model, and its inputs."""
+    inputs = keras.Input((None, 12))
+    attention = layers.MultiHeadAttention(12, 6, num_kv_heads=2, use_bias=["query", "key", "value"], name="attention")
+    feed_forward = layers.FeedForward(12, 17, "silu", gated=True, use_bias=False, name="feed_forward")
+    x = layers.ResidualConnection(attention, name="first")(inputs)
+    model = keras.Model(inputs, layers.ResidualConnection(feed_forward, name="second")(x))
+    return randomize(model, scale=0.3), np.random.default_rng(1).normal(size=(2, 5, 12)).astype("float32")
+
+
+def test_variants_get_lora_in_each_projection(randomize, few_steps, tmp_path):
+    model, inputs = with_variants(randomize)
+    first, parts = to_numpy(model(inputs)), [model.get_layer(name) for name in ("first", "second")]
+    for part in parts:
+        part.enable_lora(2)
+    assert sum("lora_" in weight.path for weight in model.trainable_weights) == 2 * 7
+    np.testing.assert_allclose(to_numpy(model(inputs)), first, atol=1e-6)
+    model.compile(keras.optimizers.SGD(0.1), "mse", **few_steps)
+    for _ in range(2):  # The first step moves the second matrices alone.
+        before = [to_numpy(weight).copy() for weight in model.trainable_weights]
+        model.train_on_batch(inputs, np.ones_like(first))
+    moved = [not np.array_equal(old, w) for old, w in zip(before, map(to_numpy, model.trainable_weights), strict=True)]
+    assert all(moved)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_allclose(to_numpy(loaded(inputs)), to_numpy(model(inputs)), atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Of Keras.
+def test_variants_are_quantized_and_loaded_as_such(randomize, tmp_path):
+    model, inputs = with_variants(randomize)
+    exact = to_numpy(model(inputs))
+    model.quantize("int8")
+    quantized = to_numpy(model(inputs))
+    assert 0 < np.abs(quantized - exact).max() < 0.2 * np.abs(exact).max()
+    kernels = [weight for weight in model.weights if weight.name == "kernel"]
+    assert len(kernels) == 7 and {keras.backend.standardize_dtype(weight.dtype) for weight in kernels} == {"int8"}
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(to_numpy(loaded(inputs)), quantized, atol=1e-5)
+
+
+def test_projections_of_variants_are_frozen_one_by_one(randomize, few_steps):
+    model, inputs = with_variants(randomize)
+    attention, feed_forward = (model.get_layer(name).sublayer for name in ("first", "second"))
+    frozen = [feed_forward.gate, attention.key_projection]
+    for part in frozen:
+        part.trainable = False
+    model.compile(keras.optimizers.SGD(0.1), "mse", **few_steps)
+    before = {weight.path: to_numpy(weight).copy() for weight in model.weights}
+    model.train_on_batch(inputs, np.ones_like(inputs))
+    still = {weight.path for weight in model.weights if np.array_equal(before[weight.path], to_numpy(weight))}
+    assert still == {weight.path for part in frozen for weight in part.weights}
