@@ -77,6 +77,7 @@ def require_supported(config, tokenizers) -> None:
     require(
         [] if d_k == d_v else [f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}"],
         one_of(sorted(_ACTIVATIONS), activation=config.activation),
+        config.variant_problems(),
         of="CTranslate2 does not support this model",
     )
 

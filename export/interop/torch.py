@@ -70,6 +70,7 @@ def import_torch_transformer(
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"No such file: {path}")
+    require(config.variant_problems(), of="`nn.Transformer` does not have the parts of the configuration")
     tensors = _with_projections_apart(read_tensors(path))
     _require_prefix(prefix, tensors, path)
     model = Transformer(config)

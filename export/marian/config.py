@@ -101,7 +101,8 @@ def inexpressible(config: TransformerConfig) -> list[str]:
     ]
     if any(config.num_heads * width != config.d_model for width in config.head_dims):
         problems.append(f"`d_k` and `d_v` must be d_model / num_heads. Received: {config.head_dims}")
-    return [*problems, *one_of([*_ACTIVATIONS], activation=config.activation)]
+    problems += [*one_of([*_ACTIVATIONS], activation=config.activation), *config.variant_problems()]
+    return [*dict.fromkeys(problems)]
 
 
 def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:

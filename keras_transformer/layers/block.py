@@ -19,7 +19,9 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.parts import adopt, claim, copy_layer, serialized_part
 from keras_transformer.layers.positional_encoding import consecutive_positions
+from keras_transformer.layers.projections import Projections
 from keras_transformer.layers.residual import ResidualConnection
+from keras_transformer.layers.seeds import fold_seed, mix_seed, part_initializer
 
 
 class LayerOfParts(Composite):
@@ -35,16 +37,20 @@ class LayerOfParts(Composite):
         # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
         # may be wrong.
         arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments.values()
-        batch_sizes = {value.shape[0] for value in arguments if isinstance(value, keras.KerasTensor)}
-        is_plain = len(batch_sizes) == 1 and all(_is_plain(x, self.d_model, self.compute_dtype) for x in arguments)
+        is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
         return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
 
     @classmethod
     def from_config(cls, config):
         return cls(**keras.saving.deserialize_keras_object(config))
 
+    def _own(self, part):
+        """Makes a layer that a user gives a part of this one, and returns it."""
+        claim(part, self)
+        return adopt(part, self.dtype_policy)
 
-class TransformerBlock(LayerOfParts):
+
+class TransformerBlock(LayerOfParts, Projections):
     """Base class of encoder and decoder layers: parts, each in a residual connection.
 
     A part that is not given is made from the sizes.
@@ -62,6 +68,11 @@ class TransformerBlock(LayerOfParts):
         use_bias: whether projections and the feed-forward layer have biases.
         norm_first: normalize before each part instead of after the residual sum.
         layer_norm_epsilon: added to the variance in layer normalization.
+        kernel_initializer: initializer of the kernels. Each kernel gets one of its own; see `MultiHeadAttention`.
+        bias_initializer: initializer of the biases, likewise.
+        kernel_regularizer: regularizer of the kernels.
+        seed: int, for equal initial weights and dropout in each run. Default: seeds are drawn from Python's `random`
+            module.
         norm: normalization layer. Each residual connection gets a copy. Default: layer normalization.
     """
 
@@ -79,10 +90,14 @@ class TransformerBlock(LayerOfParts):
         use_bias=True,
         norm_first=False,
         layer_norm_epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        seed=None,
         norm=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(kernel_initializer, bias_initializer, kernel_regularizer, seed, **kwargs)
         rates = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         require(within("[0, 1]", **rates))
         self.supports_masking = True
@@ -109,7 +124,8 @@ class TransformerBlock(LayerOfParts):
         return adopt(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def get_config(self):
-        config = {**super().get_config(), **{name: getattr(self, name) for name in SIZES}}
+        sizes = keras.saving.serialize_keras_object({name: getattr(self, name) for name in SIZES})
+        config = {**super().get_config(), **sizes}
         for argument, attribute in self._given_parts.items():
             config[argument] = keras.saving.serialize_keras_object(getattr(self, attribute).sublayer)
         return config if self._norm is None else {**config, "norm": self._norm}
@@ -120,11 +136,16 @@ class TransformerBlock(LayerOfParts):
         if part is None:
             part = make(argument)
         else:
-            claim(part, self)
-            adopt(part, self.dtype_policy)
+            self._own(part)
             self._given_parts[argument] = name
         return ResidualConnection(
-            part, self.dropout, self.norm_first, norm=self.make_norm(), dtype=self.dtype_policy, name=name
+            part,
+            self.dropout,
+            self.norm_first,
+            norm=self.make_norm(),
+            seed=mix_seed(self.seed, self._next_index()),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def _make_attention(self, argument):
@@ -136,7 +157,7 @@ class TransformerBlock(LayerOfParts):
             self.d_v,
             self.attention_dropout,
             self.use_bias,
-            dtype=self.dtype_policy,
+            **self._part_options(),
             name="attention",
         )
 
@@ -148,9 +169,20 @@ class TransformerBlock(LayerOfParts):
             self.activation,
             self.activation_dropout,
             self.use_bias,
-            dtype=self.dtype_policy,
+            **self._part_options(),
             name="feed_forward",
         )
+
+    def _part_options(self):
+        """Initializers, regularizer, seed and dtype policy of one part."""
+        index = self._next_index()
+        return {
+            "kernel_initializer": part_initializer(self.kernel_initializer, index, None),
+            "bias_initializer": part_initializer(self.bias_initializer, index, None),
+            "kernel_regularizer": self.kernel_regularizer,
+            "seed": mix_seed(self.seed, index),
+            "dtype": self.dtype_policy,
+        }
 
     def _require_sizes(self, argument, *names):
         sizes = {name: getattr(self, name) for name in names}
@@ -170,7 +202,11 @@ class TransformerBlock(LayerOfParts):
 
 
 #: Names of the arguments from which a block makes its parts.
-SIZES = tuple(inspect.signature(TransformerBlock).parameters)[:-2]
+SIZES = tuple(
+    name
+    for name in inspect.signature(TransformerBlock).parameters
+    if name not in (*inspect.signature(Projections).parameters, "norm")
+)
 
 
 class SelfAttentionBlock(TransformerBlock):
@@ -235,17 +271,18 @@ class TransformerStack(LayerOfParts):
         self.supports_masking = True
         self.num_layers = num_layers
         if layer is None:
-            self._layer_config = keras.saving.serialize_keras_object(arguments)
-            self.layers = [
-                self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
-            ]
+            parts = {
+                name: self._own(part) if isinstance(part, keras.Layer) else part for name, part in arguments.items()
+            }
+            self._layer_config = keras.saving.serialize_keras_object(parts)
+            self.layers = [self._new_layer(i) for i in range(num_layers)]
         else:
             self._layer_config = {"layer": keras.saving.serialize_keras_object(adopt(layer, self.dtype_policy))}
             self.layers = [copy_layer(layer, f"layer_{i}", index=i) for i in range(num_layers)]
         self.d_model = getattr(self.layers[0], "d_model", None)
         self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
         self.norm = self._make_norm() if self.final_norm else None
-        self.shared_positions = shared_positions and adopt(shared_positions, self.dtype_policy)
+        self.shared_positions = shared_positions and self._own(shared_positions)
 
     def get_config(self):
         parts = {"final_norm": self.final_norm, "shared_positions": self.shared_positions}
@@ -256,9 +293,13 @@ class TransformerStack(LayerOfParts):
             **keras.saving.serialize_keras_object(parts),
         }
 
+    def _new_layer(self, index):
+        arguments = keras.saving.deserialize_keras_object(fold_seed(self._layer_config, index))
+        return self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{index}")
+
     def _make_norm(self):
         if isinstance(self.final_norm, keras.Layer):
-            return adopt(self.final_norm, self.dtype_policy)
+            return self._own(self.final_norm)
         if isinstance(self.layers[0], TransformerBlock):
             return self.layers[0].make_norm()
         return LayerNormalization(dtype=self.dtype_policy, name="norm")
@@ -337,10 +378,15 @@ def _names(names):
     return " and ".join(f"`{name}`" for name in names)
 
 
-def _is_plain(value, d_model, dtype):
-    """Whether an argument is a symbolic sequence `(batch, length, d_model)`, a symbolic padding mask, or not given."""
-    if not isinstance(value, keras.KerasTensor):
-        return value is None or (isinstance(value, int) and value == 0)
-    if value.dtype == "bool":
-        return len(value.shape) == 2
-    return len(value.shape) == 3 and value.shape[-1] == d_model and value.dtype == dtype
+def _is_plain_call(arguments, d_model, dtype):
+    """Whether a call has only symbolic sequences `(batch, length, d_model)` and padding masks of their shapes."""
+    given = [x for x in arguments if x is not None and not (isinstance(x, int) and x == 0)]
+    if not all(isinstance(x, keras.KerasTensor) for x in given):
+        return False
+    masks, sequences = ([x for x in given if (x.dtype == "bool") == is_mask] for is_mask in (True, False))
+    shapes = {sequence.shape[:2] for sequence in sequences}
+    return (
+        all(len(x.shape) == 3 and x.shape[-1] == d_model and x.dtype == dtype for x in sequences)
+        and all(mask.shape in shapes for mask in masks)
+        and len({batch_size for batch_size, _ in shapes}) == 1
+    )

@@ -24,6 +24,7 @@ class ResidualConnection(Composite):
         norm_first: normalize the input of the sub-layer instead of the sum.
         epsilon: added to the variance in layer normalization.
         norm: a normalization layer, instead of layer normalization with `epsilon`.
+        seed: seed of the dropout. Default: drawn from Python's `random` module.
 
     Call arguments:
         inputs: `(…, d_model)`.
@@ -45,7 +46,7 @@ class ResidualConnection(Composite):
         Vaswani et al. 2017, §3.1 and §5.4.
     """
 
-    def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, norm=None, **kwargs):
+    def __init__(self, sublayer, dropout=0.0, norm_first=False, epsilon=1e-5, norm=None, seed=None, **kwargs):
         super().__init__(**kwargs)
         require(within("[0, 1]", dropout=dropout))
         self.supports_masking = True
@@ -54,9 +55,10 @@ class ResidualConnection(Composite):
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
+        self.seed = seed
         self._is_norm_given = norm is not None
         self.norm = norm or LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
-        self.output_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.output_dropout = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape, **sublayer_shapes):
         self.norm.build(inputs_shape)
@@ -104,6 +106,7 @@ class ResidualConnection(Composite):
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "epsilon": self.epsilon,
+            "seed": self.seed,
         }
         return {**config, "norm": keras.saving.serialize_keras_object(self.norm)} if self._is_norm_given else config
 
