@@ -43,8 +43,14 @@ class EncoderLayer(SelfAttentionBlock):
         Vaswani et al. 2017, §3.1.
     """
 
-    def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
-        return self._run(inputs, mask, attention_mask=attention_mask, return_attention_scores=return_attention_scores)
+    def call(self, inputs, mask=None, attention_mask=None, attention_bias=None, return_attention_scores=False):
+        return self._run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            return_attention_scores=return_attention_scores,
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -100,9 +100,11 @@ def make_attention(config, positions=()) -> MultiHeadAttention:
 
 def self_schemes(config) -> list:
     """Makes the position schemes of a self-attention."""
-    norm = [QKNorm()] if config.qk_norm else []
-    positions = [ATTENTION_POSITIONS[config.positions]()] if config.positions in ATTENTION_POSITIONS else []
-    return norm + positions + ([SlidingWindow(config.window)] if config.window else [])
+    norm = [QKNorm(name="qk_norm")] if config.qk_norm else []
+    positions = (
+        [ATTENTION_POSITIONS[config.positions](name="positions")] if config.positions in ATTENTION_POSITIONS else []
+    )
+    return norm + positions + ([SlidingWindow(config.window, name="window")] if config.window else [])
 
 
 def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
