@@ -113,8 +113,9 @@ class RelativePositionBias(PositionScheme):
         furthest = self.max_distance
         buckets = _distance_buckets(self.num_buckets, furthest, self.bidirectional)
         clipped = ops.clip(distances(query_positions, key_positions), -furthest, furthest)
-        # (query_length, key_length) -> (query_length, key_length, num_heads)
-        bias = ops.take(self.embeddings, ops.take(buckets, clipped + furthest, axis=0), axis=0)
+        # (num_buckets, num_heads) -> (2 * furthest + 1, num_heads) -> (query_length, key_length, num_heads). Both take
+        # rows of a matrix, which PyTorch can export to ONNX.
+        bias = ops.take(ops.take(self.embeddings, buckets, axis=0), clipped + furthest, axis=0)
         bias = ops.transpose(ops.cast(bias, "float32"), (2, 0, 1))  # (num_heads, query_length, key_length)
         return ops.expand_dims(bias, 0)
 
