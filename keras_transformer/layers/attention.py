@@ -70,7 +70,7 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bia
 def _matmul_in_groups(x, y):
     """Computes x · y per head. Groups of consecutive heads of x share a head of y, which is not copied for them."""
     heads, kv_heads = x.shape[1], y.shape[1]
-    if heads == kv_heads:
+    if kv_heads in (heads, None):  # A traced function may not know the heads of a cache that it is given.
         return ops.matmul(x, y)
     if heads % kv_heads:
         raise ValueError(
@@ -343,7 +343,8 @@ class MultiHeadAttention(Projections):
             return ops.reshape(x, (-1, num_heads, 1, width))
         # Not -1 for the length: it cannot be inferred from a batch without rows. Not the shape of `x`: tf2onnx removes
         # the reshape at the end of a projection without bias, and would then read the shape of another tensor.
-        return _heads_first(x, *ops.shape(inputs)[:2], num_heads, width)
+        batch, length = ops.shape(inputs)[:2]
+        return _heads_first(x, batch, length, num_heads, width)
 
     def _query_heads(self, query, value):
         projection = self.query_projection(query)

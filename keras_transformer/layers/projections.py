@@ -1,5 +1,7 @@
 """Base class of layers that consist of projections."""
 
+import zlib
+
 import keras
 
 from keras_transformer.layers.adaptation import Composite
@@ -23,7 +25,8 @@ class Projections(Composite):
         self.bias_initializer = initializer_of(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
-        self._num_seeds = 0
+        # Layers of two classes, with one seed, have different weights.
+        self._seed_index = zlib.crc32(type(self).__name__.encode())
 
     def get_config(self):
         return {
@@ -51,5 +54,5 @@ class Projections(Composite):
         return Dropout(rate, seed=seed, dtype=dtype or self.dtype_policy, name="dropout")
 
     def _next_index(self):
-        self._num_seeds += 1
-        return self._num_seeds - 1
+        self._seed_index += 1
+        return self._seed_index

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.cache import KeyValue
 from keras_transformer.layers import MultiHeadAttention, scaled_dot_product_attention
 
 to_numpy = keras.ops.convert_to_numpy
@@ -210,6 +211,21 @@ def test_any_lengths_and_batches_in_a_traced_function(make, tensorflow):
     for shape in ((BATCH, QUERIES), (3, 1), (0, 4), (2, 0)):
         x = normal(*shape, D_MODEL)
         np.testing.assert_allclose(traced(x), layer(x), atol=1e-5)
+
+
+def test_a_traced_function_need_not_know_the_heads_of_its_cache(make, tensorflow):
+    layer, x = make(True), normal(BATCH, QUERIES, D_MODEL)
+    specs = [
+        tensorflow.TensorSpec((None, D_MODEL)),
+        *[tensorflow.TensorSpec((None, None, None, d)) for d in (D_K, D_V)],
+    ]
+
+    def step(x, key, value):
+        return layer(x, KeyValue(key, value))
+
+    memory = layer.project(keras.ops.convert_to_tensor(x))
+    expected = step(x[:, 0], *memory)
+    np.testing.assert_allclose(tensorflow.function(step, input_signature=specs)(x[:, 0], *memory), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,11 @@ def test_no_two_projections_start_alike(initializer, seed, make):
     assert_all_different(kernels(make(kernel_initializer=given, seed=seed)))
 
 
+@pytest.mark.parametrize("arguments", [{"seed": 7}, {"kernel_initializer": INITIALIZERS["with seed"]}])
+def test_an_attention_and_a_feed_forward_layer_with_one_seed_do_not_start_alike(arguments):
+    assert_all_different([kernel for name in ("attention", "gated") for kernel in kernels(SQUARE[name](**arguments))])
+
+
 @pytest.mark.parametrize("initializer", INITIALIZERS)
 def test_equal_seeds_give_equal_layers_in_every_run(initializer, make):
     found = []
