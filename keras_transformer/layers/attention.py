@@ -207,7 +207,6 @@ class MultiHeadAttention(Projections):
                 "`num_heads` must be a multiple of `num_kv_heads`. "
                 f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}"
             )
-        as_schemes(positions)  # Checks them.
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -218,7 +217,7 @@ class MultiHeadAttention(Projections):
         self.num_kv_heads = num_kv_heads or num_heads
         self.scale = scale
         self.soft_cap = soft_cap
-        self.positions = positions
+        self.positions = as_schemes(positions)
         self.query_projection = self._projection(num_heads * self.d_k, "query")
         self.key_projection = self._projection(self.num_kv_heads * self.d_k, "key")
         self.value_projection = self._projection(self.num_kv_heads * self.d_v, "value")
@@ -232,7 +231,7 @@ class MultiHeadAttention(Projections):
         self.value_projection.build(value_shape)
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
         length = query_shape[1] if len(query_shape) == 3 else 1
-        build_schemes(as_schemes(self.positions), (query_shape[0], self.num_heads, length, self.d_k))
+        build_schemes(self.positions, (query_shape[0], self.num_heads, length, self.d_k))
 
     def call(
         self,
@@ -249,13 +248,12 @@ class MultiHeadAttention(Projections):
         return_attention_scores=False,
         attention_bias=None,
     ):
-        schemes = as_schemes(self.positions)
-        check_attention_inputs(query, value, key, cache, is_self_attention=bool(schemes))
+        check_attention_inputs(query, value, key, cache, is_self_attention=bool(self.positions))
         if value is None:
             check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
             value, value_mask = query, query_mask if value_mask is None else value_mask
         projected = value if isinstance(value, KeyValue) else self.project(value, key)
-        heads, projected = process_heads(schemes, self._query_heads(query, value), projected, offset)
+        heads, projected = process_heads(self.positions, self._query_heads(query, value), projected, offset)
         if cache is None:
             if key is None:
                 key, key_mask = value, value_mask if key_mask is None else key_mask
@@ -265,7 +263,7 @@ class MultiHeadAttention(Projections):
             projected, key_mask = kv_cache.append(cache, projected, offset), None
         causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
-        bias, mask = bias_and_mask(schemes, attention_bias, mask, heads, projected.key, offset)
+        bias, mask = bias_and_mask(self.positions, attention_bias, mask, heads, projected.key, offset)
         dropout = self.weights_dropout if self.dropout else None
         attended, scores = scaled_dot_product_attention(
             heads, *projected, mask, dropout, bias, self.scale, self.soft_cap
@@ -331,7 +329,7 @@ class MultiHeadAttention(Projections):
 
     @classmethod
     def from_config(cls, config):
-        positions = keras.saving.deserialize_keras_object(config.get("positions"))
+        positions = keras.saving.deserialize_keras_object(config.get("positions", []))
         return super().from_config({**config, "positions": positions})
 
     def _projection(self, units, name):

@@ -28,7 +28,7 @@ class ALiBi(PositionScheme):
     >>> attention(np.zeros((2, 5, 12), "float32"), use_causal_mask=True).shape
     TensorShape([2, 5, 12])
     >>> positions = np.arange(3)
-    >>> attention.positions.attention_bias(positions, positions).numpy()[0, 0]  # head 0, slope 1/16
+    >>> attention.positions[0].attention_bias(positions, positions).numpy()[0, 0]  # head 0, slope 1/16
     array([[-0.    , -0.0625, -0.125 ],
            [-0.0625, -0.    , -0.0625],
            [-0.125 , -0.0625, -0.    ]], dtype=float32)

@@ -143,10 +143,59 @@ def test_copies_of_a_layer_equal_layers_of_the_same_sizes():
     assert [w.path.partition("/")[2] for w in copied.weights] == [w.path.partition("/")[2] for w in stack.weights]
 
 
+SEEDED = {**SIZES, "dropout": 0.5, "attention_dropout": 0.5, "seed": 3, "kernel_initializer": "he_normal"}
+STACKS = {
+    "copies": lambda: layers.Encoder(layers.EncoderLayer(**SEEDED), num_layers=2),
+    "new layers": lambda: layers.Encoder(num_layers=2, **SEEDED),
+    "two attentions": lambda: layers.Decoder(num_layers=2, **SEEDED),
+    "initializer with a seed": lambda: layers.Decoder(
+        num_layers=2, **{**SEEDED, "kernel_initializer": keras.initializers.HeNormal(seed=5)}
+    ),
+    "initializer with a seed, copies": lambda: layers.Decoder(
+        layers.DecoderLayer(**{**SEEDED, "kernel_initializer": keras.initializers.HeNormal(seed=5)}), num_layers=2
+    ),
+}
+
+
+@pytest.mark.parametrize("make", STACKS.values(), ids=STACKS)
+def test_layers_with_one_seed_start_and_drop_unlike_each_other_and_alike_in_each_run(make):
+    shapes = (
+        {"inputs_shape": X.shape}
+        if isinstance(make(), layers.Encoder)
+        else {"target_shape": X.shape, "memory_shape": X.shape}
+    )
+    stacks = [make(), make()]
+    for stack in stacks:
+        stack.build(**shapes)
+    for one, other in zip(*(stack.weights for stack in stacks), strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+    kernels = [to_numpy(weight) for weight in stacks[0].weights if weight.name == "kernel"]
+    assert len({kernel[0, 0] for kernel in kernels}) == len(kernels)
+    seeds = [layer.seed for layer in stacks[0]._flatten_layers() if isinstance(layer, keras.layers.Dropout)]
+    assert len({*seeds}) == len(seeds) and None not in seeds
+
+
+def test_initializers_and_regularizers_reach_the_parts():
+    block = layers.DecoderLayer(**SIZES, kernel_initializer="ones", bias_initializer="ones", kernel_regularizer="l2")
+    block.build(X.shape, X.shape)
+    assert all((to_numpy(weight) == 1).all() for weight in block.weights if weight.name in ("kernel", "bias"))
+    kernels = [weight for weight in block.weights if weight.name == "kernel"]
+    assert float(sum(block.losses)) == pytest.approx(0.01 * sum(to_numpy(kernel).size for kernel in kernels), rel=1e-4)
+    assert layers.DecoderLayer.from_config(block.get_config()).get_config() == block.get_config()
+
+
+def test_a_part_of_two_blocks_is_refused():
+    attention = layers.MultiHeadAttention(D_MODEL, 3)
+    layers.EncoderLayer(D_MODEL, 3, 7, attention=attention, name="first")
+    with pytest.raises(ValueError, match="part of one block only.* first and second"):
+        layers.EncoderLayer(D_MODEL, 3, 7, attention=attention, name="second")
+
+
 def test_the_copied_layer_stays_as_it_is():
     block = of_keras()
+    config = block.get_config()
     layers.Encoder(block, num_layers=2)(X)
-    assert not block.built and block.name == of_keras().name.rpartition("_")[0] or not block.weights
+    assert not block.built and block.get_config() == config
 
 
 def test_models_have_own_layers(tmp_path):
