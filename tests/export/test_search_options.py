@@ -102,3 +102,33 @@ def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, 
 def test_the_options_are_the_export_configurations():
     config = ExportConfig(beam_size=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
     assert config.strategy == BeamSearch(beam_size=2, n_best=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
+
+
+MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "gated", "activation": "silu", "num_kv_heads": 2}
+VARIANTS = {
+    "modern": MODERN,
+    "relative, soft cap": {"positions": "relative", "soft_cap": 3.0, "logits_scale": 0.5},
+    "alibi, window, norms": {"positions": "alibi", "window": 3, "qk_norm": True, "embedding_norm": True},
+    "one head of keys": {"num_kv_heads": 1, "use_bias": False, "positions": "none"},
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "write", "load"),
+    [
+        pytest.param(variant, write, load, marks=pytest.mark.slow if variant == "modern" else pytest.mark.nightly)
+        for variant in VARIANTS
+        for write, load in ((write_saved_model, saved_model), (write_onnx, onnx_model))
+    ],
+)
+def test_an_export_of_other_parts_finds_what_keras_finds(variant, write, load, directory, tmp_path, randomize):
+    sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 12}
+    model = randomize(Transformer(TransformerConfig(**sizes, **VARIANTS[variant])), scale=0.4)
+    tokenizer = Tokenizer(directory.tokenizer_files[0])
+    write(Exported(model, directory, (tokenizer, tokenizer), STRATEGIES["beam"], None), tmp_path / "export")
+    program, _ = load(tmp_path / "export")
+    for source in random_source_batches(270, longest=9, seed=1)[7:10]:
+        expected = model.generate(source, STRATEGIES["beam"], text_constraints=tokenizer.text_constraints)
+        found, length = program(source), expected.tokens.shape[2]
+        np.testing.assert_array_equal(found["tokens"][:, :, :length], expected.tokens)
+        np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)

@@ -118,7 +118,14 @@ def test_unknown_override_is_named():
         ({"bos_id": 0}, ["`pad_id`, `bos_id`.*Received: pad_id=0, bos_id=0, eos_id=3"]),
         ({"eos_id": 11}, [r"`eos_id`.*\[0, 11\).*eos_id=11"]),
         ({"activation": "rellu"}, ["`activation`.*celu, elu,.*Received: activation='rellu'"]),
-        ({"positions": "rotary"}, ["`positions`.*learned.*Received: positions='rotary'"]),
+        ({"positions": "spiral"}, ["`positions`.*learned, rotary.*Received: positions='spiral'"]),
+        ({"positions": "rotary", "d_k": 3}, ["`d_k`.*even with rotary positions.*Received: d_k=3"]),
+        ({"positions": "alibi", "max_length": 7}, ["`max_length`.*alibi.*Received: max_length=7"]),
+        ({"num_kv_heads": 3}, ["`num_heads`.*multiple of `num_kv_heads`.*Received: num_heads=2, num_kv_heads=3"]),
+        ({"window": 0, "num_kv_heads": -1}, ["`window`.*Received: window=0", "`num_kv_heads`.*num_kv_heads=-1"]),
+        ({"soft_cap": 0.0, "logits_scale": -1}, ["`soft_cap`.*soft_cap=0.0", "`logits_scale`.*logits_scale=-1"]),
+        ({"norm": "batch", "feed_forward": "deep"}, ["`norm`.*layer, rms.*'batch'", "`feed_forward`.*gated.*'deep'"]),
+        ({"qk_norm": 1, "soft_cap": "5"}, ["`qk_norm`.*bool.*qk_norm=1", "`soft_cap`.*float or.*None.*soft_cap='5'"]),
         ({"positions": "learned"}, ["`max_length`.*learned.*Received: max_length=None"]),
         ({"max_length": 7}, ["`max_length`.*sinusoidal.*Received: max_length=7"]),
         ({"position_layout": "thirds"}, ["`position_layout`.*Received: position_layout='thirds'"]),
@@ -170,6 +177,13 @@ def test_defaults_are_filled_in():
 
 def test_free_head_widths_need_no_divisible_width():
     assert TransformerConfig(vocab_size=11, d_model=10, num_heads=3, d_k=5, d_v=7).head_dims == (5, 7)
+
+
+def test_what_the_paper_does_not_have_is_named():
+    assert TransformerConfig(vocab_size=11, positions="learned", max_length=7).variants() == {}
+    config = TransformerConfig.preset("modern", vocab_size=11)
+    assert config.variants() == {"num_kv_heads": 2, "norm": "rms", "feed_forward": "gated", "positions": "rotary"}
+    assert "`num_kv_heads` must be None. Received: num_kv_heads=2" in config.variant_problems()
 
 
 def test_is_frozen():
