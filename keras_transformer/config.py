@@ -151,6 +151,11 @@ class TransformerConfig:
         return self.d_k or default, self.d_v or default
 
     @property
+    def kv_heads(self) -> int:
+        """Number of heads of keys and values, including its default value."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
     def depths(self) -> tuple[int, int]:
         """`(num_encoder_layers, num_decoder_layers)`, including default values."""
         return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers

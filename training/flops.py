@@ -34,13 +34,13 @@ def flops_of_batch(config, shape: Shape) -> int:
         attention over all positions of a row, and both stacks.
     """
     rows, source, target = shape
-    d_k, d_v = config.head_dims
-    heads = config.num_heads * (d_k + d_v)
+    heads, kv_heads = (number * sum(config.head_dims) for number in (config.num_heads, config.kv_heads))
 
     def attention(query, value):
-        return (query + value) * config.d_model * heads + query * value * heads  # Projections; scores and sums.
+        projections = (query * heads + value * kv_heads) * config.d_model
+        return projections + query * value * heads  # Scores and sums.
 
-    feed_forward = 2 * config.d_model * config.d_ff
+    feed_forward = (3 if config.feed_forward == "gated" else 2) * config.d_model * config.d_ff
     encoder = attention(source, source) + source * feed_forward
     decoder = attention(target, target) + attention(target, source) + target * feed_forward
     layers = sum(depth * flops for depth, flops in zip(config.depths, (encoder, decoder), strict=True))

@@ -129,7 +129,7 @@ def _decoder(exported):
         return ops.cast(logits, "float32"), *_stacked(cache)
 
     def cache_shapes(prefix, length):
-        layers, heads = model.config.depths[1], model.config.num_heads
+        layers, heads = model.config.depths[1], model.config.kv_heads
         key, value = ((layers, "rows", heads, length, width) for width in model.config.head_dims)
         return {f"{prefix}_key": key, f"{prefix}_value": value}
 
@@ -161,7 +161,7 @@ GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "al
 
 
 def _memory_shapes(model):
-    layers, heads = model.config.depths[1], model.config.num_heads
+    layers, heads = model.config.depths[1], model.config.kv_heads
     key, value = ((layers, "batch", heads, "source_length", width) for width in model.config.head_dims)
     return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
 

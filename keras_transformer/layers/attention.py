@@ -376,7 +376,8 @@ class MultiHeadAttention(Projections):
 
 def _heads_first(x, batch, length, num_heads, width):
     """Reshapes (…, heads * width) to (batch, heads, length, width)."""
-    if num_heads == 1:  # tf2onnx replaces a transpose of an axis of length 1, and reads the shape of another tensor.
+    # tf2onnx replaces a transpose of an axis of length 1 by a reshape, which would read the shape of another tensor.
+    if num_heads == 1:
         return ops.reshape(x, (batch, 1, length, width))
     heads = ops.reshape(x, (batch, length, num_heads, width))  # (batch, length, heads, width)
     return ops.transpose(heads, (0, 2, 1, 3))  # (batch, heads, length, width)

@@ -76,7 +76,8 @@ def serialized_part(part) -> dict:
 def claim(part, owner):
     """Makes a layer the owner of a part.
 
-    Keras cannot load a file in which one layer is a part of two others.
+    Keras cannot load a file in which one layer is a part of two others. Call it when nothing else can fail, because a
+    block that was refused may still exist in a traceback.
 
     Args:
         part: a layer.
