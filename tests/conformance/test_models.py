@@ -117,6 +117,7 @@ class ModelHost(keras.Model):
         return self.head(self.model(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_weights_of_a_subclassed_model_are_loaded_again(model, model_case, few_steps, tmp_path):
     hosts = [ModelHost(model), ModelHost(model_case.make(dtype="float32"))]
