@@ -113,6 +113,7 @@ def test_a_tf_function_gives_the_same(case, tensorflow):
     assert longer.shape == case.shape(2, 9)
 
 
+@pytest.mark.slow
 def test_jit_compilation_gives_the_same(case):
     layer = case.make("float32")
     model = case.functional(layer)

@@ -59,6 +59,7 @@ def test_mixed_precision_is_finite_and_keeps_float32_weights(model_case, policy)
     assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_compilation_gives_the_same(model, model_case, jit_compile):
     model.compile(jit_compile=jit_compile)
