@@ -46,7 +46,7 @@ test-extended: $(VENV)/.installed-extended
 test-nightly: $(VENV)/.installed-nightly
 	$(PYTEST) -m nightly
 	KERAS_BACKEND=torch $(PYTEST) tests/conformance -m nightly
-	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "(slow or portable) and not torch_parity"
+	KERAS_BACKEND=jax $(PYTEST) $(OF_BACKENDS) -m "(slow or nightly or portable) and not torch_parity"
 	rm -rf build/nightly
 	$(MAKE) DIST=build/nightly wheel
 	$(PYTHON) -m venv build/nightly/venv

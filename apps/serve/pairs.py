@@ -19,6 +19,8 @@ from keras_transformer.translate.load import FASTEST_FIRST, available_runtimes, 
 from keras_transformer.translate.translation import Translation, by_rank
 from keras_transformer.translate.translator import TokenTranslator, Translator
 
+#: Maximum number of subwords of a sentence whose attention is shown: the table has about the square of it as cells.
+MAX_ATTENTION = 200
 #: Size of a request, see `_size`, that is split so fast that a thread would take longer.
 _SHORT = 1000
 #: Time that a text takes apart from its length, in characters: many short texts take as long as a long one.
@@ -90,13 +92,16 @@ class LanguagePair:
         """The attention of the translation of a text's first sentence; see `TokenTranslator.attention`.
 
         Raises:
-            HTTPException: if the runtime or the export does not give it.
+            HTTPException: if the runtime or the export does not give it, or if the sentence or its translation has more
+                than `MAX_ATTENTION` subwords.
         """
         split = await _in_thread_if(_size([text]) > _SHORT, lambda: self._splitter.split(text))
         sentences = split.sentences
         if not isinstance(self.translator, TokenTranslator) or not sentences:
             raise HTTPException(400, f"There is no attention with {self.runtime}")
+        _check_attention_size(*self.translator.count_tokens(sentences[:1]))
         (translation,) = await self.batcher.translate(sentences[:1], 1)
+        _check_attention_size(len(translation.tokens))
         try:
             return await asyncio.to_thread(self.translator.attention, sentences[0], translation)
         except ModelDirectoryError as error:  # An ONNX export without `alignment.onnx`.
@@ -111,6 +116,12 @@ class LanguagePair:
         found = self.translator.align([page.sentences[i] for i in needed], [translations[i] for i in needed])
         alignments = dict(zip(needed, found, strict=True))
         return page.join([one.text for one in translations], [alignments.get(i) for i in range(len(translations))])
+
+
+def _check_attention_size(subwords: int) -> None:
+    if subwords > MAX_ATTENTION:
+        limit = f"Attention is shown for sentences and translations of at most {MAX_ATTENTION} subwords"
+        raise HTTPException(400, f"{limit}. Received: {subwords} subwords")
 
 
 def _mean_score(translations: Sequence[Translation]) -> float:

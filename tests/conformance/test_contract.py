@@ -115,6 +115,7 @@ def test_a_tf_function_gives_the_same(case, tensorflow):
     assert longer.shape == case.shape(2, 9)
 
 
+@pytest.mark.slow
 def test_jit_compilation_gives_the_same(case):
     layer = case.make("float32")
     model = case.functional(layer)
@@ -163,6 +164,7 @@ def test_a_batch_without_rows_keeps_its_shape(case, lengths):
     assert layer(*case.arrays(lengths, rows=0)).shape == case.shape(0, lengths[0])
 
 
+@pytest.mark.slow
 def test_a_batch_without_rows_has_zero_gradients_in_a_tf_function(case, tensorflow):
     """Its gradient is 0: such a batch reaches a replica when the rows of a batch are fewer than the replicas."""
     layer = case.make("float32")

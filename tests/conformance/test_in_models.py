@@ -32,6 +32,7 @@ class Host(keras.Model):
         return self.head(self.layer(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_weights_of_a_subclassed_model_are_loaded_again(case, few_steps, tmp_path):
     models = [Host(case.make("float32")) for _ in range(2)]
@@ -47,6 +48,7 @@ def test_weights_of_a_subclassed_model_are_loaded_again(case, few_steps, tmp_pat
     np.testing.assert_allclose(other.predict_on_batch(arrays), before, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_sequential_model_is_saved_and_loaded(case, tmp_path, randomize):
     layer = case.make("float32")
     if type(layer).__name__ in ("Decoder", "DecoderLayer"):
@@ -162,7 +164,7 @@ def replicas():
     return json.loads(completed.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_replicas_are_one(case, tensorflow, request):
     apart, moved = request.getfixturevalue("replicas")[request.node.callspec.params["case"]]
     if moved is None:
@@ -170,7 +172,7 @@ def test_two_replicas_are_one(case, tensorflow, request):
     assert apart < 1e-5 and moved > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_in_the_scope_of_a_strategy_generate_returns_each_row_once(tensorflow, replicas):
     inside, outside = replicas["generate"]
     assert inside == outside and len(inside) == 2

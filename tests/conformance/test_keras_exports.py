@@ -105,6 +105,7 @@ def padded(arrays):
     return arrays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS, indirect=True)
 def test_many_layers_in_one_model_are_exported(format, randomize, tmp_path):
     block = {"d_model": 6, "num_heads": 2, "d_ff": 7, "activation": "gelu"}

@@ -59,6 +59,7 @@ def test_mixed_precision_is_finite_and_keeps_float32_weights(model_case, policy)
     assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_compilation_gives_the_same(model, model_case, jit_compile):
     model.compile(jit_compile=jit_compile)
@@ -117,6 +118,7 @@ class ModelHost(keras.Model):
         return self.head(self.model(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_weights_of_a_subclassed_model_are_loaded_again(model, model_case, few_steps, tmp_path):
     hosts = [ModelHost(model), ModelHost(model_case.make(dtype="float32"))]

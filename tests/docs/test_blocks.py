@@ -35,13 +35,9 @@ QUICK = {
     "docs/releasing.md",
     "docs/api/index.md",
 }
-#: Pages that take minutes: they run in the nightly tier, and `test_pages.py` checks the options of their commands in
-#: the quick tier. All other pages are in the slow tier.
-NIGHTLY = {
-    "README.md",
-    *("docs/corpus.md", "docs/fine-tune.md", "docs/opus-mt.md", "docs/paper-recipe.md"),
-    *("docs/resume.md", "docs/serve.md", "docs/getting-started.md", "docs/students.md"),
-}
+#: Pages in the slow tier. All other pages take minutes: they run in the nightly tier, and `test_pages.py` checks the
+#: options of their commands in the quick tier.
+SLOW = {"docs/decoding.md"}
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
@@ -167,7 +163,7 @@ def prepare(page, folder):
 def _marks(page):
     if page in QUICK:
         return []
-    return [pytest.mark.nightly if page in NIGHTLY else pytest.mark.slow]
+    return [pytest.mark.slow if page in SLOW else pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=_marks(page)) for page in PAGES])

@@ -30,11 +30,12 @@ def metadata(path):
     return {name: json.loads(value) for name, value in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "activation", "dtype"),
     [
-        pytest.param("mean", "relu", "float32", marks=pytest.mark.slow),
-        pytest.param("first", "gelu", "float32", marks=pytest.mark.slow),
+        pytest.param("mean", "relu", "float32", marks=pytest.mark.nightly),
+        pytest.param("first", "gelu", "float32", marks=pytest.mark.nightly),
         ("first", "silu", "mixed_float16"),
     ],
 )
@@ -74,6 +75,7 @@ def test_a_language_model_is_exported(tmp_path, randomize, strategy):
     assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(CONFIG), "search": search}
 
 
+@pytest.mark.slow
 def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkeypatch):
     model = randomize(SentenceClassifier(CONFIG, 5), scale=0.3)
     right = model.predict_on_batch

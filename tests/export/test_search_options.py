@@ -71,7 +71,7 @@ def onnx_model(path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("write", "load"),
     [(write_saved_model, saved_model), (write_onnx, onnx_model)],

@@ -42,6 +42,7 @@ def prepare(output, options):
     return ["prepare", *(f"--{name}={value}" for name, value in options.items())]
 
 
+@pytest.mark.slow
 def test_troubles_are_left_out_and_counted(corpus, arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "run", **BRIEF, **corpus)) == 0
     said = capsys.readouterr().err

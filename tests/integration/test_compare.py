@@ -10,7 +10,7 @@ def test_set(toy_files):
     return ["--source", str(toy_files / "test.en"), "--reference", str(toy_files / "test.de")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_is_compared_with_a_file(unlike, toy_files, keras_translator, lines, test_set, capsys):
     arguments = ["compare", str(unlike), str(toy_files / "test.de"), *test_set, "--extra_length=5"]
     assert main([*arguments, "--json"]) == 0

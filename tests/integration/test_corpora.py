@@ -30,7 +30,7 @@ def mixed(arguments, corpora, tmp_path):
     return mixed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     stages = [{"weights": {"clean": 3, "back-translated": 1}, "epochs": 0.5, "of": "clean"}, {"weights": {"clean": 1}}]
     assert main(mixed(stages=json.dumps(stages))) == 0
@@ -41,7 +41,7 @@ def test_a_run_says_what_it_trains_on(mixed, tmp_path, capsys):
     assert not (tmp_path / "run" / "tokens").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("default:The training ends")
 def test_stages_that_are_not_reached_are_named(mixed, capsys):
     stages = [{"weights": {"clean": 1}, "epochs": 1000}, {"weights": {"back-translated": 1}}]
@@ -51,6 +51,7 @@ def test_stages_that_are_not_reached_are_named(mixed, capsys):
     assert re.search(r"warning: The training ends after [\d,]+ steps, before stage 2 of `stages` starts", printed)
 
 
+@pytest.mark.nightly
 def test_a_process_that_stops_ends_the_training_with_a_message(mixed, monkeypatch, capsys):
     def stopped(self, future):
         raise WorkerStopped
@@ -75,7 +76,7 @@ def test_a_corpus_may_have_few_lines(corpora, tmp_path):
     check_run(TrainConfig(output=str(tmp_path / "run"), corpora=few, **validation))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_path, capsys):
     tokens = tmp_path / "tokens"
     command = ["prepare", "--output", str(tokens), "--corpora", json.dumps(corpora), "--tokenizer.vocab_size=300"]
@@ -98,6 +99,7 @@ def test_prepared_corpora_are_mixed_by_stages(mixed, arguments, corpora, tmp_pat
     assert not [path for path in tokens.iterdir() if "clean" in path.name or "back" in path.name]
 
 
+@pytest.mark.slow
 def test_corpora_are_cleaned_one_by_one(corpora, tmp_path, capsys):
     tokens, source = tmp_path / "tokens", corpora["clean"]["source"]
     corpora["copied"] = {"source": source, "target": source}

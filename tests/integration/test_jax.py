@@ -11,7 +11,7 @@ from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.checkpoints import CheckpointFiles
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 #: Runs commands and prints their exit statuses. Each has arguments and the step that gets SIGTERM, or none.
 PROGRAM = """

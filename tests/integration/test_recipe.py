@@ -37,7 +37,7 @@ def validations_of(path):
     return json.loads((path / "checkpoints" / "validations.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_average_of_checkpoints_becomes_the_model(arguments, tmp_path, capsys):
     options = {
         "recipe.weights": "average",
@@ -61,11 +61,12 @@ def test_the_average_of_checkpoints_becomes_the_model(arguments, tmp_path, capsy
     assert re.search(f"model directory.*{tmp_path / 'none'}", capsys.readouterr().err)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "others",
     [
         pytest.param({}, marks=pytest.mark.nightly),
-        pytest.param({"tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.nightly),
         pytest.param({"recipe.xla": "true", "tokens_per_device": 100, "model.dropout": 0.1}, marks=pytest.mark.nightly),
         pytest.param({"recipe.precision": "mixed_float16", "tokens_per_device": 100}, marks=pytest.mark.nightly),
     ],
@@ -95,7 +96,7 @@ def test_the_moving_average_survives_an_interruption(arguments, tmp_path, monkey
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [3, 6, 8]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_best_model_by_bleu_is_kept(arguments, tmp_path, monkeypatch):
     scores = iter([20.0, 30.0, 10.0])
     seen = []
@@ -113,7 +114,7 @@ def test_the_best_model_by_bleu_is_kept(arguments, tmp_path, monkeypatch):
     assert_has_weights(tmp_path / "run", weights_at(tmp_path / "run", 6))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert main(arguments(tmp_path / "whole", **BRIEF)) == 0
     said = capsys.readouterr().err
@@ -127,6 +128,7 @@ def test_several_passes_over_each_batch(arguments, tmp_path, capsys):
     assert ours == pytest.approx(theirs, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_time_runs_out(arguments, tmp_path):
     assert main(arguments(tmp_path / "run", **{**BRIEF, "recipe.max_time": 1e-6})) == 0
     assert [validation["step"] for validation in validations_of(tmp_path / "run")] == [1]
@@ -140,6 +142,7 @@ def test_a_cosine_needs_steps_after_its_rise(arguments, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_loss_that_runs_away(arguments, tmp_path, capsys):
     options = {**BRIEF, "recipe.peak_learning_rate": 1e30, "recipe.warmup_steps": 1}
     assert main(arguments(tmp_path / "run", **options)) == 1
@@ -165,7 +168,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_disk_stops_with_a_message(arguments, tmp_path):
     """A limit on the file size simulates a full disk."""
     done = subprocess.run(

@@ -92,11 +92,12 @@ def trained(run_python, folder):
     return trained
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("backend", "batching", "parts_of_one", "replicas", "parts"),
     [
-        pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
-        pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.slow),
+        pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.nightly),
+        pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.nightly),
         pytest.param("tensorflow", BUCKETS, [1], 2, [2], marks=pytest.mark.nightly),
         pytest.param("tensorflow", BUCKETS, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
         pytest.param("jax", PACKED, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),

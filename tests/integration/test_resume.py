@@ -62,6 +62,7 @@ def assert_equal_ends(path, other):
     assert states[0].random == states[1].random and states[0].random[0][1] == 24
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_unbroken_one(killed, model_directory, arguments, steps):
     assert not (killed / "model.keras").exists()
     assert main(arguments(killed)) == 0
@@ -100,7 +101,7 @@ def cut(file):
     file.write_bytes(file.read_bytes()[:1000])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_newest_checkpoint_that_is_broken_is_passed_by(killed, model_directory, arguments, capsys):
     newest = killed / "checkpoints" / "step-00000012.keras"
     cut(newest)
@@ -164,13 +165,14 @@ def killer(step, number=signal.SIGTERM):
     return Killer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "step"),
     [
         (signal.SIGINT, 130, 6),
-        pytest.param(signal.SIGINT, 130, 10, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 143, 6, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 143, 10, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, 10, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, 143, 6, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, 143, 10, marks=pytest.mark.nightly),
     ],
 )
 def test_a_signal_saves_and_the_same_command_resumes(
@@ -202,7 +204,7 @@ def test_a_stopped_run_of_buckets_ends_as_an_unbroken_one(arguments, tmp_path, m
     assert ModelDirectory(tmp_path / "whole").record()["num_buckets"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_repeats_bit_for_bit_and_traces_its_step_once(model_directory, arguments, tmp_path, monkeypatch):
     compute_loss, traces = Transformer.compute_loss, []
 
@@ -240,7 +242,7 @@ def test_too_little_memory_for_a_new_model_leaves_the_old_one(
     assert main(["average", str(run)]) == 2 and "not finished" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_that_overwrites_ends_as_an_unbroken_one(model_directory, arguments, tmp_path, monkeypatch):
     directory = ModelDirectory(tmp_path / "run")
     directory.write_record({"dataset": "old"}, finished=True)
@@ -257,7 +259,7 @@ def test_a_killed_run_that_overwrites_ends_as_an_unbroken_one(model_directory, a
     assert directory.tokenizer_models() == ModelDirectory(model_directory).tokenizer_models()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_overwriting_starts_over_where_checkpoints_are_on_another_disk(model_directory, tmp_path, arguments):
     """The targets of links to checkpoints, exports and tokens are neither used nor deleted."""
     run, disk = tmp_path / "run", tmp_path / "disk"
@@ -314,7 +316,7 @@ def test_foreign_files_are_neither_taken_nor_deleted(tmp_path, arguments, capsys
     assert contents(tmp_path / "run") == before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp_path, arguments, monkeypatch):
     run = tmp_path / "run"
 
@@ -333,7 +335,7 @@ def test_a_run_that_is_killed_at_its_beginning_may_be_run_with_other_options(tmp
     assert not list(run.rglob(".tmp-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_longer_run_is_as_if_it_had_been_asked_for_at_once(
     model_directory, arguments, tmp_path, monkeypatch, capsys, steps
 ):
@@ -387,7 +389,7 @@ def test_a_cosine_schedule_fixes_the_number_of_steps(killed, arguments, capsys):
     assert re.search(r"recipe.max_steps\b.*24.*30", capsys.readouterr().err)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_updates_in_one_go(model_directory, arguments, tmp_path, monkeypatch, steps):
     """A signal during an execution stops the run after its last step; the same command resumes.
 

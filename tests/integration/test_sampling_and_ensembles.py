@@ -19,6 +19,7 @@ def translated(lines, tmp_path, capsys):
     return translated
 
 
+@pytest.mark.slow
 def test_samples_depend_on_the_seed_and_the_line_only(translated, unlike, lines):
     sample = ["--sampling", "--temperature=0.7"]
     found = translated(unlike, *sample)
@@ -29,7 +30,7 @@ def test_samples_depend_on_the_seed_and_the_line_only(translated, unlike, lines)
     assert len({(row[0], row[2]) for row in several}) == len(several)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_path, monkeypatch):
     """It is interrupted after the first chunk of 64 batches."""
     text, batches = (70 * lines)[:70], []
@@ -51,7 +52,7 @@ def test_sampling_that_is_resumed_is_the_same(translated, unlike, lines, tmp_pat
     assert (tmp_path / "output").read_text(encoding="utf-8").splitlines() == found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_models_translate_together(translated, unlike, model_directory, lines):
     both = translated(f"{unlike},{model_directory}")
     expected = KerasTranslator([unlike, model_directory]).translate(lines)

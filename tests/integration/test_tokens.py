@@ -58,7 +58,7 @@ def killer(step):
     return Killer
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_path, capsys):
     before = contents(tokens)
     assert main(arguments(tmp_path / "text", source_language="en", **BRIEF)) == 0
@@ -76,7 +76,7 @@ def test_a_run_on_tokens_is_one_on_their_text(arguments, on_tokens, tokens, tmp_
     assert ModelDirectory(tmp_path / "tokens").languages == ("en", "de")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, lost):
     """Missing tokens are written again, and must be the same."""
@@ -95,6 +95,7 @@ def test_a_killed_run_has_its_tokens_still(arguments, tmp_path, monkeypatch, los
     assert run.record()["finished"] and not run.tokens.exists() and run.languages == ("en", "de")
 
 
+@pytest.mark.nightly
 def test_other_tokens_are_refused(arguments, on_tokens, toy_files, tmp_path, monkeypatch, capsys):
     lines = (toy_files / "train.en").read_text().splitlines(keepends=True)
     own, text = tmp_path / "own", tmp_path / "train.en"
@@ -142,7 +143,7 @@ def test_bad_options_are_refused(on_tokens, tmp_path, capsys, changes, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fine_tuning_requires_tokens_of_the_models_tokenizer(arguments, on_tokens, model_directory, tmp_path, capsys):
     """Tokens with the model's tokenizer are accepted, others refused."""
     own = tmp_path / "own"
@@ -157,7 +158,7 @@ def test_fine_tuning_requires_tokens_of_the_models_tokenizer(arguments, on_token
     assert re.search(f"`init_from`.*Received: init_from=.{model_directory}", message)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_validation_bleu_is_of_the_text(on_tokens, toy_files, tmp_path, monkeypatch):
     seen = []
 

@@ -59,6 +59,7 @@ def test_every_step_was_done_and_validated(model_directory):
     assert int(load_model(model_directory / "checkpoints" / "step-00000024.keras").optimizer.iterations.numpy()) == 24
 
 
+@pytest.mark.slow
 def test_the_model_has_the_best_weights(model_directory):
     model = load_model(model_directory / "model.keras")
     best = load_model(model_directory / "checkpoints" / f"step-{best_step(model_directory):08d}.keras")
@@ -66,7 +67,7 @@ def test_the_model_has_the_best_weights(model_directory):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fine_tuning_without_progress_stops_in_mixed_precision(model_directory, arguments, tmp_path, capsys):
     """The run starts with the weights and tokenizer of `init_from`, and patience ends it. It prints to stderr only.
 
@@ -97,7 +98,7 @@ def test_fine_tuning_without_progress_stops_in_mixed_precision(model_directory, 
     assert (last.dtype_policy.name, tuned.dtype_policy.name) == ("mixed_bfloat16", "float32")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_separate_vocabularies_and_learned_positions_train(arguments, tmp_path):
     changes = {"tokenizer.vocab_size": 280, "tokenizer.shared": "false", "recipe.max_steps": 2}
     assert main([*arguments(tmp_path, **changes), "--model.positions=learned", "--model.max_length=40"]) == 0

@@ -41,7 +41,10 @@ def by_hand(model, rows, smoothing):
     return np.concatenate(losses).mean()
 
 
-@pytest.mark.parametrize(("num_buckets", "tokens_per_batch"), [pytest.param(1, 2000, marks=pytest.mark.slow), (3, 120)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_buckets", "tokens_per_batch"), [pytest.param(1, 2000, marks=pytest.mark.nightly), (3, 120)]
+)
 def test_validation_loss_is_the_mean_over_real_tokens(checkpoint, data, num_buckets, tokens_per_batch):
     rows, sides = data
     batches = BucketedBatches(*sides, BatchConfig(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets))

@@ -24,7 +24,7 @@ OPTIONS = {
     "recipe.bleu_sentences": 3,
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

@@ -56,8 +56,9 @@ def test_every_row_of_table_3_is_checked():
     assert set(PAPER_MILLIONS) == {name for name in PRESETS if name.startswith("table3-")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PAPER_MILLIONS]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in PAPER_MILLIONS]
 )
 @pytest.mark.portable
 def test_presets_have_the_parameters_of_table_3(name, millions):

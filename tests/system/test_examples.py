@@ -30,13 +30,13 @@ CONFIGURATIONS = sorted(EXAMPLES.glob("**/*.yaml"))
 RUN = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_layer_learns(run_python):
     accuracies = re.findall(r"val_accuracy: ([\d.]+)", run_python(RUN, EXAMPLES / "one_layer.py"))
     assert float(accuracies[-1]) > 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "epochs", "figures"),
     [

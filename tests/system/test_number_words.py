@@ -16,7 +16,7 @@ from keras_transformer.training.datasets import load_corpus, number_words
 from keras_transformer.translate.keras_translator import KerasTranslator
 from keras_transformer.translate.load import RUNTIMES
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.fixture(scope="module")

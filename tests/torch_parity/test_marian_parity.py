@@ -17,7 +17,7 @@ from keras_transformer.translate.finished_model import load_finished
 
 pytestmark = [
     pytest.mark.torch_parity,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore"),
 ]
 torch = pytest.importorskip("torch")

@@ -25,6 +25,7 @@ def test_flops_are_those_of_every_matrix_at_every_position_and_of_attention():
     assert flops_of_batch(CONFIG, Shape(rows, source, target)) == expected
 
 
+@pytest.mark.nightly
 def test_a_step_of_the_base_model_is_what_its_size_says():
     """For short rows, six FLOPs per parameter and token. The embedding is multiplied once, as the output layer."""
     config = TransformerConfig.preset("base", vocab_size=37000)

@@ -170,6 +170,7 @@ def test_a_client_that_disconnects_does_not_matter(make_batcher, upper):
     assert sorted(sum(translator.batches, [])) == ["first", "other"]
 
 
+@pytest.mark.nightly
 def test_a_long_queue_takes_no_long_time(make_batcher, upper):
     batcher = make_batcher(upper(), batch_size=32, max_queue=20_000)
     started = time.monotonic()

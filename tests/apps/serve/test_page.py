@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.proxies import BehindProxies
 from keras_transformer.storage.recorded_folder import ModelDirectoryError
-from keras_transformer.translate.translator import TokenTranslator
+from keras_transformer.translate.translator import TokenTranslator, Translation
 
 GOOD = {"q": "a dog", "source": "en", "target": "de"}
 
@@ -93,6 +93,21 @@ def test_attention_has_subwords_and_weights(attentive):
 def test_attention_of_what_is_not_translated(attentive, changes, reason):
     answer = attentive.post("/attention", json={**GOOD, **changes})
     assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
+def test_the_attention_of_a_long_sentence_is_refused_before_it_is_translated(attentive, upper, monkeypatch):
+    monkeypatch.setattr("keras_transformer.apps.serve.pairs.MAX_ATTENTION", 2)
+    monkeypatch.setattr(upper, "_translate_batch", lambda *args: pytest.fail("was translated"))
+    answer = attentive.post("/attention", json={**GOOD, "q": "a big dog"})
+    assert (answer.status_code, answer.json()["error"].partition(". ")[2]) == (400, "Received: 3 subwords")
+
+
+def test_the_attention_of_a_long_translation_is_refused(attentive, upper, monkeypatch):
+    monkeypatch.setattr(WithAttention, "attention", lambda *args: pytest.fail("was computed"))
+    long = [[Translation("A DOG", 0.0, tuple(range(201)))]]
+    monkeypatch.setattr(upper, "_translate_batch", lambda *args: long)
+    answer = attentive.post("/attention", json=GOOD)
+    assert (answer.status_code, answer.json()["error"].partition(". ")[2]) == (400, "Received: 201 subwords")
 
 
 def test_the_error_of_an_export_without_attention_names_no_path(attentive, monkeypatch):

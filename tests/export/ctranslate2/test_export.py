@@ -100,10 +100,11 @@ def sources(vocab_size, rows=24):
     return batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(options, id=name, marks=() if name.startswith("pre-norm") else pytest.mark.slow)
+        pytest.param(options, id=name, marks=() if name.startswith("pre-norm") else pytest.mark.nightly)
         for name, options in CONFIGS.items()
     ],
 )
@@ -134,6 +135,7 @@ def test_a_shortlist_is_equal(export):
         assert not np.isin(model.generate(batch, GREEDY).tokens, candidates).all()  # The list changes translations.
 
 
+@pytest.mark.nightly
 def test_the_report_says_why_hypotheses_are_not_equal(export):
     """With random weights all hypotheses reach the length limit."""
     model, path = export()
@@ -142,6 +144,7 @@ def test_the_report_says_why_hypotheses_are_not_equal(export):
     assert re.search("24 of 24 .*0 equal.*24 .*limit", str(agreement))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, beam_size=4)], ids=["greedy", "beam"])
 def test_other_weights_are_not_sound(export, search):
     model, path = export()
@@ -150,6 +153,7 @@ def test_other_weights_are_not_sound(export, search):
     assert agreement.sound < 24 and not agreement.passed
 
 
+@pytest.mark.nightly
 def test_the_length_penalty_is_of_the_kind_length(export):
     model, path = export(norm_first=True)
     search = BeamSearch(length_penalty=1.0, length_penalty_kind="length", extra_length=12)
@@ -167,7 +171,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_options_of_the_search_are_sound(likelier_end, options):
     model, path = likelier_end
@@ -207,7 +211,7 @@ def likelier_end(export):
     return model, path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_empty_hypotheses_are_replaced(export, likelier_end):
     model, path = likelier_end
     model.decoder.norm.beta.assign_sub(model.logits.embedding.embeddings[EOS_ID])
@@ -246,7 +250,7 @@ def test_empty_translations_are_aligned(export):
     assert [one.weights.shape[0] for one in alignments] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_are_log_probabilities(likelier_end, beam_size):
     model, path = likelier_end

@@ -24,13 +24,14 @@ def tokenizer():
     return Tokenizer(train_sentencepiece(["abc abd xyz"], TokenizerConfig(vocab_size=270)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "options",
     [
         pytest.param({}, id="sinusoidal"),
-        pytest.param({"position_layout": "halves"}, id="halves", marks=pytest.mark.slow),
-        pytest.param({"activation": "gelu", "scale_embedding": False}, id="gelu", marks=pytest.mark.slow),
-        pytest.param({"activation": "silu", "logits_bias": True}, id="silu", marks=pytest.mark.slow),
+        pytest.param({"position_layout": "halves"}, id="halves", marks=pytest.mark.nightly),
+        pytest.param({"activation": "gelu", "scale_embedding": False}, id="gelu", marks=pytest.mark.nightly),
+        pytest.param({"activation": "silu", "logits_bias": True}, id="silu", marks=pytest.mark.nightly),
     ],
 )
 def test_the_written_model_computes_the_same(tmp_path, tokenizer, randomize, options):

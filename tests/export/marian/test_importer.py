@@ -125,6 +125,7 @@ def test_a_code_that_the_sentencepiece_model_knows_is_one_piece(marian):
     assert tokenizer.pieces[tokenizer.encode([">>fra<< ba"])[0][0]] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
 
 
+@pytest.mark.nightly
 def test_forbidden_tokens_are_never_generated(imported):
     model, _ = load_finished(imported)
     source = np.random.default_rng(0).integers(4, model.config.vocab_size, (5, 7)).astype("int32")
@@ -132,7 +133,7 @@ def test_forbidden_tokens_are_never_generated(imported):
     assert not np.isin(tokens, [2, *range(model.config.vocab_size - 2, model.config.vocab_size)]).any()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_export_read_back_is_equal(imported, tmp_path):
     export(str(imported.path), ExportConfig(format="huggingface", extra_length=5))
     model, _ = load_finished(imported)
@@ -160,7 +161,7 @@ def test_no_format_is_written_where_one_cannot_express_the_model(tmp_path):
     assert not directory.export.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_import_translates_and_exports_like_any_other(imported, marian):
     export(str(imported.path), ExportConfig(format="saved_model,onnx,ctranslate2", extra_length=3, beam_size=2))
     found = KerasTranslator(imported.path, BeamSearch(extra_length=3)).translate(marian.lines[:3])
@@ -170,7 +171,7 @@ def test_an_import_translates_and_exports_like_any_other(imported, marian):
     assert {*programs, "ctranslate2 greedy", "ctranslate2 beam"} == set(entries)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_import_is_trained_further(imported, marian, tmp_path):
     for name, lines in (("source", marian.lines), ("target", marian.target_lines)):
         (tmp_path / name).write_text("\n".join(lines))
@@ -318,6 +319,7 @@ def test_broken_files_are_refused(marian, tmp_path, capsys):
         assert f"\n- {name} cannot be read: " in message
 
 
+@pytest.mark.slow
 def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
     arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
     assert main(arguments) == 2

@@ -28,6 +28,7 @@ def model():
     return types.SimpleNamespace(variables=[], search=echo, config=config)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # From TensorFlow.
 def test_each_side_has_its_own_tokenizer_once_loaded(model, tmp_path):
     source, target = tokenizer("abc abd"), tokenizer("xyz xyw")
@@ -39,6 +40,7 @@ def test_each_side_has_its_own_tokenizer_once_loaded(model, tmp_path):
     assert [translation.score for translation in found] == [-1.5, 0.0, -1.5]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_a_line_is_cut_where_the_learned_positions_end(model, tmp_path):
     model.config.max_length = 5

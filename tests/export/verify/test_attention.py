@@ -29,17 +29,18 @@ class Program:
         return self._error(weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "passes", "is_approximate"),
     [
         (lambda weights: weights, True, False),
-        pytest.param(lambda weights: weights, True, True, marks=pytest.mark.slow),
-        pytest.param(lambda weights: np.roll(weights, 1, axis=1), False, False, marks=pytest.mark.slow),
+        pytest.param(lambda weights: weights, True, True, marks=pytest.mark.nightly),
+        pytest.param(lambda weights: np.roll(weights, 1, axis=1), False, False, marks=pytest.mark.nightly),
         (lambda weights: np.roll(weights, 1, axis=1), False, True),
-        pytest.param(lambda weights: weights[:, :, ::-1], False, False, marks=pytest.mark.slow),
+        pytest.param(lambda weights: weights[:, :, ::-1], False, False, marks=pytest.mark.nightly),
         (lambda weights: weights[:, :, ::-1], False, True),
         (lambda weights: weights * np.nan, False, False),
-        pytest.param(lambda weights: weights * np.nan, False, True, marks=pytest.mark.slow),
+        pytest.param(lambda weights: weights * np.nan, False, True, marks=pytest.mark.nightly),
     ],
 )
 def test_only_the_attention_of_the_model_passes(model, error, passes, is_approximate):

@@ -37,6 +37,7 @@ class Program:
         return self.change(tokens, scores)
 
 
+@pytest.mark.slow
 def test_teacher_forced_scores_are_the_searches(model, batches):
     for source in batches:
         tokens, scores, _ = model.generate(source, SEARCH)

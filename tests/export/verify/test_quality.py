@@ -33,6 +33,7 @@ class Program:
         return self.change(*self.model.generate(source, SEARCH)[:2])
 
 
+@pytest.mark.slow
 def test_the_model_itself_passes(model, batches):
     verdict = compare_likelihood(KerasSearch(model, SEARCH), Program(model), batches)
     assert verdict.passed and verdict.equal == verdict.sentences == sum(map(len, batches))
@@ -40,6 +41,7 @@ def test_the_model_itself_passes(model, batches):
     assert "loss 0.0000 nats" in str(verdict)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "change",
     [

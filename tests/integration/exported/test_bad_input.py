@@ -15,6 +15,8 @@ from keras_transformer.text.tokenization import TokenizerConfig, train_sentencep
 from keras_transformer.translate import load_translator
 from keras_transformer.translate.load import RUNTIMES
 
+pytestmark = pytest.mark.nightly
+
 GOOD = ["two", "nine nine four"]
 EMPTY = ["", " ", "\t \n", "\r", "\N{NO-BREAK SPACE}", "\N{LINE SEPARATOR}"]
 ODD = {

@@ -250,6 +250,7 @@ def test_translate_refuses_bad_options(exported, options, message, monkeypatch, 
     assert re.search(message, captured.err) and captured.out == ""
 
 
+@pytest.mark.slow
 def test_a_runtime_that_is_not_exported(model_directory, capsys):
     assert main(["translate", str(model_directory), "--runtime=onnx"]) == 2
     assert re.search(f"ONNX export .*{model_directory} .*model.onnx", capsys.readouterr().err)

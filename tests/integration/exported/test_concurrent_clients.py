@@ -4,6 +4,8 @@ import pytest
 
 from keras_transformer.translate import load_translator
 
+pytestmark = pytest.mark.nightly
+
 CLIENTS, ROUNDS = 4, 4
 
 

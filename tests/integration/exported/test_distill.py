@@ -13,6 +13,8 @@ from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.translate import load_translator
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def files(toy_files, tmp_path):

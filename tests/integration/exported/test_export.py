@@ -53,7 +53,7 @@ def quick(monkeypatch):
     return quick
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_verification_records_each_export(export_all, tmp_path):
     export_all(tmp_path / "run")
     entries = json.loads((tmp_path / "run" / "export" / "verification.json").read_text())
@@ -108,6 +108,7 @@ def test_exporting_again_replaces(unexported, quick):
     assert sizes == {"onnx": 2, "saved_model": 4, "saved_model text": 4}
 
 
+@pytest.mark.nightly
 def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path, monkeypatch, capsys):
     """Uses the files of an existing export. A later export without text removes the entry of BLEU."""
     shutil.copytree(exported, tmp_path / "run")

@@ -56,7 +56,7 @@ def test_signatures_have_the_documented_interfaces(loaded):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_runs_where_this_package_is_not(exported, keras_translator, run_python, lines, monkeypatch):
     monkeypatch.setattr(keras_translator, "protection", Protection("off"))  # A graph translates everything.
     texts = [*lines[:3], "", "drei \N{GRINNING FACE}"]

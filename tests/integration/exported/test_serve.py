@@ -20,6 +20,8 @@ from keras_transformer.export import OnnxTranslator
 from keras_transformer.text.sentences import SentenceSplitter
 from keras_transformer.translate.splitting_translator import SplittingTranslator
 
+pytestmark = pytest.mark.nightly
+
 
 class Server:
     """A server process.

@@ -78,7 +78,7 @@ def test_a_shortlist_is_not_in_all_formats(copy, capsys):
     assert "`shortlist` is not supported by format huggingface" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_exports_with_a_shortlist_equal_keras(command, copy):
     """Each export is compared with the Keras model, which has the same list."""
     assert main([*command, "--width=1"]) == 0

@@ -19,7 +19,7 @@ from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines
 from keras_transformer.translate.threads import num_cores
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 STATIC = pathlib.Path(export.__file__).parent / "static"
 #: Changes that SentencePiece normalizes, or that it encodes as bytes.

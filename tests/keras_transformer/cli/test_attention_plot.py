@@ -41,7 +41,8 @@ def expected_scores(path, target):
     return model.attention_scores(of_source.encode(["one two"]), of_target.encode([target]))
 
 
-@pytest.mark.parametrize(("option", "at"), [pytest.param([], -1, marks=pytest.mark.slow), (["--layer=1"], 0)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("option", "at"), [pytest.param([], -1, marks=pytest.mark.nightly), (["--layer=1"], 0)])
 def test_a_given_pair_is_drawn(path, tmp_path, drawn, capsys, option, at):
     arguments = [
         "plot-attention",
@@ -60,13 +61,14 @@ def test_a_given_pair_is_drawn(path, tmp_path, drawn, capsys, option, at):
     assert scores.shape == (2, len(target), len(source)) and (tmp_path / "picture.png").read_bytes() == b"picture"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_models_own_translation_is_drawn(path, tmp_path, capsys):
     assert main(["plot-attention", str(path), "one", f"--output={tmp_path}/picture.png"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -33,6 +33,7 @@ LINES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("bash"), reason="completes in bash")
 def test_bash_completes_commands_and_options():
     environment = {**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}"}

@@ -113,10 +113,11 @@ def test_tokens_that_may_be_forbidden_are_recognized():
         assert allowed.may_forbid(np.array([WORD, IDS.bos]), np.array([[WORD, IDS.eos], [WORD, special]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "vocabulary",
     [
-        pytest.param("everything", marks=[pytest.mark.portable, pytest.mark.slow]),
+        pytest.param("everything", marks=[pytest.mark.portable, pytest.mark.nightly]),
         "shortlist",
         pytest.param("without bytes", marks=pytest.mark.portable),
     ],

@@ -196,6 +196,7 @@ def test_common_suffixes_are_those_of_all_beginnings():
             assert found[: step + 1].tolist() == expected
 
 
+@pytest.mark.slow
 def test_the_graph_does_not_grow_with_the_ngrams(scripted, tensorflow):
     sentences, sizes = SearchInputs(np.array([LIMIT, LIMIT], "int32")), []
     for size in (2, 1000):

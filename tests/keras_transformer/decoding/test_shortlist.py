@@ -37,13 +37,14 @@ STRATEGIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "prefix"),
     [
         pytest.param("greedy", None, marks=pytest.mark.portable),
         ("beam", PREFIX),
-        pytest.param("greedy", PREFIX, marks=pytest.mark.slow),
-        pytest.param("beam", None, marks=pytest.mark.slow),
+        pytest.param("greedy", PREFIX, marks=pytest.mark.nightly),
+        pytest.param("beam", None, marks=pytest.mark.nightly),
     ],
     ids=["greedy-free", "beam-prefix", "greedy-prefix", "beam-free"],
 )
@@ -67,6 +68,7 @@ def test_candidates_are_those_of_all_source_tokens_and_the_frequent_ones():
     assert Shortlist([[70_000]], range(128), vocab_size=1 << 17).candidates([[0]])[-1] == 70_000
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_log_probs_are_those_among_the_candidates(model, only):
     candidates = SHORTLIST.candidates(SOURCE)
@@ -78,6 +80,7 @@ def test_log_probs_are_those_among_the_candidates(model, only):
     np.testing.assert_allclose(found[:2], expected[:2], atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.portable
 def test_an_ensemble_has_a_shortlist(model):
     ensemble, alone = (

@@ -141,6 +141,7 @@ def test_masked_positions_never_matter(layer):
     assert np.abs(before - output(layer(X, MEMORY, target_mask=TARGET_MASK))).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True], ids=["call", "predict"])
 def test_implicit_masks_equal_explicit_ones(layer, compiled):
     target, source = (3 * mask.astype("int32") for mask in (TARGET_MASK, MEMORY_MASK))

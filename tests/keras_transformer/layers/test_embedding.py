@@ -108,9 +108,10 @@ COPIES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "separate" else ()) for kind in TIED]
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly if kind == "separate" else ()) for kind in TIED]
 )
 @pytest.mark.portable
 def test_a_copy_of_a_model_is_tied_like_the_model(kind, copy, randomize, tmp_path):

@@ -67,6 +67,7 @@ def test_bits_are_those_of_the_reference(reference):
         )
 
 
+@pytest.mark.nightly
 def test_values_are_uniform(streams):
     """Each byte of the values of all calls, each bit at each position, and the first value of 300 seeds."""
     values = np.stack([*streams.values()]).view("uint32")

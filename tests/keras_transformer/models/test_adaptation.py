@@ -43,6 +43,7 @@ def around_an_encoder():
     return keras.Model(inputs, layers.Encoder(**SIZES)(inputs))
 
 
+@pytest.mark.slow
 def test_only_lora_weights_train_and_what_is_saved_holds_them(model_and_inputs, few_steps, tmp_path):
     model, inputs = model_and_inputs
     first = to_numpy(model(inputs))
@@ -64,6 +65,7 @@ def test_only_lora_weights_train_and_what_is_saved_holds_them(model_and_inputs, 
         model.enable_lora(2)
 
 
+@pytest.mark.slow
 def test_generate_sees_lora(few_steps):
     model = kt.LanguageModel(CONFIG)
     before = model.generate([[4]]).scores
@@ -84,6 +86,7 @@ def test_only_a_built_layer_gets_lora():
     assert len(encoder.trainable_weights) == 2 * 6  # Four projections and two of the feed-forward layer.
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_loaded_as_such(randomize, tmp_path):
     model, inputs = randomize(kt.LanguageModel(CONFIG), scale=0.3), IDS
     exact = to_numpy(model(inputs))

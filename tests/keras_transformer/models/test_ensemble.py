@@ -19,12 +19,13 @@ def models(randomize):
     return models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [
         BeamSearch(beam_size=3, n_best=2),
-        pytest.param(GreedySearch(), marks=pytest.mark.slow),
-        pytest.param(Sampling(seed=4, n_samples=3), marks=pytest.mark.slow),
+        pytest.param(GreedySearch(), marks=pytest.mark.nightly),
+        pytest.param(Sampling(seed=4, n_samples=3), marks=pytest.mark.nightly),
     ],
 )
 def test_equal_models_translate_like_one(models, strategy):
@@ -33,6 +34,7 @@ def test_equal_models_translate_like_one(models, strategy):
     np.testing.assert_allclose(one.scores, both.scores, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_mean_of_the_probabilities(models):
     found = Ensemble(models).generate(SOURCE, BeamSearch(beam_size=4, length_penalty=0.0))
     best = found.tokens[:, 0]
@@ -43,6 +45,7 @@ def test_scores_are_those_of_the_mean_of_the_probabilities(models):
     np.testing.assert_allclose(found.scores[:, 0], (chosen * (best != 0)).sum(axis=1), rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_attention_scores_are_those_of_all_layers_of_all_models(models):
     ensemble, target = Ensemble(models), np.array([[4, 5, 3], [6, 3, 0]])
     scores = ensemble.attention_scores(SOURCE, target)
@@ -58,6 +61,7 @@ def test_models_must_share_a_vocabulary(models):
         Ensemble([])
 
 
+@pytest.mark.nightly
 def test_the_smallest_number_of_positions_counts(models):
     positions = {"positions": "learned", "num_layers": 1}
     few = [Transformer(TransformerConfig(max_length=n, **positions, **CONFIG)) for n in (12, 8)]
@@ -66,6 +70,7 @@ def test_the_smallest_number_of_positions_counts(models):
     assert Ensemble(few).generate(SOURCE, GreedySearch(extra_length=50)).tokens.shape[2] <= 8
 
 
+@pytest.mark.nightly
 def test_a_seed_per_sentence_makes_samples_independent_of_the_batch(models):
     both = models[0].generate(SOURCE, Sampling(seed=[7, 8], n_samples=2)).tokens
     for i in range(2):

@@ -77,6 +77,7 @@ def test_returns_arrays_with_their_types_and_shapes(model):
         assert not row[len(hypothesis(row)) :].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "fields"),
     [
@@ -164,6 +165,7 @@ def test_a_source_of_padding_alone_gives_something_finite(model):
     assert np.isfinite(scores).all() and hypothesis(tokens[0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.portable
 def test_mixed_precision_gives_finite_float32_scores(policy, randomize):

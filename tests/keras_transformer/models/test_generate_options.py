@@ -37,7 +37,8 @@ def model(randomize):
     return make(randomize)
 
 
-@pytest.mark.parametrize("prefix", [pytest.param(None, marks=pytest.mark.slow), PREFIX], ids=["free", "prefix"])
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", [pytest.param(None, marks=pytest.mark.nightly), PREFIX], ids=["free", "prefix"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, reference):
     tokens, scores, token_scores = model.generate(SOURCE, strategy, prefix)
@@ -48,6 +49,7 @@ def test_token_scores_are_the_teacher_forced_ones(model, strategy, prefix, refer
         np.testing.assert_allclose(token_scores[:, rank], model.token_log_probs(SOURCE, tokens[:, rank]), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_hypothesis_begins_with_its_prefix(model, strategy):
     free, led = model.generate(SOURCE, strategy), model.generate(SOURCE, strategy, PREFIX.tolist())
@@ -114,6 +116,7 @@ def test_a_prefix_leaves_a_learned_position_for_the_end(randomize):
         model.generate(SOURCE, GreedySearch(), np.full((4, 7), 5))
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_hypotheses_have_the_minimal_length(model):
     lengths = [
@@ -150,6 +153,7 @@ def test_more_padding_changes_no_sample(model):
     np.testing.assert_array_equal(one.tokens, other.tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_samples_of_one_candidate_are_greedy_search(model):
     drawn, greedy = model.generate(SOURCE, Sampling(top_k=1, extra_length=3)), model.generate(SOURCE, GREEDY)
@@ -157,6 +161,7 @@ def test_samples_of_one_candidate_are_greedy_search(model):
     np.testing.assert_allclose(drawn.scores, greedy.scores, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.portable
 def test_sampling_in_mixed_precision_keeps_its_noise(randomize, monkeypatch):
     config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)

@@ -49,6 +49,7 @@ def test_later_tokens_never_matter(model):
     assert np.array_equal(before[:, :3], after[:, :3]) and not np.array_equal(before[0, 3], after[0, 3])
 
 
+@pytest.mark.slow
 def test_greedy_is_the_likeliest_token_of_the_uncached_model(model):
     tokens, scores, token_scores = model.generate(PROMPT, GreedySearch(extra_length=6, token_scores=True))
     ids = np.zeros((1, PROMPT.shape[1] + 7), "int32")  # Of one shape, which each backend compiles once.
@@ -67,6 +68,7 @@ def test_greedy_is_the_likeliest_token_of_the_uncached_model(model):
     np.testing.assert_allclose(scores[:, 0], log_probs.sum(axis=1), atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_prompt_alone_is_continued_as_among_others(model):
     search = BeamSearch(beam_size=3, n_best=3, extra_length=4)
     tokens, scores, _ = model.generate(PROMPT, search)
@@ -78,6 +80,7 @@ def test_a_prompt_alone_is_continued_as_among_others(model):
         np.testing.assert_allclose(scores[row], alone.scores[0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_samples_repeat_with_their_seed_and_begin_with_the_prompt(model):
     one, same, other = (
         model.generate(PROMPT, Sampling(seed=seed, n_samples=4, extra_length=5)).tokens for seed in (1, 1, 2)
@@ -134,6 +137,7 @@ def test_a_saved_model_is_equal(randomize, tmp_path):
     np.testing.assert_array_equal(*(to_numpy(keras.ops.cast(m(IDS), "float32")) for m in (model, loaded)))
 
 
+@pytest.mark.slow
 def test_fit_lowers_the_loss(randomize, few_steps):
     model = make(randomize)
     model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(0.0, pad_id=0), **few_steps)

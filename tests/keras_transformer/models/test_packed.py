@@ -54,6 +54,7 @@ def trained(model, inputs, labels, **options):
     return found, model.get_weights()
 
 
+@pytest.mark.slow
 def test_packed_loss_gradient_and_metrics_equal_those_of_separate_rows(model, few_steps):
     before = model.get_weights()
     apart, weights_apart = trained(model, APART, APART_LABELS, **few_steps)
@@ -65,7 +66,7 @@ def test_packed_loss_gradient_and_metrics_equal_those_of_separate_rows(model, fe
     assert max(np.abs(one - old).max() for one, old in zip(weights_packed, before, strict=True)) > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["paper", "learned", "norm_first"], indirect=True)
 def test_a_compiled_step_is_the_same(model):
     """As `fit` runs it, whatever the backend compiles with."""

@@ -65,7 +65,7 @@ def test_without_dropout_it_trains_like_one_pass(few_steps):
 
 
 @pytest.mark.portable
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_difference_of_the_passes_is_trained(tmp_path):
     """With a large alpha, the two passes of one batch become similar."""
     options = {"jit_compile": keras.backend.backend() == "jax"}  # XLA would compile for longer than 20 steps take.

@@ -59,6 +59,7 @@ def test_a_saved_model_is_equal(randomize, tmp_path):
     np.testing.assert_array_equal(to_numpy(loaded(IDS)), to_numpy(model(IDS)))
 
 
+@pytest.mark.slow
 def test_fit_lowers_the_loss(randomize, few_steps):
     model = make(randomize)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -115,6 +115,7 @@ def test_filters_that_remove_everything_are_an_error(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rejected.tsv"]  # It shows what to change.
 
 
+@pytest.mark.slow
 def test_pairs_in_other_languages_are_removed(tmp_path):
     rule = LanguageRule("en", "de")
     assert rule("The weather is nice today.", "Das Wetter ist heute schön.")
