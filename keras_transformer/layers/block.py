@@ -17,11 +17,11 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.parts import adopt, claim, copy_layer, serialized_part
+from keras_transformer.layers.parts import adopt, claim, copies, copy_layer, serialized_part
 from keras_transformer.layers.positional_encoding import consecutive_positions
 from keras_transformer.layers.projections import Projections
 from keras_transformer.layers.residual import ResidualConnection
-from keras_transformer.layers.seeds import fold_seed, mix_seed, part_initializer
+from keras_transformer.layers.seeds import mix_seed, part_initializer
 
 
 class LayerOfParts(Composite):
@@ -294,7 +294,7 @@ class TransformerStack(LayerOfParts):
         }
 
     def _new_layer(self, index):
-        arguments = keras.saving.deserialize_keras_object(fold_seed(self._layer_config, index))
+        arguments = copies(self._layer_config, index)
         return self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{index}")
 
     def _make_norm(self):

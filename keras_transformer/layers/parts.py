@@ -30,9 +30,13 @@ def copy_layer(layer, name, index=0):
     ('second', 3, 1809491585)
     """
     serialized = keras.saving.serialize_keras_object(layer) if isinstance(layer, keras.Layer) else layer
-    serialized = _without(("build_config", "shared_object_id"), serialized)
-    config = {**fold_seed(serialized["config"], index), "name": name}
-    return keras.saving.deserialize_keras_object({**serialized, "config": config})
+    return copies({**serialized, "config": {**serialized["config"], "name": name}}, index)
+
+
+def copies(serialized, index):
+    """Makes the objects that `keras.saving.serialize_keras_object` serialized, with seeds of their own; not built."""
+    unbuilt = _without(("build_config", "shared_object_id"), serialized)
+    return keras.saving.deserialize_keras_object(fold_seed(unbuilt, index))
 
 
 def adopt(layer, policy):
