@@ -102,6 +102,9 @@ def mask_tokens(tokens, seed, config: TransformerConfig, mask_id: int, rate: flo
     >>> config = TransformerConfig.preset("tiny", vocab_size=100)
     >>> hidden, tokens, weights = mask_tokens(np.array([[5, 6, 7, 8, 9, 3]]), 1, config, mask_id=1, rate=0.5)
     >>> hidden.numpy()
+    array([[1, 6, 7, 8, 1, 3]])
+    >>> weights.numpy()
+    array([[3., 0., 0., 0., 3., 0.]], dtype=float32)
 
     Reference:
         Devlin et al. 2019, "BERT", §3.1, task 1.

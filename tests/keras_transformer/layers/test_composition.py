@@ -258,7 +258,8 @@ def test_the_final_norm_is_a_copy_of_that_of_the_layer_or_given():
     assert encoder.norm is not encoder.layers[1].feed_forward.norm
     norm = keras.layers.UnitNormalization()
     assert layers.Encoder(num_layers=1, **SIZES, final_norm=norm).norm is norm
-    copy = layers.Encoder.from_config(layers.Encoder(of_keras(), num_layers=1, final_norm=norm).get_config())
+    stack = layers.Encoder(of_keras(), num_layers=1, final_norm=keras.layers.UnitNormalization())
+    copy = layers.Encoder.from_config(stack.get_config())
     assert isinstance(copy.norm, keras.layers.UnitNormalization)
 
 
