@@ -32,9 +32,16 @@ SOURCE = np.array([[5, 6, 7, 8, 9, 3], [10, 11, 3, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 12, 13, 14, 15], [2, 16, 17, 0, 0]], "int32")
 
 
-@pytest.fixture(params=VARIANTS)
+def variants(mark):
+    """Parametrizes `config`: a few variants in the tier of the test, and the others with a mark."""
+    quick = ("relative", "several", "modern")
+    params = [pytest.param(name, marks=() if name in quick else mark) for name in VARIANTS]
+    return pytest.mark.parametrize("config", params, indirect=True)
+
+
+@pytest.fixture
 def config(request):
-    """A configuration with the parts of each variant."""
+    """A configuration with the parts of a variant."""
     return kt.TransformerConfig(**SIZES, **VARIANTS[request.param])
 
 
@@ -43,6 +50,7 @@ def model(config, randomize):
     return randomize(kt.Transformer(config), scale=0.3)
 
 
+@variants(pytest.mark.slow)
 def test_a_model_is_saved_loaded_and_copied(model, tmp_path):
     model.save(tmp_path / "model.keras")
     inputs = {"source": SOURCE, "target": TARGET}
@@ -51,6 +59,7 @@ def test_a_model_is_saved_loaded_and_copied(model, tmp_path):
     assert [w.path for w in copy.weights] == [w.path for w in model.weights]
 
 
+@variants(pytest.mark.slow)
 def test_cached_steps_equal_one_full_pass(model):
     memory = model.encode(SOURCE)
     full = to_numpy(model.decode(TARGET, memory))
@@ -62,6 +71,7 @@ def test_cached_steps_equal_one_full_pass(model):
         np.testing.assert_allclose(to_numpy(logits), full[:, offset], atol=2e-4)
 
 
+@variants(pytest.mark.slow)
 def test_packed_rows_equal_separate_ones(model):
     def packed(first, second, lengths):
         return np.concatenate([first[0, : lengths[0]], second[1, : lengths[1]]])[None]
@@ -73,6 +83,7 @@ def test_packed_rows_equal_separate_ones(model):
     np.testing.assert_allclose(together[0], np.concatenate([apart[0], apart[1, :3]]), atol=2e-4)
 
 
+@variants(pytest.mark.slow)
 def test_later_tokens_and_padding_change_nothing(model):
     logits = to_numpy(model({"source": SOURCE, "target": TARGET}))
     padded = np.pad(SOURCE, ((0, 0), (0, 2)))
@@ -81,6 +92,7 @@ def test_later_tokens_and_padding_change_nothing(model):
 
 
 @pytest.mark.slow
+@variants(pytest.mark.nightly)
 @pytest.mark.parametrize("strategy", [GreedySearch(extra_length=2), BeamSearch(beam_size=3, extra_length=2)])
 def test_scores_of_a_search_are_those_of_one_full_pass(model, strategy):
     found = model.generate(SOURCE, strategy)
@@ -92,6 +104,7 @@ def test_scores_of_a_search_are_those_of_one_full_pass(model, strategy):
 
 
 @pytest.mark.slow
+@variants(pytest.mark.nightly)
 def test_a_step_trains_every_weight(config, few_steps):
     model = kt.Transformer(config)
     model.compile("adam", kt.losses.LabelSmoothedCrossEntropy(), **few_steps)
@@ -102,6 +115,7 @@ def test_a_step_trains_every_weight(config, few_steps):
     assert all("key/bias" in path for path in same)  # The bias of the keys changes no weight of the attention.
 
 
+@variants(pytest.mark.slow)
 @pytest.mark.parametrize("kind", [kt.LanguageModel, kt.MaskedLanguageModel])
 def test_models_of_one_stack_have_the_parts(config, kind, tmp_path):
     model = kind(config)
