@@ -108,6 +108,9 @@ def _export(directory, config):
     if shortlist:
         shortlist.check(model.config, config.strategy)
     for format in formats:
+        if format.require_supported and model.blocks:
+            layers = ", ".join(model.blocks)
+            raise ValueError(f"{format.format} does not support layers of your own in a model. Received: {layers}")
         if format.require_supported:
             format.require_supported(model.config, tokenizers)
     exported = Exported(model, directory, tokenizers, config.strategy, shortlist)

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import keras
+import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
@@ -129,8 +130,8 @@ def _decoder(exported):
         return ops.cast(logits, "float32"), *_stacked(cache)
 
     def cache_shapes(prefix, length):
-        layers, heads = model.config.depths[1], model.config.kv_heads
-        key, value = ((layers, "rows", heads, length, width) for width in model.config.head_dims)
+        layers = model.config.depths[1]
+        key, value = ((layers, "rows", heads, length, width) for heads, width in _cache_sizes(model))
         return {f"{prefix}_key": key, f"{prefix}_value": value}
 
     inputs = {"tokens": ("rows", 1), **_memory_shapes(model), **cache_shapes("cache", "time")}
@@ -161,9 +162,15 @@ GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "al
 
 
 def _memory_shapes(model):
-    layers, heads = model.config.depths[1], model.config.kv_heads
-    key, value = ((layers, "batch", heads, "source_length", width) for width in model.config.head_dims)
+    layers = model.config.depths[1]
+    key, value = ((layers, "batch", heads, "source_length", width) for heads, width in _cache_sizes(model))
     return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
+
+
+def _cache_sizes(model):
+    """Number of heads and width, of the keys and of the values."""
+    first, *_ = model.decoder.empty_cache(np.zeros((1, 1), "int32"), 1, 1)
+    return [(part.shape[1], part.shape[3]) for part in first]
 
 
 def _stacked(caches):

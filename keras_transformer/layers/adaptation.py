@@ -5,7 +5,7 @@ import keras
 from keras_transformer.checks import at_least, require
 
 #: Keras layers that support LoRA. `TokenEmbedding` is a `keras.layers.Embedding`.
-_ADAPTED = (keras.layers.Dense, keras.layers.Embedding)
+_ADAPTED = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
 
 
 class Adaptable:

@@ -17,7 +17,14 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.parts import adopt, claim, copies, copy_layer, serialized_part
+from keras_transformer.layers.parts import (
+    adopt,
+    claim,
+    copied_arguments,
+    copy_layer,
+    serialized_arguments,
+    serialized_part,
+)
 from keras_transformer.layers.positional_encoding import consecutive_positions
 from keras_transformer.layers.projections import Projections
 from keras_transformer.layers.residual import ResidualConnection
@@ -99,7 +106,7 @@ class TransformerBlock(LayerOfParts, Projections):
     ):
         super().__init__(kernel_initializer, bias_initializer, kernel_regularizer, seed, **kwargs)
         rates = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
-        require(within("[0, 1]", **rates))
+        require(within("[0, 1]", **rates), _norm_problems(norm))
         self.supports_masking = True
         self.d_model = d_model
         self.num_heads = num_heads
@@ -270,18 +277,16 @@ class TransformerStack(LayerOfParts):
         require(at_least(1, num_layers=num_layers), _layer_problems(layer, arguments))
         self.supports_masking = True
         self.num_layers = num_layers
-        if layer is None:
-            parts = {
-                name: self._own(part) if isinstance(part, keras.Layer) else part for name, part in arguments.items()
-            }
-            self._layer_config = keras.saving.serialize_keras_object(parts)
-            self.layers = [self._new_layer(i) for i in range(num_layers)]
-        else:
-            self._layer_config = {"layer": keras.saving.serialize_keras_object(adopt(layer, self.dtype_policy))}
-            self.layers = [copy_layer(layer, f"layer_{i}", index=i) for i in range(num_layers)]
+        self._layer_config = serialized_arguments(arguments if layer is None else {"layer": layer})
+        self.layers = [self._make_layer(i) for i in range(num_layers)]
         self.d_model = getattr(self.layers[0], "d_model", None)
         self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
         self.norm = self._make_norm() if self.final_norm else None
+        if shared_positions is not None and not isinstance(self.layers[0], TransformerBlock):
+            raise ValueError(
+                "`shared_positions` requires layers of this package, whose attention takes `attention_bias`. "
+                f"Received: layers of type {type(self.layers[0]).__name__}"
+            )
         self.shared_positions = shared_positions and self._own(shared_positions)
 
     def get_config(self):
@@ -293,9 +298,12 @@ class TransformerStack(LayerOfParts):
             **keras.saving.serialize_keras_object(parts),
         }
 
-    def _new_layer(self, index):
-        arguments = copies(self._layer_config, index)
-        return self.layer_class(**arguments, dtype=self.dtype_policy, name=f"layer_{index}")
+    def _make_layer(self, index):
+        name = f"layer_{index}"
+        if "layer" in self._layer_config:
+            return adopt(copy_layer(self._layer_config["layer"], name, index), self.dtype_policy)
+        arguments = copied_arguments(self._layer_config, index)
+        return self.layer_class(**arguments, dtype=self.dtype_policy, name=name)
 
     def _make_norm(self):
         if isinstance(self.final_norm, keras.Layer):
@@ -318,7 +326,7 @@ class TransformerStack(LayerOfParts):
         if self.shared_positions is None:
             return None
         length = 1 if len(x.shape) == 2 else ops.shape(x)[1]
-        queries = consecutive_positions(length, offset)
+        queries = consecutive_positions(length, 0 if cache is None else offset)
         keys = consecutive_positions(length if cache is None else length_after(cache[0], length), 0)
         return self.shared_positions.attention_bias(queries, keys)
 
@@ -365,6 +373,11 @@ def as_list(outputs):
 def unpacked(outputs):
     """A tuple of outputs, or the only one."""
     return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _norm_problems(norm):
+    if norm is not None and not isinstance(norm, keras.Layer):
+        yield f"`norm` must be a Keras layer. Received: norm={norm!r}"
 
 
 def _layer_problems(layer, arguments):

@@ -28,6 +28,11 @@ class DecoderLayer(TransformerBlock):
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+        kernel_initializer, bias_initializer, kernel_regularizer, seed: see `MultiHeadAttention`.
+        norm: a normalization layer, of which each residual connection has a copy. Default: layer normalization.
+        self_attention, cross_attention: layers that attend to the target and to the memory, instead of a
+            `MultiHeadAttention` with these sizes.
+        feed_forward: a layer that keeps the shape, instead of a `FeedForward` with these sizes.
 
     Call arguments:
         target: `(batch, target_length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
@@ -138,9 +143,11 @@ class Decoder(TransformerStack):
     Masking: as in `DecoderLayer`.
 
     Args:
+        layer: a layer to copy, such as an `DecoderLayer`. Each copy has weights and dropout of its own.
         num_layers: number of layers N.
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+        final_norm: normalize the output: a bool, or a normalization layer. Default: `norm_first` of the layers.
+        shared_positions: a `PositionScheme` whose bias all layers share, such as `RelativePositionBias`.
+        **arguments: arguments of `DecoderLayer`, instead of `layer`; `name`, `dtype` and `trainable`.
 
     Call arguments:
         target: embedded tokens with positions, `(batch, target_length, d_model)`; with a cache also
@@ -199,7 +206,7 @@ class Decoder(TransformerStack):
             attention_mask=attention_mask,
             memory_attention_mask=memory_attention_mask,
             attention_bias=self._shared_bias(target, cache, offset),
-            offset=offset,
+            offset=None if cache is None else offset,
             return_attention_scores=return_attention_scores,
         )
 
@@ -232,6 +239,10 @@ class CausalDecoderLayer(SelfAttentionBlock):
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+        kernel_initializer, bias_initializer, kernel_regularizer, seed: see `MultiHeadAttention`.
+        norm: a normalization layer, of which each residual connection has a copy. Default: layer normalization.
+        attention: a layer that attends to its query, instead of a `MultiHeadAttention` with these sizes.
+        feed_forward: a layer that keeps the shape, instead of a `FeedForward` with these sizes.
 
     Call arguments:
         inputs: `(batch, length, d_model)`; with a cache also `(batch, d_model)`, one position per row.
@@ -283,9 +294,11 @@ class CausalDecoder(TransformerStack):
     Masking: as in `CausalDecoderLayer`.
 
     Args:
+        layer: a layer to copy, such as an `CausalDecoderLayer`. Each copy has weights and dropout of its own.
         num_layers: number of layers N.
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+        final_norm: normalize the output: a bool, or a normalization layer. Default: `norm_first` of the layers.
+        shared_positions: a `PositionScheme` whose bias all layers share, such as `RelativePositionBias`.
+        **arguments: arguments of `CausalDecoderLayer`, instead of `layer`; `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: embedded tokens with positions, `(batch, length, d_model)`; with a cache also `(batch,
@@ -323,7 +336,7 @@ class CausalDecoder(TransformerStack):
             {"cache": cache or [None] * self.num_layers},
             mask=masks.resolve(mask, inputs),
             attention_bias=self._shared_bias(inputs, cache, offset),
-            offset=offset,
+            offset=None if cache is None else offset,
             return_attention_scores=return_attention_scores,
         )
 

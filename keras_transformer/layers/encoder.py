@@ -15,6 +15,10 @@ class EncoderLayer(SelfAttentionBlock):
     Args:
         d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
             use_bias, norm_first, layer_norm_epsilon: see `TransformerConfig`.
+        kernel_initializer, bias_initializer, kernel_regularizer, seed: see `MultiHeadAttention`.
+        norm: a normalization layer, of which each residual connection has a copy. Default: layer normalization.
+        attention: a layer that attends to its query, instead of a `MultiHeadAttention` with these sizes.
+        feed_forward: a layer that keeps the shape, instead of a `FeedForward` with these sizes.
 
     Call arguments:
         inputs: `(batch, length, d_model)`.
@@ -60,9 +64,11 @@ class Encoder(TransformerStack):
     Masking: no position attends to one whose mask is `False`. The mask is passed on unchanged.
 
     Args:
+        layer: a layer to copy, such as an `EncoderLayer`. Each copy has weights and dropout of its own.
         num_layers: number of layers N.
-        d_model, num_heads, d_ff, d_k, d_v, dropout, attention_dropout, activation_dropout, activation,
-            use_bias, norm_first, final_norm, layer_norm_epsilon: see `TransformerConfig`.
+        final_norm: normalize the output: a bool, or a normalization layer. Default: `norm_first` of the layers.
+        shared_positions: a `PositionScheme` whose bias all layers share, such as `RelativePositionBias`.
+        **arguments: arguments of `EncoderLayer`, instead of `layer`; `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: embedded tokens with positions, `(batch, length, d_model)`.

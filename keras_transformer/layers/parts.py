@@ -4,7 +4,7 @@ import weakref
 
 import keras
 
-from keras_transformer.layers.seeds import fold_seed
+from keras_transformer.layers.seeds import fold_seed, mix_seed
 
 #: Part -> weak reference to its owner. An attribute of the part would make the owner a sub-layer of its own part.
 _owners = weakref.WeakKeyDictionary()
@@ -70,11 +70,50 @@ def adopt(layer, policy):
 
 
 def serialized_part(part) -> dict:
-    """The configuration of a part, without the dtype policy if the part was made without `dtype`."""
-    config = keras.saving.serialize_keras_object(part)
-    if part.dtype_policy is keras.config.dtype_policy():
-        config["config"]["dtype"] = None
-    return config
+    """The configuration of a layer. Where it or a sub-layer was made without `dtype`, the policy is left out.
+
+    The copies that are made of it get the policy of their owner by `adopt`.
+    """
+    default = keras.config.dtype_policy()
+    without_dtype = [layer for layer in part._flatten_layers() if layer.dtype_policy is default]
+    for layer in without_dtype:
+        layer.dtype_policy = _NotGiven(default.name)
+    try:
+        return _without_dtypes(keras.saving.serialize_keras_object(part))
+    finally:
+        for layer in without_dtype:
+            layer.dtype_policy = default
+
+
+class _NotGiven(keras.DTypePolicy):
+    """Marks the policies that were not given in a configuration."""
+
+
+def _without_dtypes(config):
+    if isinstance(config, dict):
+        if config.get("class_name") == _NotGiven.__name__:
+            return None
+        return {key: _without_dtypes(value) for key, value in config.items()}
+    return [_without_dtypes(value) for value in config] if isinstance(config, (list, tuple)) else config
+
+
+def serialized_arguments(arguments) -> dict:
+    """Arguments of a layer, with layers and initializers serialized."""
+    return {name: _serialized(value) for name, value in arguments.items()}
+
+
+def _serialized(value):
+    if isinstance(value, keras.Layer):
+        return serialized_part(value)
+    is_object = isinstance(value, keras.initializers.Initializer)
+    return keras.saving.serialize_keras_object(value) if is_object else value
+
+
+def copied_arguments(arguments, index) -> dict:
+    """Arguments of one of several equal layers, from `serialized_arguments`, with seeds of its own."""
+    seed = {"seed": mix_seed(arguments["seed"], index)} if "seed" in arguments else {}
+    made = {name: copies(value, index) for name, value in arguments.items() if isinstance(value, dict)}
+    return {**arguments, **made, **seed}
 
 
 def claim(part, owner):
@@ -88,10 +127,10 @@ def claim(part, owner):
         owner: the layer that contains it.
 
     Raises:
-        ValueError: if another layer is the owner.
+        ValueError: if the layer has an owner.
     """
     other = _owners.get(part, lambda: None)()
-    if other is not None and other is not owner:
+    if other is not None:
         raise ValueError(
             "A layer must be a part of one block only: Keras could not load a saved model with it in two. Make one "
             "layer for each block. To share weights, call one block twice. "
@@ -107,4 +146,4 @@ def _without(keys, config):
     """
     if isinstance(config, dict):
         return {key: _without(keys, value) for key, value in config.items() if key not in keys}
-    return type(config)(_without(keys, value) for value in config) if type(config) in (list, tuple) else config
+    return [_without(keys, value) for value in config] if isinstance(config, (list, tuple)) else config

@@ -3,6 +3,7 @@
 import inspect
 
 import keras
+from keras import ops
 
 from keras_transformer.checks import require, within
 from keras_transformer.layers.adaptation import Composite
@@ -82,7 +83,7 @@ class ResidualConnection(Composite):
     def call(self, inputs, *args, **kwargs):
         normed = self.norm(inputs) if self.norm_first else inputs
         repeated = dict.fromkeys(self._repeated[len(args) :], normed)
-        result = self.sublayer(normed, *args, **{**repeated, **kwargs})
+        result = self._run_sublayer(normed, *args, **{**repeated, **kwargs})
         output, *others = result if isinstance(result, tuple) else (result,)
         if output.shape[-1] != inputs.shape[-1]:
             raise ValueError(
@@ -92,6 +93,11 @@ class ResidualConnection(Composite):
         output = inputs + self.output_dropout(output)
         output = output if self.norm_first else self.norm(output)
         return (output, *others) if others else output
+
+    def _run_sublayer(self, x, *args, **kwargs):
+        if len(x.shape) == 2 and isinstance(self.sublayer, keras.Model):  # Models take inputs of one rank only.
+            return ops.squeeze(self.sublayer(ops.expand_dims(x, 1), *args, **kwargs), 1)
+        return self.sublayer(x, *args, **kwargs)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -121,8 +127,9 @@ def _required(method):
     In a residual connection they equal the first one.
     """
     _, *others = inspect.signature(method).parameters.values()
-    named = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD)
-    return [other.name for other in named if other.default is other.empty]
+    required = (other for other in others if other.kind is other.POSITIONAL_OR_KEYWORD and other.default is other.empty)
+    # Keras fills the others.
+    return [other.name for other in required if other.name != "training" and not other.name.endswith("mask")]
 
 
 def _is_built_inside(layer):

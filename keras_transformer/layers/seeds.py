@@ -62,7 +62,10 @@ def fold_seed(config, index):
             key: mix_seed(value, index) if _is_seed(key, value) else fold_seed(value, index)
             for key, value in config.items()
         }
-    return type(config)(fold_seed(value, index) for value in config) if type(config) in (list, tuple) else config
+    if isinstance(config, (list, tuple)):
+        folded = [fold_seed(value, index) for value in config]
+        return tuple(folded) if isinstance(config, tuple) else folded
+    return config
 
 
 def initializer_of(identifier):

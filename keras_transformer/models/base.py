@@ -14,7 +14,7 @@ from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
-from keras_transformer.layers.parts import adopt
+from keras_transformer.layers.parts import serialized_part
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
@@ -169,10 +169,9 @@ def _twice(x):
     return ops.repeat(x, 2, axis=0)
 
 
-def serialized_layers(policy, **layers) -> dict:
-    """The configurations of the layers that a user gave to a model with this policy, by the names of the arguments."""
-    given = {name: adopt(layer, policy) for name, layer in layers.items() if layer is not None}
-    return keras.saving.serialize_keras_object(given)
+def serialized_layers(**layers) -> dict:
+    """The configurations of the layers that a user gave to a model, by the names of its arguments."""
+    return {name: serialized_part(layer) for name, layer in layers.items() if layer is not None}
 
 
 def checked_policy(config, dtype):

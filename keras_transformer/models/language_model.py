@@ -55,7 +55,7 @@ class LanguageModel(ConfiguredModel):
 
     def __init__(self, config: TransformerConfig, layer=None, *, name="language_model", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
-        blocks = serialized_layers(policy, layer=layer)
+        blocks = serialized_layers(layer=layer)
         embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")

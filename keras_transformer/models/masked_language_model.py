@@ -45,7 +45,7 @@ class MaskedLanguageModel(ConfiguredModel):
 
     def __init__(self, config: TransformerConfig, layer=None, *, name="masked_language_model", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
-        blocks = serialized_layers(policy, layer=layer)
+        blocks = serialized_layers(layer=layer)
         embedding = output_embedding = make_embedding(config, policy, config.source_vocabulary, "embedding")
         if not config.share_embeddings:
             output_embedding = make_embedding(config, policy, config.source_vocabulary, "output_embedding")

@@ -54,7 +54,7 @@ class SentenceClassifier(ConfiguredModel):
         **kwargs,
     ):
         policy = checked_policy(config, dtype)
-        blocks = serialized_layers(policy, layer=layer)
+        blocks = serialized_layers(layer=layer)
         require(at_least(1, num_classes=num_classes))
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(

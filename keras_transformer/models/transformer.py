@@ -63,7 +63,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         **kwargs,
     ):
         policy = checked_policy(config, dtype)
-        blocks = serialized_layers(policy, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
+        blocks = serialized_layers(encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(config=config, **make_layers(config, policy, encoder_layer, decoder_layer))
         source = keras.Input((None,), dtype="int32", name="source")

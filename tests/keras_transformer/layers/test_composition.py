@@ -180,7 +180,9 @@ def test_initializers_and_regularizers_reach_the_parts():
     block.build(X.shape, X.shape)
     assert all((to_numpy(weight) == 1).all() for weight in block.weights if weight.name in ("kernel", "bias"))
     kernels = [weight for weight in block.weights if weight.name == "kernel"]
-    assert float(sum(block.losses)) == pytest.approx(0.01 * sum(to_numpy(kernel).size for kernel in kernels), rel=1e-4)
+    assert float(to_numpy(sum(block.losses))) == pytest.approx(
+        0.01 * sum(to_numpy(kernel).size for kernel in kernels), rel=1e-4
+    )
     assert layers.DecoderLayer.from_config(block.get_config()).get_config() == block.get_config()
 
 
@@ -189,6 +191,60 @@ def test_a_part_of_two_blocks_is_refused():
     layers.EncoderLayer(D_MODEL, 3, 7, attention=attention, name="first")
     with pytest.raises(ValueError, match="part of one block only.* first and second"):
         layers.EncoderLayer(D_MODEL, 3, 7, attention=attention, name="second")
+
+
+def test_parts_with_seeds_in_lists_start_unlike():
+    def dense():
+        return keras.layers.Dense(D_MODEL, kernel_initializer=keras.initializers.HeNormal(seed=5))
+
+    encoder = layers.Encoder(num_layers=2, d_model=D_MODEL, num_heads=3, feed_forward=keras.Sequential([dense()]))
+    encoder.build(X.shape)
+    kernels = [layer.feed_forward.sublayer.layers[0].kernel for layer in encoder.layers]
+    assert np.abs(to_numpy(kernels[0]) - to_numpy(kernels[1])).min() > 0
+
+
+def test_one_part_in_two_places_of_a_block_is_refused():
+    attention = layers.MultiHeadAttention(D_MODEL, 3)
+    with pytest.raises(ValueError, match="part of one block only"):
+        layers.DecoderLayer(D_MODEL, 3, 7, self_attention=attention, cross_attention=attention)
+
+
+def test_copies_of_own_layers_have_the_dtype_of_the_model():
+    """A copy with another dtype, such as that of an export, has it in all parts that were made without `dtype`."""
+    block = layers.EncoderLayer(12, 3, feed_forward=keras.Sequential([keras.layers.Dense(12)]))
+    model = kt.Transformer(CONFIG, encoder_layer=block, dtype="mixed_bfloat16")
+    for policy in ("mixed_bfloat16", "float16"):
+        copy = kt.Transformer.from_config({**model.get_config(), "dtype": policy})
+        layer = copy.encoder.layers[1]
+        parts = (layer.self_attention.sublayer.key_projection, layer.feed_forward.sublayer.layers[0])
+        assert {part.dtype_policy.name for part in parts} == {policy}
+    assert block.feed_forward.sublayer.dtype_policy is keras.config.dtype_policy()
+
+
+def test_a_sequential_feed_forward_decodes_step_by_step():
+    feed_forward = keras.Sequential([keras.layers.Dense(7, "relu"), keras.layers.Dense(12)])
+    model = kt.LanguageModel(CONFIG, layers.CausalDecoderLayer(12, 3, feed_forward=feed_forward))
+    found = model.generate(IDS[:, :2], kt.decoding.GreedySearch(extra_length=3))
+    tokens = found.tokens[:, 0]
+    np.testing.assert_allclose(model.token_log_probs(tokens).sum(1), found.scores[:, 0], atol=1e-4)
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
+class OwnDecoderBlock(ParallelBlock):
+    """A block without cache in a decoder."""
+
+
+def test_a_block_without_cache_trains_in_a_language_model(few_steps):
+    config = kt.TransformerConfig(vocab_size=11, num_layers=1, d_model=D_MODEL, num_heads=3, d_ff=7, positions="none")
+    model = kt.LanguageModel(config, OwnDecoderBlock())
+    model.compile("adam", kt.losses.LabelSmoothedCrossEntropy(), **few_steps)
+    assert np.isfinite(model.fit(IDS, IDS, verbose=0).history["loss"]).all()
+    with pytest.raises(ValueError, match="must have the method `empty_cache`"):
+        model.generate(IDS[:, :2])
+
+
+def test_an_activation_that_is_not_registered_is_allowed():
+    assert layers.Encoder(num_layers=1, **SIZES, activation=lambda x: x * 2)(X).shape == X.shape
 
 
 def test_the_copied_layer_stays_as_it_is():
@@ -248,7 +304,7 @@ def test_a_part_without_dtype_has_that_of_its_layer():
     assert block.self_attention.norm.compute_dtype == "bfloat16"
     assert block.feed_forward.sublayer.compute_dtype == "float32"
     encoder = layers.Encoder(layers.EncoderLayer(**SIZES, norm=keras.layers.RMSNormalization()), 2, dtype="bfloat16")
-    assert encoder(X).dtype == "bfloat16"
+    assert keras.backend.standardize_dtype(encoder(X).dtype) == "bfloat16"
     assert {weight.dtype for weight in encoder.weights if weight.trainable} == {"bfloat16"}
 
 
@@ -278,6 +334,11 @@ def test_the_final_norm_is_a_copy_of_that_of_the_layer_or_given():
         ),
         (lambda: layers.DecoderLayer(d_ff=2), "`self_attention` or `d_model` and `num_heads`"),
         (lambda: layers.EncoderLayer(4, 2, 7, rate=0.1), "rate"),
+        (lambda: layers.EncoderLayer(4, 2, 7, norm="rms"), "`norm` must be a Keras layer. Received: norm='rms'"),
+        (
+            lambda: layers.Encoder(ParallelBlock(), 1, shared_positions=layers.RelativePositionBias()),
+            "`shared_positions` requires layers of this package.*type ParallelBlock",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(make, message):
