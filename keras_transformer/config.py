@@ -237,7 +237,7 @@ class TransformerConfig:
             )
 
 
-def _types_of(annotation):
+def _types_of(annotation: Any) -> tuple[type, ...]:
     """The types of the values of a field: `int` values are floats, too, and a choice is a string."""
     if get_origin(annotation) is Literal:
         return (str,)

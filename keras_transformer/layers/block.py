@@ -5,6 +5,7 @@ arguments that mix tensors with flags. Dtype and masks, which `__call__` would h
 """
 
 import inspect
+from typing import Any
 
 import keras
 from keras import ops
@@ -273,7 +274,8 @@ class TransformerStack(LayerOfParts):
         trainable=True,
         **arguments,
     ):
-        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        kwargs: dict[str, Any] = {"name": name, "dtype": dtype, "trainable": trainable}
+        super().__init__(**kwargs)
         require(at_least(1, num_layers=num_layers), _layer_problems(layer, arguments))
         self.supports_masking = True
         self.num_layers = num_layers
@@ -393,7 +395,7 @@ def _names(names):
 
 def _is_plain_call(arguments, d_model, dtype):
     """Whether a call has only symbolic sequences `(batch, length, d_model)` and padding masks of their shapes."""
-    given = [x for x in arguments if x is not None and not (isinstance(x, int) and x == 0)]
+    given: list[Any] = [x for x in arguments if x is not None and not (isinstance(x, int) and x == 0)]
     if not all(isinstance(x, keras.KerasTensor) for x in given):
         return False
     masks, sequences = ([x for x in given if (x.dtype == "bool") == is_mask] for is_mask in (True, False))

@@ -1,6 +1,7 @@
 """What a layer does with parts that a user gives to it: it claims them, sets their dtype policy, and copies them."""
 
 import weakref
+from typing import Any
 
 import keras
 
@@ -89,7 +90,7 @@ class _NotGiven(keras.DTypePolicy):
     """Marks the policies that were not given in a configuration."""
 
 
-def _without_dtypes(config):
+def _without_dtypes(config) -> Any:
     if isinstance(config, dict):
         if config.get("class_name") == _NotGiven.__name__:
             return None
