@@ -68,6 +68,16 @@ def tied_logits(dtype):
     return layers.TiedLogits(layers.TokenEmbedding(VOCAB, D_MODEL, dtype=dtype), use_bias=True, dtype=dtype)
 
 
+def encoder_of_copies(dtype):
+    block = layers.EncoderLayer(
+        attention=layers.MultiHeadAttention(D_MODEL, 3, d_k=12, d_v=11, positions=[layers.RotaryPositions()]),
+        feed_forward=keras.Sequential([keras.layers.Dense(17, "silu"), keras.layers.Dense(D_MODEL)]),
+        norm=keras.layers.RMSNormalization(),
+        norm_first=True,
+    )
+    return layers.Encoder(block, num_layers=2, dtype=dtype)
+
+
 def scheme(name, **arguments):
     """An attention with a position scheme, which is a layer that is not called itself."""
 
@@ -94,6 +104,7 @@ LAYERS = {
     "Dropout": simple("Dropout", rate=0.3, seed=5),
     "Dropout of features": simple("Dropout", rate=0.3, noise_shape=(None, 1, None)),
     "Encoder": simple("Encoder", num_layers=1, **BLOCK, final_norm=True),
+    "Encoder of copies": Case(encoder_of_copies),
     "EncoderLayer": simple("EncoderLayer", **BLOCK, norm_first=True, activation_dropout=0.2),
     "FeedForward": simple("FeedForward", width=19, d_model=19, d_ff=17, activation="silu", dropout=0.1),
     "FeedForward with a gate": simple(
@@ -155,7 +166,19 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+#: Rows in the slow tier: layers without weights and variants whose code other rows run as well.
+SLOW = (
+    *("ALiBi", "Dropout of features", "PositionScheme", "QKNorm", "RotaryPositions", "SlidingWindow"),
+    *("MaskedLanguageModel", "TiedLogits with a scale"),
+)
+
+
+def rows(table):
+    """The rows of a table as parameters."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in table]
+
+
+@pytest.fixture(params=rows(MODELS))
 def model_case(request):
     """Each row of the table of models."""
     return MODELS[request.param]
@@ -167,7 +190,7 @@ def model_table():
     return MODELS
 
 
-@pytest.fixture(params=LAYERS)
+@pytest.fixture(params=rows(LAYERS))
 def case(request):
     """Each row of the table."""
     return LAYERS[request.param]
