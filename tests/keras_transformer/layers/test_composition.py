@@ -10,6 +10,8 @@ from keras import ops
 import keras_transformer as kt
 from keras_transformer import layers
 
+pytestmark = pytest.mark.portable
+
 D_MODEL = 15
 X = np.random.default_rng(0).normal(size=(2, 5, D_MODEL)).astype("float32")
 MASK = np.array([[True] * 5, [True] * 3 + [False] * 2])

@@ -7,6 +7,8 @@ import pytest
 
 from keras_transformer.layers import ALiBi, MultiHeadAttention, RelativePositionBias, SlidingWindow
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 HEADS, D_K = 3, 5
 QUERIES, KEYS = np.arange(4) + 19, np.arange(37)

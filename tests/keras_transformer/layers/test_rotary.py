@@ -4,6 +4,8 @@ import pytest
 
 from keras_transformer.layers import RotaryPositions
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 BATCH, HEADS, KV_HEADS, LENGTH, D_K = 2, 3, 1, 7, 10
 

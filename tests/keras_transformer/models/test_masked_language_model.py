@@ -4,6 +4,8 @@ import pytest
 
 import keras_transformer as kt
 
+pytestmark = pytest.mark.portable
+
 to_numpy = keras.ops.convert_to_numpy
 CONFIG = kt.TransformerConfig(vocab_size=29, num_layers=1, d_model=8, num_heads=2, d_ff=7, dropout=0.0)
 IDS = np.array([[2, 5, 6, 7, 8, 3], [2, 9, 10, 3, 0, 0]], "int32")
