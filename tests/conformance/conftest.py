@@ -71,7 +71,7 @@ def tied_logits(dtype):
 def encoder_of_copies(dtype):
     block = layers.EncoderLayer(
         attention=layers.MultiHeadAttention(D_MODEL, 3, d_k=12, d_v=11, positions=[layers.RotaryPositions()]),
-        feed_forward=keras.Sequential([keras.layers.Dense(17, "silu"), keras.layers.Dense(D_MODEL)]),
+        feed_forward=layers.FeedForward(D_MODEL, 17, activation="silu", gated=True),
         norm=keras.layers.RMSNormalization(),
         norm_first=True,
     )
