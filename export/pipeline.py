@@ -108,15 +108,21 @@ def _export(directory, config):
     if shortlist:
         shortlist.check(model.config, config.strategy)
     for format in formats:
-        if format.require_supported and model.blocks:
-            layers = ", ".join(model.blocks)
-            raise ValueError(f"{format.format} does not support layers of your own in a model. Received: {layers}")
-        if format.require_supported:
-            format.require_supported(model.config, tokenizers)
+        check_supported(format, model, tokenizers)
     exported = Exported(model, directory, tokenizers, config.strategy, shortlist)
     batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     for format in formats:
         _export_format(format, exported, batches, texts)
+
+
+def check_supported(format, model, tokenizers) -> None:
+    """Raises `ValueError` if a format cannot express a model or its tokenizers."""
+    if not format.require_supported:
+        return
+    if model.blocks:
+        layers = ", ".join(model.blocks)
+        raise ValueError(f"{format.format} does not support layers of your own in a model. Received: {layers}")
+    format.require_supported(model.config, tokenizers)
 
 
 def _read_texts(config):

@@ -395,13 +395,13 @@ def _names(names):
 
 def _is_plain_call(arguments, d_model, dtype):
     """Whether a call has only symbolic sequences `(batch, length, d_model)` and padding masks of their shapes."""
-    given: list[Any] = [x for x in arguments if x is not None and not (isinstance(x, int) and x == 0)]
-    if not all(isinstance(x, keras.KerasTensor) for x in given):
+    tensors: list[Any] = [x for x in arguments if x is not None and not (isinstance(x, int) and x == 0)]
+    if not all(isinstance(x, keras.KerasTensor) for x in tensors):
         return False
-    masks, sequences = ([x for x in given if (x.dtype == "bool") == is_mask] for is_mask in (True, False))
+    sequences = [x for x in tensors if x.dtype != "bool"]
     shapes = {sequence.shape[:2] for sequence in sequences}
     return (
         all(len(x.shape) == 3 and x.shape[-1] == d_model and x.dtype == dtype for x in sequences)
-        and all(mask.shape in shapes for mask in masks)
+        and all(mask.shape in shapes for mask in tensors if mask.dtype == "bool")
         and len({batch_size for batch_size, _ in shapes}) == 1
     )

@@ -143,7 +143,7 @@ class Decoder(TransformerStack):
     Masking: as in `DecoderLayer`.
 
     Args:
-        layer: a layer to copy, such as an `DecoderLayer`. Each copy has weights and dropout of its own.
+        layer: a layer to copy, such as a `DecoderLayer`. Each copy has weights and dropout of its own.
         num_layers: number of layers N.
         final_norm: normalize the output: a bool, or a normalization layer. Default: `norm_first` of the layers.
         shared_positions: a `PositionScheme` whose bias all layers share, such as `RelativePositionBias`.
@@ -294,7 +294,7 @@ class CausalDecoder(TransformerStack):
     Masking: as in `CausalDecoderLayer`.
 
     Args:
-        layer: a layer to copy, such as an `CausalDecoderLayer`. Each copy has weights and dropout of its own.
+        layer: a layer to copy, such as a `CausalDecoderLayer`. Each copy has weights and dropout of its own.
         num_layers: number of layers N.
         final_norm: normalize the output: a bool, or a normalization layer. Default: `norm_first` of the layers.
         shared_positions: a `PositionScheme` whose bias all layers share, such as `RelativePositionBias`.

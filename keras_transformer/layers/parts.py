@@ -1,11 +1,10 @@
 """What a layer does with parts that a user gives to it: it claims them, sets their dtype policy, and copies them."""
 
 import weakref
-from typing import Any
 
 import keras
 
-from keras_transformer.layers.seeds import fold_seed, mix_seed
+from keras_transformer.layers.seeds import fold_seed, mix_seed, rewritten
 
 #: Part -> weak reference to its owner. An attribute of the part would make the owner a sub-layer of its own part.
 _owners = weakref.WeakKeyDictionary()
@@ -36,8 +35,7 @@ def copy_layer(layer, name, index=0):
 
 def copies(serialized, index):
     """Makes the objects that `keras.saving.serialize_keras_object` serialized, with seeds of their own; not built."""
-    unbuilt = _without(("build_config", "shared_object_id"), serialized)
-    return keras.saving.deserialize_keras_object(fold_seed(unbuilt, index))
+    return keras.saving.deserialize_keras_object(fold_seed(rewritten(serialized, _unbuilt), index))
 
 
 def adopt(layer, policy):
@@ -80,7 +78,7 @@ def serialized_part(part) -> dict:
     for layer in without_dtype:
         layer.dtype_policy = _NotGiven(default.name)
     try:
-        return _without_dtypes(keras.saving.serialize_keras_object(part))
+        return rewritten(keras.saving.serialize_keras_object(part), _without_marks)
     finally:
         for layer in without_dtype:
             layer.dtype_policy = default
@@ -90,12 +88,8 @@ class _NotGiven(keras.DTypePolicy):
     """Marks the policies that were not given in a configuration."""
 
 
-def _without_dtypes(config) -> Any:
-    if isinstance(config, dict):
-        if config.get("class_name") == _NotGiven.__name__:
-            return None
-        return {key: _without_dtypes(value) for key, value in config.items()}
-    return [_without_dtypes(value) for value in config] if isinstance(config, (list, tuple)) else config
+def _without_marks(config):
+    return None if config.get("class_name") == _NotGiven.__name__ else config
 
 
 def serialized_arguments(arguments) -> dict:
@@ -140,11 +134,9 @@ def claim(part, owner):
     _owners[part] = weakref.ref(owner)
 
 
-def _without(keys, config):
-    """Copies a serialized object without the shapes from which Keras would build it, and without the ids of objects.
+def _unbuilt(config):
+    """The configuration without the shapes from which Keras would build it, and without the id of the object.
 
     While Keras loads a file, it makes one object of all configurations with one id.
     """
-    if isinstance(config, dict):
-        return {key: _without(keys, value) for key, value in config.items() if key not in keys}
-    return [_without(keys, value) for value in config] if isinstance(config, (list, tuple)) else config
+    return {key: value for key, value in config.items() if key not in ("build_config", "shared_object_id")}

@@ -52,7 +52,7 @@ class ResidualConnection(Composite):
         require(within("[0, 1]", dropout=dropout))
         self.supports_masking = True
         self.sublayer = sublayer
-        self._repeated = _required(sublayer.call)
+        self._extra_inputs = _required(sublayer.call)
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
@@ -65,8 +65,7 @@ class ResidualConnection(Composite):
         self.norm.build(inputs_shape)
         if self.sublayer.built:
             return
-        repeated = {name: inputs_shape for name in _required(self.sublayer.build)}
-        shapes = {**repeated, **sublayer_shapes}
+        shapes = {**dict.fromkeys(_required(self.sublayer.build), inputs_shape), **sublayer_shapes}
         if type(self.sublayer).build is keras.Layer.build and not _is_built_inside(self.sublayer):
             self._build_by_a_call(inputs_shape, shapes)
         else:
@@ -78,12 +77,12 @@ class ResidualConnection(Composite):
         others = {
             name.removesuffix("_shape"): keras.KerasTensor(shape, self.compute_dtype) for name, shape in shapes.items()
         }
-        self.sublayer(inputs, **{**dict.fromkeys(self._repeated, inputs), **others})
+        self.sublayer(inputs, **{**dict.fromkeys(self._extra_inputs, inputs), **others})
 
     def call(self, inputs, *args, **kwargs):
         normed = self.norm(inputs) if self.norm_first else inputs
-        repeated = dict.fromkeys(self._repeated[len(args) :], normed)
-        result = self._run_sublayer(normed, *args, **{**repeated, **kwargs})
+        extra = dict.fromkeys(self._extra_inputs[len(args) :], normed)
+        result = self._run_sublayer(normed, *args, **{**extra, **kwargs})
         output, *others = result if isinstance(result, tuple) else (result,)
         if output.shape[-1] != inputs.shape[-1]:
             raise ValueError(

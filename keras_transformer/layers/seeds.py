@@ -6,6 +6,7 @@ draws it from Python's `random` module when the part is made.
 """
 
 import numbers
+from typing import Any
 
 import keras
 import numpy as np
@@ -57,14 +58,20 @@ def fold_seed(config, index):
     >>> fold_seed({"seed": 7, "initializer": {"config": {"seed": None}}}, 1)
     {'seed': 1809491585, 'initializer': {'config': {'seed': None}}}
     """
+
+    def fold(part):
+        return {key: mix_seed(value, index) if _is_seed(key, value) else value for key, value in part.items()}
+
+    return rewritten(config, fold)
+
+
+def rewritten(config, change) -> Any:
+    """Copies nested dictionaries, lists and tuples. `change` of each dictionary replaces it, the innermost first."""
     if isinstance(config, dict):
-        return {
-            key: mix_seed(value, index) if _is_seed(key, value) else fold_seed(value, index)
-            for key, value in config.items()
-        }
+        return change({key: rewritten(value, change) for key, value in config.items()})
     if isinstance(config, (list, tuple)):
-        folded = [fold_seed(value, index) for value in config]
-        return tuple(folded) if isinstance(config, tuple) else folded
+        parts = [rewritten(value, change) for value in config]
+        return tuple(parts) if isinstance(config, tuple) else parts
     return config
 
 

@@ -14,11 +14,11 @@ from keras_transformer.decoding import (
     SearchInputs,
     run_search,
 )
-from keras_transformer.layers import CausalDecoder, Dropout
+from keras_transformer.layers import CausalDecoder
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses, serialized_layers
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
-from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_logits, make_positions, make_stack
+from keras_transformer.models.parts import make_embedded_stack, make_tied_logits
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -56,19 +56,11 @@ class LanguageModel(ConfiguredModel):
     def __init__(self, config: TransformerConfig, layer=None, *, name="language_model", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
         blocks = serialized_layers(layer=layer)
-        embedding = output_embedding = make_embedding(config, policy, config.vocab_size, "embedding")
-        if not config.share_embeddings:
-            output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
-        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(
-            config=config,
-            embedding=embedding,
-            positions=make_positions(config, policy, "positions"),
-            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
-            dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            decoder=make_stack(CausalDecoder, config, policy, layer, num_layers=config.depths[1], name="decoder"),
-            logits=make_logits(config, policy, output_embedding),
+        layers = make_embedded_stack(
+            CausalDecoder, config, policy, layer, vocab_size=config.vocab_size, depth=config.depths[1], name="decoder"
         )
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
+        self.__dict__.update(config=config, **layers, logits=make_tied_logits(config, policy, layers["embedding"]))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), policy, blocks, name=name, **kwargs)
 

@@ -8,10 +8,10 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.checks import require, within
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import Dropout, Encoder
+from keras_transformer.layers import Encoder
 from keras_transformer.layers.random_bits import random_bits
 from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_logits, make_positions, make_stack
+from keras_transformer.models.parts import make_embedded_stack, make_tied_logits
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -46,19 +46,17 @@ class MaskedLanguageModel(ConfiguredModel):
     def __init__(self, config: TransformerConfig, layer=None, *, name="masked_language_model", dtype=None, **kwargs):
         policy = checked_policy(config, dtype)
         blocks = serialized_layers(layer=layer)
-        embedding = output_embedding = make_embedding(config, policy, config.source_vocabulary, "embedding")
-        if not config.share_embeddings:
-            output_embedding = make_embedding(config, policy, config.source_vocabulary, "output_embedding")
-        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(
-            config=config,
-            embedding=embedding,
-            positions=make_positions(config, policy, "positions"),
-            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
-            dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=make_stack(Encoder, config, policy, layer, num_layers=config.depths[0], name="encoder"),
-            logits=make_logits(config, policy, output_embedding),
+        layers = make_embedded_stack(
+            Encoder,
+            config,
+            policy,
+            layer,
+            vocab_size=config.source_vocabulary,
+            depth=config.depths[0],
+            name="encoder",
         )
+        # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
+        self.__dict__.update(config=config, **layers, logits=make_tied_logits(config, policy, layers["embedding"]))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.logits(self.encode(tokens)), policy, blocks, name=name, **kwargs)
 
@@ -78,8 +76,8 @@ class MaskedLanguageModel(ConfiguredModel):
 def mask_tokens(tokens, seed, config: TransformerConfig, mask_id: int, rate: float = 0.15):
     """Makes a training batch of a `MaskedLanguageModel`: hides random tokens, which the model predicts.
 
-    Of the chosen tokens, 80 % are replaced by `mask_id`, 10 % by a random token, and 10 % are kept. Padding, start
-    and end tokens are never chosen. On TensorFlow, use it in `tf.data`:
+    `mask_id` replaces 80 % of the chosen tokens, a random token replaces 10 %, and 10 % are kept. Padding, start and
+    end tokens are never chosen. On TensorFlow, use it in `tf.data`:
 
         dataset.enumerate().map(lambda seed, tokens: mask_tokens(tokens, seed, config, mask_id))
 

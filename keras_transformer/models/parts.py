@@ -130,6 +130,34 @@ def make_logits(config, policy, embedding) -> TiedLogits:
     return TiedLogits(embedding, config.logits_bias, config.logits_scale, dtype=policy, name="logits")
 
 
+def make_embedded_stack(stack, config, policy, layer, *, vocab_size, depth, name) -> dict:
+    """Makes the layers of a model with one stack, from ids to the output of the stack, by the names of its attributes.
+
+    Args:
+        stack: `Encoder` or `CausalDecoder`.
+        config: a `TransformerConfig`.
+        policy: dtype policy.
+        layer: the layer to copy. Default: that of the configuration.
+        vocab_size: size of the vocabulary.
+        depth: number of layers.
+        name: name of the stack.
+    """
+    return {
+        "embedding": make_embedding(config, policy, vocab_size, "embedding"),
+        "positions": make_positions(config, policy, "positions"),
+        "embedding_norm": make_embedding_norm(config, policy, "embedding_norm"),
+        "dropout": Dropout(config.dropout, dtype=policy, name="dropout"),
+        name: make_stack(stack, config, policy, layer, num_layers=depth, name=name),
+    }
+
+
+def make_tied_logits(config, policy, embedding) -> TiedLogits:
+    """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
+    if not config.share_embeddings:
+        embedding = make_embedding(config, policy, embedding.vocab_size, "output_embedding")
+    return make_logits(config, policy, embedding)
+
+
 def _unchanged(x, **positions):
     return x
 

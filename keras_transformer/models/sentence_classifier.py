@@ -5,9 +5,9 @@ import keras
 from keras_transformer import masks
 from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import Dropout, Encoder, SequencePooling
+from keras_transformer.layers import Encoder, SequencePooling
 from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedding, make_embedding_norm, make_positions, make_stack
+from keras_transformer.models.parts import make_embedded_stack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -56,16 +56,21 @@ class SentenceClassifier(ConfiguredModel):
         policy = checked_policy(config, dtype)
         blocks = serialized_layers(layer=layer)
         require(at_least(1, num_classes=num_classes))
+        layers = make_embedded_stack(
+            Encoder,
+            config,
+            policy,
+            layer,
+            vocab_size=config.source_vocabulary,
+            depth=config.depths[0],
+            name="encoder",
+        )
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(
             config=config,
             num_classes=num_classes,
             pooling=pooling,
-            embedding=make_embedding(config, policy, config.source_vocabulary, "embedding"),
-            positions=make_positions(config, policy, "positions"),
-            embedding_norm=make_embedding_norm(config, policy, "embedding_norm"),
-            dropout=Dropout(config.dropout, dtype=policy, name="dropout"),
-            encoder=make_stack(Encoder, config, policy, layer, num_layers=config.depths[0], name="encoder"),
+            **layers,
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )

@@ -1,11 +1,15 @@
 """Formats that do not have the parts of a configuration refuse them by name, before any work."""
 
+import keras
 import pytest
 
-from keras_transformer import TransformerConfig
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export.ctranslate2.export import require_supported
 from keras_transformer.export.interop.torch import import_torch_transformer
 from keras_transformer.export.marian.export import require_expressible
+from keras_transformer.export.pipeline import check_supported
+from keras_transformer.export.registry import FORMATS
+from keras_transformer.layers import EncoderLayer
 
 MODERN = TransformerConfig.preset("modern", vocab_size=11)
 
@@ -23,3 +27,13 @@ def test_weights_of_pytorch_are_not_read_into_other_parts(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ValueError, match="does not have the parts.*\n- `num_kv_heads`"):
         import_torch_transformer(tmp_path / "model.safetensors", MODERN)
+
+
+@pytest.mark.parametrize("name", ["ctranslate2", "huggingface"])
+def test_own_layers_of_a_model_are_refused(name):
+    """The configuration of such a model does not describe its layers."""
+    config = TransformerConfig(vocab_size=11, num_layers=1, d_model=4, num_heads=2, d_ff=3)
+    model = Transformer(config, encoder_layer=EncoderLayer(4, 2, 3, norm=keras.layers.RMSNormalization()))
+    with pytest.raises(ValueError, match=f"{name} does not support layers of your own.*Received: encoder_layer"):
+        check_supported(FORMATS[name], model, ())
+    check_supported(FORMATS["onnx"], model, ())
