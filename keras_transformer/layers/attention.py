@@ -315,26 +315,6 @@ class MultiHeadAttention(Projections):
     # The number of outputs depends on the arguments, so Keras infers symbolic outputs by tracing `call`.
     compute_output_spec = keras.Operation.compute_output_spec
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_k": self.d_k,
-            "d_v": self.d_v,
-            "dropout": self.dropout,
-            "use_bias": [*self.use_bias] if isinstance(self.use_bias, tuple) else self.use_bias,
-            "num_kv_heads": self.num_kv_heads,
-            "scale": self.scale,
-            "soft_cap": self.soft_cap,
-            "positions": keras.saving.serialize_keras_object(self.positions),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        positions = keras.saving.deserialize_keras_object(config.get("positions", []))
-        return super().from_config({**config, "positions": positions})
-
     def _projection(self, units, name):
         return self._dense(units, name, name in self.use_bias if isinstance(self.use_bias, tuple) else self.use_bias)
 

@@ -18,28 +18,30 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.parts import (
-    adopt,
-    claim,
-    copied_arguments,
-    copy_layer,
-    serialized_arguments,
-    serialized_part,
-)
+from keras_transformer.layers.parts import adopt, claim, copied_arguments, copy_layer, serialized_part
 from keras_transformer.layers.positional_encoding import consecutive_positions
 from keras_transformer.layers.projections import Projections
 from keras_transformer.layers.residual import ResidualConnection
 from keras_transformer.layers.seeds import mix_seed, part_initializer
 
+#: Kind of part -> its name, and the attributes of a block that are its first arguments. The first two are required.
+_PARTS = {
+    MultiHeadAttention: ("attention", "d_model num_heads d_k d_v attention_dropout use_bias"),
+    FeedForward: ("feed_forward", "d_model d_ff activation activation_dropout use_bias"),
+}
+
 
 class LayerOfParts(Composite):
-    """Base class of layers and stacks whose parts are in their configuration.
+    """Base class of layers and stacks. The output has the shape of the first input.
 
     Attributes:
         d_model: width of the inputs, or `None` if it is not known before `build`.
     """
 
     d_model: int | None
+
+    def compute_output_shape(self, inputs_shape, *others):
+        return inputs_shape
 
     def compute_output_spec(self, *args, **kwargs):
         # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
@@ -48,9 +50,10 @@ class LayerOfParts(Composite):
         is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
         return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))
+    def _check_shape(self, shape, cache=None):
+        name = next(iter(inspect.signature(self.call).parameters))
+        check_rank(name, shape, one_position=cache is not None)
+        check_width(name, shape, self.d_model or shape[-1])
 
     def _own(self, part):
         """Makes a layer that a user gives a part of this one, and returns it."""
@@ -123,7 +126,7 @@ class TransformerBlock(LayerOfParts, Projections):
         self.layer_norm_epsilon = layer_norm_epsilon
         # Not the layer itself: Keras would save it beside its copies.
         self._norm = norm and serialized_part(norm)
-        self._given_parts = {}  # Argument -> attribute with the residual connection of the given part.
+        self._given_parts = {}  # Argument -> attribute with the residual connection of the given part, or `None`.
 
     def make_norm(self):
         """Makes a normalization layer as in the residual connections."""
@@ -132,22 +135,15 @@ class TransformerBlock(LayerOfParts, Projections):
         return adopt(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def get_config(self):
-        sizes = keras.saving.serialize_keras_object({name: getattr(self, name) for name in SIZES})
-        config = {**super().get_config(), **sizes}
-        for argument, attribute in self._given_parts.items():
-            config[argument] = keras.saving.serialize_keras_object(getattr(self, attribute).sublayer)
-        return config if self._norm is None else {**config, "norm": self._norm}
+        given = {argument: name and getattr(self, name).sublayer for argument, name in self._given_parts.items()}
+        return {**super().get_config(), **keras.saving.serialize_keras_object(given), "norm": self._norm}
 
-    def _residual(self, name, part, make, argument=None):
+    def _residual(self, name, part, kind, argument=None):
         """Makes the residual connection `name` around the part given as `argument`, or else around a new one."""
         argument = argument or name
-        if part is None:
-            part = make(argument)
-        else:
-            self._own(part)
-            self._given_parts[argument] = name
+        self._given_parts[argument] = None if part is None else name
         return ResidualConnection(
-            part,
+            self._make(kind, argument) if part is None else self._own(part),
             self.dropout,
             self.norm_first,
             norm=self.make_norm(),
@@ -156,57 +152,33 @@ class TransformerBlock(LayerOfParts, Projections):
             name=name,
         )
 
-    def _make_attention(self, argument):
-        self._require_sizes(argument, "d_model", "num_heads")
-        return MultiHeadAttention(
-            self.d_model,
-            self.num_heads,
-            self.d_k,
-            self.d_v,
-            self.attention_dropout,
-            self.use_bias,
-            **self._part_options(),
-            name="attention",
-        )
-
-    def _make_feed_forward(self, argument):
-        self._require_sizes(argument, "d_model", "d_ff")
-        return FeedForward(
-            self.d_model,
-            self.d_ff,
-            self.activation,
-            self.activation_dropout,
-            self.use_bias,
-            **self._part_options(),
-            name="feed_forward",
-        )
-
-    def _part_options(self):
-        """Initializers, regularizer, seed and dtype policy of one part."""
+    def _make(self, kind, argument):
+        """Makes an attention or a feed-forward layer from the sizes."""
+        name, arguments = _PARTS[kind]
+        sizes = {size: getattr(self, size) for size in arguments.split()}
+        first, second, *_ = sizes
+        if None in (sizes[first], sizes[second]):
+            raise ValueError(
+                f"`{argument}` or `{first}` and `{second}` must be given. "
+                f"Received: {first}={sizes[first]}, {second}={sizes[second]}"
+            )
         index = self._next_index()
-        return {
-            "kernel_initializer": part_initializer(self.kernel_initializer, index, None),
-            "bias_initializer": part_initializer(self.bias_initializer, index, None),
-            "kernel_regularizer": self.kernel_regularizer,
-            "seed": mix_seed(self.seed, index),
-            "dtype": self.dtype_policy,
-        }
-
-    def _require_sizes(self, argument, *names):
-        sizes = {name: getattr(self, name) for name in names}
-        if None in sizes.values():
-            received = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise ValueError(f"`{argument}` or {_names(names)} must be given. Received: {received}")
-
-    def _check_shape(self, name, shape, cache=None):
-        check_rank(name, shape, one_position=cache is not None)
-        check_width(name, shape, self.d_model or shape[-1])
+        return kind(
+            *sizes.values(),
+            kernel_initializer=part_initializer(self.kernel_initializer, index, None),
+            bias_initializer=part_initializer(self.bias_initializer, index, None),
+            kernel_regularizer=self.kernel_regularizer,
+            seed=mix_seed(self.seed, index),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def _attend(self, inputs, mask, cache=None, offset=0, **options):
         """Runs the self-attention. Returns a list of its outputs."""
+        self._check_shape(inputs.shape, cache)
         # With a cache, a mask of the new positions does not cover the keys.
         keys = {"value_mask": masks.resolve(mask, inputs)} if cache is None else {"cache": cache, "offset": offset}
-        return as_list(self.self_attention.call(inputs, **given(**keys, **options)))
+        return outputs_of(self.self_attention.call, inputs, **keys, **options)
 
 
 #: Names of the arguments from which a block makes its parts.
@@ -228,20 +200,16 @@ class SelfAttentionBlock(TransformerBlock):
 
     def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
         super().__init__(*sizes, **kwargs)
-        self.self_attention = self._residual("self_attention", attention, self._make_attention, "attention")
-        self.feed_forward = self._residual("feed_forward", feed_forward, self._make_feed_forward)
+        self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")
+        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
 
     def build(self, inputs_shape):
-        self._check_shape("inputs", inputs_shape)
+        self._check_shape(inputs_shape)
         self.self_attention.build(inputs_shape)
         self.feed_forward.build(inputs_shape)
 
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
-
     def _run(self, inputs, mask, **attention):
         """Runs both parts. Other outputs of the attention are returned after the output."""
-        self._check_shape("inputs", inputs.shape, attention.get("cache"))
         x, *others = self._attend(inputs, mask, **attention)
         return unpacked([self.feed_forward.call(x), *others])
 
@@ -274,12 +242,13 @@ class TransformerStack(LayerOfParts):
         trainable=True,
         **arguments,
     ):
-        kwargs: dict[str, Any] = {"name": name, "dtype": dtype, "trainable": trainable}
-        super().__init__(**kwargs)
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
         require(at_least(1, num_layers=num_layers), _layer_problems(layer, arguments))
         self.supports_masking = True
         self.num_layers = num_layers
-        self._layer_config = serialized_arguments(arguments if layer is None else {"layer": layer})
+        given = arguments if layer is None else {"layer": layer}
+        # Layers and initializers, as serialized; not the layer itself, which Keras would save beside its copies.
+        self._layer_config = {k: serialized_part(v) if hasattr(v, "get_config") else v for k, v in given.items()}
         self.layers = [self._make_layer(i) for i in range(num_layers)]
         self.d_model = getattr(self.layers[0], "d_model", None)
         self.final_norm = getattr(self.layers[0], "norm_first", False) if final_norm is None else final_norm
@@ -291,14 +260,17 @@ class TransformerStack(LayerOfParts):
             )
         self.shared_positions = shared_positions and self._own(shared_positions)
 
+    def build(self, inputs_shape, *others):
+        for layer in self.layers:
+            layer.build(inputs_shape, *others)
+        if self.norm is not None:
+            self.norm.build(inputs_shape)
+        if self.shared_positions is not None:
+            attention = self.layers[0].self_attention.sublayer
+            self.shared_positions.build((inputs_shape[0], attention.num_heads, None, None))
+
     def get_config(self):
-        parts = {"final_norm": self.final_norm, "shared_positions": self.shared_positions}
-        return {
-            **super().get_config(),
-            **self._layer_config,
-            "num_layers": self.num_layers,
-            **keras.saving.serialize_keras_object(parts),
-        }
+        return {**super().get_config(), **self._layer_config}
 
     def _make_layer(self, index):
         name = f"layer_{index}"
@@ -313,15 +285,6 @@ class TransformerStack(LayerOfParts):
         if isinstance(self.layers[0], TransformerBlock):
             return self.layers[0].make_norm()
         return LayerNormalization(dtype=self.dtype_policy, name="norm")
-
-    def _build_layers(self, inputs_shape, *others):
-        for layer in self.layers:
-            layer.build(inputs_shape, *others)
-        if self.norm is not None:
-            self.norm.build(inputs_shape)
-        if self.shared_positions is not None:
-            attention = self.layers[0].self_attention.sublayer
-            self.shared_positions.build((inputs_shape[0], attention.num_heads, None, None))
 
     def _shared_bias(self, x, cache=None, offset=0):
         """What the scheme that all layers share adds to their scores, for queries x at the positions from `offset`."""
@@ -343,10 +306,9 @@ class TransformerStack(LayerOfParts):
             each: name of an argument of the layers -> its values, one per layer.
             **shared: arguments that are the same for all layers.
         """
-        shared = given(**shared)
         extra_outputs = []
         for i, layer in enumerate(self.layers):
-            x, *others = as_list(layer(x, **given(**{name: values[i] for name, values in each.items()}), **shared))
+            x, *others = outputs_of(layer, x, **{name: values[i] for name, values in each.items()}, **shared)
             extra_outputs.append(others)
         x = x if self.norm is None else self.norm(x)
         return unpacked([x, *zip(*extra_outputs, strict=True)])  # Weights of all layers, caches of all layers.
@@ -362,13 +324,11 @@ def decoding_method(layer, name):
     return getattr(layer, name)
 
 
-def given(**arguments):
-    """The arguments that differ from the defaults of a part, which need not know the others."""
-    return {name: value for name, value in arguments.items() if value is not None and value is not False}
-
-
-def as_list(outputs):
-    """The outputs of a layer as a list."""
+def outputs_of(call, *inputs, **options) -> list:
+    """Calls a part, which need not know the options that have their default, and returns a list of its outputs."""
+    outputs = call(
+        *inputs, **{name: value for name, value in options.items() if value is not None and value is not False}
+    )
     return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
@@ -387,10 +347,6 @@ def _layer_problems(layer, arguments):
         yield f"`layer` must be a Keras layer. Received: layer={layer!r}"
     if layer is not None and arguments:
         yield f"Arguments of a new layer must not be given beside `layer`. Received: {', '.join(arguments)}"
-
-
-def _names(names):
-    return " and ".join(f"`{name}`" for name in names)
 
 
 def _is_plain_call(arguments, d_model, dtype):

@@ -4,16 +4,17 @@ import keras
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.block import (
     SelfAttentionBlock,
     TransformerBlock,
     TransformerStack,
-    as_list,
     decoding_method,
-    given,
+    outputs_of,
     unpacked,
 )
 from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.feed_forward import FeedForward
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -69,12 +70,12 @@ class DecoderLayer(TransformerBlock):
 
     def __init__(self, *sizes, self_attention=None, cross_attention=None, feed_forward=None, **kwargs):
         super().__init__(*sizes, **kwargs)
-        self.self_attention = self._residual("self_attention", self_attention, self._make_attention)
-        self.cross_attention = self._residual("cross_attention", cross_attention, self._make_attention)
-        self.feed_forward = self._residual("feed_forward", feed_forward, self._make_feed_forward)
+        self.self_attention = self._residual("self_attention", self_attention, MultiHeadAttention)
+        self.cross_attention = self._residual("cross_attention", cross_attention, MultiHeadAttention)
+        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
 
     def build(self, target_shape, memory_shape):
-        self._check_shape("target", target_shape)
+        self._check_shape(target_shape)
         self.self_attention.build(target_shape)
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
@@ -92,7 +93,6 @@ class DecoderLayer(TransformerBlock):
         offset=0,
         return_attention_scores=False,
     ):
-        self._check_shape("target", target.shape, cache)
         if not isinstance(memory, KeyValue):
             check_rank("memory", memory.shape)
         x, *updated_cache = self._attend(
@@ -104,16 +104,13 @@ class DecoderLayer(TransformerBlock):
             attention_bias=attention_bias,
             use_causal_mask=True,
         )
-        x, *scores = as_list(
-            self.cross_attention.call(
-                x,
-                memory,
-                **given(
-                    value_mask=masks.resolve(memory_mask, memory),
-                    attention_mask=memory_attention_mask,
-                    return_attention_scores=return_attention_scores,
-                ),
-            )
+        x, *scores = outputs_of(
+            self.cross_attention.call,
+            x,
+            memory,
+            value_mask=masks.resolve(memory_mask, memory),
+            attention_mask=memory_attention_mask,
+            return_attention_scores=return_attention_scores,
         )
         return unpacked([self.feed_forward.call(x), *scores, *updated_cache])
 
@@ -131,9 +128,6 @@ class DecoderLayer(TransformerBlock):
     def empty_cache(self, like, batch_size, max_length) -> KeyValue:
         """Makes a self-attention cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
         return decoding_method(self.self_attention.sublayer, "empty_cache")(like, batch_size, max_length)
-
-    def compute_output_shape(self, target_shape, memory_shape):
-        return target_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -183,7 +177,7 @@ class Decoder(TransformerStack):
     layer_class = DecoderLayer
 
     def build(self, target_shape, memory_shape):
-        self._build_layers(target_shape, memory_shape)
+        super().build(target_shape, memory_shape)
 
     def call(
         self,
@@ -224,9 +218,6 @@ class Decoder(TransformerStack):
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one self-attention cache per layer; see `MultiHeadAttention.empty_cache`."""
         return self._empty_caches(like, batch_size, max_length)
-
-    def compute_output_shape(self, target_shape, memory_shape):
-        return target_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -327,9 +318,6 @@ class CausalDecoder(TransformerStack):
 
     layer_class = CausalDecoderLayer
 
-    def build(self, inputs_shape):
-        self._build_layers(inputs_shape)
-
     def call(self, inputs, mask=None, cache=None, offset=0, return_attention_scores=False):
         return self._run_layers(
             inputs,
@@ -343,6 +331,3 @@ class CausalDecoder(TransformerStack):
     def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""
         return self._empty_caches(like, batch_size, max_length)
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape

@@ -7,7 +7,8 @@ from keras_transformer import masks
 from keras_transformer.checks import at_least, positive, require
 from keras_transformer.config import PAD_ID
 from keras_transformer.layers.checks import check_width
-from keras_transformer.layers.seeds import initializer_of, seeded_initializer, serialize_initializer
+from keras_transformer.layers.configured import Configured
+from keras_transformer.layers.seeds import seeded_initializer
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -56,10 +57,9 @@ class TokenEmbedding(keras.layers.Embedding):
         if "mask_zero" in kwargs:
             mask_zero = kwargs["mask_zero"]
             raise ValueError(f"`pad_id` must be given instead of `mask_zero`. Received: mask_zero={mask_zero}")
-        given = initializer_of(embeddings_initializer)
         default = None if seed is None else _default_initializer(d_model)
-        super().__init__(vocab_size, d_model, seeded_initializer(given or default, seed), **kwargs)
-        self._given_initializer = given
+        super().__init__(vocab_size, d_model, seeded_initializer(embeddings_initializer or default, seed), **kwargs)
+        self._given_initializer = embeddings_initializer
         # `keras.layers.Embedding` disables both: it masks only with `mask_zero`, and casts its output itself.
         self.supports_masking = True
         self.autocast = True
@@ -120,7 +120,7 @@ class TokenEmbedding(keras.layers.Embedding):
             "d_model": self.d_model,
             "pad_id": self.pad_id,
             "scale": self.scale,
-            "embeddings_initializer": serialize_initializer(self._given_initializer),
+            "embeddings_initializer": keras.saving.serialize_keras_object(self._given_initializer),
             "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
             "embeddings_constraint": keras.constraints.serialize(self.embeddings_constraint),
             "seed": self.seed,
@@ -132,7 +132,7 @@ def _default_initializer(d_model):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TiedLogits(keras.layers.Layer):
+class TiedLogits(Configured):
     """`TokenEmbedding.logits` as a layer for functional models, with an optional scale and bias.
 
     Masking: the output has no implicit mask. With a mask on the logits, Keras would rescale the loss on each replica,
@@ -213,18 +213,9 @@ class TiedLogits(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embedding.vocab_size)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
-            "use_bias": self.use_bias,
-            "scale": self.scale,
-        }
-
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        layer = cls(**{**config, "embedding": embedding})
+        layer = super().from_config(config)
         layer._is_copy = True  # Keras shares objects between layers only when it loads a model from a file.
         return layer
 

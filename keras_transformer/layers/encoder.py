@@ -96,9 +96,6 @@ class Encoder(TransformerStack):
 
     layer_class = EncoderLayer
 
-    def build(self, inputs_shape):
-        self._build_layers(inputs_shape)
-
     def call(self, inputs, mask=None, attention_mask=None, return_attention_scores=False):
         return self._run_layers(
             inputs,
@@ -108,6 +105,3 @@ class Encoder(TransformerStack):
             attention_bias=self._shared_bias(inputs),
             return_attention_scores=return_attention_scores,
         )
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape

@@ -98,12 +98,4 @@ class FeedForward(Projections):
         return (*input_shape[:-1], self.d_model)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "d_ff": self.d_ff,
-            "activation": activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "gated": self.gated,
-        }
+        return {**super().get_config(), "activation": activations.serialize(self.activation)}

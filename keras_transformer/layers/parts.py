@@ -69,12 +69,13 @@ def adopt(layer, policy):
 
 
 def serialized_part(part) -> dict:
-    """The configuration of a layer. Where it or a sub-layer was made without `dtype`, the policy is left out.
+    """The configuration of a layer or another object. Where a layer was made without `dtype`, the policy is left out.
 
     The copies that are made of it get the policy of their owner by `adopt`.
     """
     default = keras.config.dtype_policy()
-    without_dtype = [layer for layer in part._flatten_layers() if layer.dtype_policy is default]
+    layers = part._flatten_layers() if isinstance(part, keras.Layer) else ()
+    without_dtype = [layer for layer in layers if layer.dtype_policy is default]
     for layer in without_dtype:
         layer.dtype_policy = _NotGiven(default.name)
     try:
@@ -92,20 +93,8 @@ def _without_marks(config):
     return None if config.get("class_name") == _NotGiven.__name__ else config
 
 
-def serialized_arguments(arguments) -> dict:
-    """Arguments of a layer, with layers and initializers serialized."""
-    return {name: _serialized(value) for name, value in arguments.items()}
-
-
-def _serialized(value):
-    if isinstance(value, keras.Layer):
-        return serialized_part(value)
-    is_object = isinstance(value, keras.initializers.Initializer)
-    return keras.saving.serialize_keras_object(value) if is_object else value
-
-
 def copied_arguments(arguments, index) -> dict:
-    """Arguments of one of several equal layers, from `serialized_arguments`, with seeds of its own."""
+    """Arguments of one of several equal layers, whose layers and initializers are serialized, with seeds of its own."""
     seed = {"seed": mix_seed(arguments["seed"], index)} if "seed" in arguments else {}
     made = {name: copies(value, index) for name, value in arguments.items() if isinstance(value, dict)}
     return {**arguments, **made, **seed}

@@ -6,13 +6,14 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.checks import one_of, require
 from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.configured import Configured
 
 #: Below every value that an input can have.
 _LOWEST = -3.4e38
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SequencePooling(keras.layers.Layer):
+class SequencePooling(Configured):
     """One vector per sequence: the mean, the first or the maximum of its positions.
 
     Masking: positions whose mask is `False` are left out, and the output has no mask. A row without other positions
@@ -73,9 +74,6 @@ class SequencePooling(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling}
 
 
 def _only_first(is_real):

@@ -119,15 +119,6 @@ class RelativePositionBias(PositionScheme):
         bias = ops.transpose(ops.cast(bias, "float32"), (2, 0, 1))  # (num_heads, query_length, key_length)
         return ops.expand_dims(bias, 0)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "bidirectional": self.bidirectional,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SlidingWindow(PositionScheme):
@@ -164,9 +155,6 @@ class SlidingWindow(PositionScheme):
 
     def attention_bias(self, query_positions, key_positions):
         return ops.abs(distances(query_positions, key_positions)) < self.size  # (query_length, key_length)
-
-    def get_config(self):
-        return {**super().get_config(), "size": self.size}
 
 
 def _alibi_slopes(num_heads):

@@ -4,11 +4,12 @@ import keras
 from keras import ops
 
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers.configured import Configured
 from keras_transformer.layers.positional_encoding import consecutive_positions
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PositionScheme(keras.layers.Layer):
+class PositionScheme(Configured):
     """What positions change in a self-attention. The base class changes nothing.
 
     A subclass overrides one or both of the methods below, which `MultiHeadAttention(positions=…)` calls. A scheme is

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.checks import at_least, counts, one_of, require
 from keras_transformer.layers.checks import check_rank, check_width
+from keras_transformer.layers.configured import Configured
 
 
 def segment_positions(segments):
@@ -34,7 +35,7 @@ def consecutive_positions(length, offset):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PositionalEncoding(keras.layers.Layer):
+class PositionalEncoding(Configured):
     """x + PE with PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same).
 
     Any length is supported. The angles are computed in float32 under every dtype policy. The implicit mask is passed
@@ -97,13 +98,9 @@ class PositionalEncoding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        names = ("max_wavelength", "layout", "first_position")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositionalEmbedding(keras.layers.Layer):
+class LearnedPositionalEmbedding(Configured):
     """x + table[position]. The implicit mask is passed on unchanged.
 
     Args:
@@ -161,9 +158,6 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "max_length": self.max_length, "first_position": self.first_position}
 
 
 def _shifted(positions, first_position):

@@ -6,7 +6,7 @@ import keras
 
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.seeds import initializer_of, mix_seed, part_initializer, serialize_initializer
+from keras_transformer.layers.seeds import mix_seed, part_initializer
 
 
 class Projections(Composite):
@@ -21,21 +21,12 @@ class Projections(Composite):
 
     def __init__(self, kernel_initializer, bias_initializer, kernel_regularizer, seed, **kwargs):
         super().__init__(**kwargs)
-        self.kernel_initializer = initializer_of(kernel_initializer)
-        self.bias_initializer = initializer_of(bias_initializer)
+        self.kernel_initializer = kernel_initializer
+        self.bias_initializer = bias_initializer
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
         # Layers of two classes, with one seed, have different weights.
         self._seed_index = zlib.crc32(type(self).__name__.encode())
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "kernel_initializer": serialize_initializer(self.kernel_initializer),
-            "bias_initializer": serialize_initializer(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "seed": self.seed,
-        }
 
     def _dense(self, units, name, use_bias, activation=None):
         return keras.layers.Dense(

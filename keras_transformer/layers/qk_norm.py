@@ -48,9 +48,6 @@ class QKNorm(PositionScheme):
     def process_heads(self, query, key, positions):
         return self._normalize(query, self.query_scale), self._normalize(key, self.key_scale)
 
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
     def _normalize(self, heads, scale):
         x = ops.cast(heads, "float32")
         mean_square = ops.mean(ops.square(x), axis=-1, keepdims=True)

@@ -57,12 +57,12 @@ class ResidualConnection(Composite):
         self.norm_first = norm_first
         self.epsilon = epsilon
         self.seed = seed
-        self._is_norm_given = norm is not None
         self.norm = norm or LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
         self.output_dropout = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape, **sublayer_shapes):
-        self.norm.build(inputs_shape)
+        if not self.norm.built:
+            self.norm.build(inputs_shape)
         if self.sublayer.built:
             return
         shapes = {**dict.fromkeys(_required(self.sublayer.build), inputs_shape), **sublayer_shapes}
@@ -103,21 +103,6 @@ class ResidualConnection(Composite):
 
     # The number of outputs depends on the sub-layer, so Keras infers symbolic outputs by tracing `call`.
     compute_output_spec = keras.Operation.compute_output_spec
-
-    def get_config(self):
-        config = {
-            **super().get_config(),
-            "sublayer": keras.saving.serialize_keras_object(self.sublayer),
-            "dropout": self.dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-        }
-        return {**config, "norm": keras.saving.serialize_keras_object(self.norm)} if self._is_norm_given else config
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 def _required(method):

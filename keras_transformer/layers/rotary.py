@@ -90,10 +90,6 @@ class RotaryPositions(PositionScheme):
         cos, sin = ops.cos(angles), ops.sin(angles)
         return self._rotate(query, cos, sin), self._rotate(key, cos, sin)
 
-    def get_config(self):
-        names = ("base", "fraction", "layout", "scaling", "scaling_factor")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
     def _width(self, heads_shape):
         return int(heads_shape[-1] * self.fraction)
 

@@ -75,30 +75,21 @@ def rewritten(config, change) -> Any:
     return config
 
 
-def initializer_of(identifier):
-    """The initializer of a layer's argument. A name stays a name: an initializer without a seed draws one when made."""
-    return identifier if isinstance(identifier, str) else keras.initializers.get(identifier)
-
-
-def serialize_initializer(initializer):
-    """The configuration of a result of `initializer_of`."""
-    return initializer if isinstance(initializer, str | None) else keras.initializers.serialize(initializer)
-
-
 def seeded_initializer(initializer, seed):
     """The initializer with this seed, unless it has one."""
     if seed is None:
         return initializer
-    initializer = keras.initializers.get(initializer)
-    config = initializer.get_config() if isinstance(initializer, keras.initializers.Initializer) else {}
-    return type(initializer).from_config({**config, "seed": seed}) if config.get("seed", seed) is None else initializer
+    made = keras.initializers.get(initializer)
+    config = made.get_config() if isinstance(made, keras.initializers.Initializer) else {}
+    return type(made).from_config({**config, "seed": seed}) if config.get("seed", seed) is None else initializer
 
 
 def part_initializer(initializer, index, seed):
     """The initializer of one part of a layer.
 
     Args:
-        initializer: result of `initializer_of`, which the user gave for all parts.
+        initializer: a name, configuration, `keras.initializers.Initializer` or function, which the user gave for all
+            parts.
         index: number of the part.
         seed: seed of the layer, or `None`.
 
@@ -106,6 +97,8 @@ def part_initializer(initializer, index, seed):
         An initializer of its own for the part. Its seed is `mix_seed` of the initializer's seed, or else of the
         layer's. A name without a seed, and a function, are returned as they are.
     """
+    if not isinstance(initializer, str | None):
+        initializer = keras.initializers.get(initializer)
     if isinstance(initializer, keras.initializers.Initializer):
         initializer = type(initializer).from_config(fold_seed(initializer.get_config(), index))
     return seeded_initializer(initializer, mix_seed(seed, index))
