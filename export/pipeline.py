@@ -119,8 +119,8 @@ def check_supported(format, model, tokenizers) -> None:
     """Raises `ValueError` if a format cannot express a model or its tokenizers."""
     if not format.require_supported:
         return
-    if model.blocks:
-        layers = ", ".join(model.blocks)
+    if model.parts.blocks:
+        layers = ", ".join(model.parts.blocks)
         raise ValueError(f"{format.format} does not support layers of your own in a model. Received: {layers}")
     format.require_supported(model.config, tokenizers)
 

@@ -11,7 +11,8 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.checks import at_least, one_of, positive, require, within
 from keras_transformer.layers.checks import check_attention_inputs, check_no_masks
-from keras_transformer.layers.position_schemes import as_schemes, bias_and_mask, build_schemes, process_heads
+from keras_transformer.layers.parts import claim
+from keras_transformer.layers.position_schemes import as_schemes, bias_and_mask, process_heads
 from keras_transformer.layers.projections import Projections
 
 #: The last axis. For a Python int, `ops.softmax` warns if the axis has length 1. A single key is common in decoding.
@@ -223,6 +224,8 @@ class MultiHeadAttention(Projections):
         self.value_projection = self._projection(self.num_kv_heads * self.d_v, "value")
         self.output_projection = self._projection(d_model, "output")
         self.weights_dropout = self._dropout(dropout, "float32")
+        for scheme in self.positions:
+            claim(scheme, self)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = value_shape or query_shape
@@ -231,7 +234,8 @@ class MultiHeadAttention(Projections):
         self.value_projection.build(value_shape)
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
         length = query_shape[1] if len(query_shape) == 3 else 1
-        build_schemes(self.positions, (query_shape[0], self.num_heads, length, self.d_k))
+        for scheme in self.positions:
+            scheme.build((query_shape[0], self.num_heads, length, self.d_k))
 
     def call(
         self,

@@ -16,6 +16,7 @@ from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
+from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.parts import adopt, claim, copied_arguments, copy_layer, serialized_part
@@ -198,6 +199,7 @@ class SelfAttentionBlock(TransformerBlock):
         feed_forward: a layer from `(batch, length, d_model)` to the same shape, instead of a `FeedForward`.
     """
 
+    @shows_arguments_of(TransformerBlock)
     def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
         super().__init__(*sizes, **kwargs)
         self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")

@@ -20,6 +20,18 @@ class Configured(keras.layers.Layer):
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
+def shows_arguments_of(base):
+    """Decorates an `__init__` that passes its positional arguments on to `base`: `help` shows their names, too."""
+    passed_on = [p for p in inspect.signature(base.__init__).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    def decorate(init):
+        own = [p for p in inspect.signature(init).parameters.values() if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+        init.__signature__ = inspect.Signature([*passed_on, *own])
+        return init
+
+    return decorate
+
+
 def _argument_names(layer_class):
     """Names of the arguments of a class and its base classes, except of a user's class that defines `get_config`."""
     classes = [

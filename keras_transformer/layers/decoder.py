@@ -14,6 +14,7 @@ from keras_transformer.layers.block import (
     unpacked,
 )
 from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
 
 
@@ -68,6 +69,7 @@ class DecoderLayer(TransformerBlock):
         Vaswani et al. 2017, §3.1.
     """
 
+    @shows_arguments_of(TransformerBlock)
     def __init__(self, *sizes, self_attention=None, cross_attention=None, feed_forward=None, **kwargs):
         super().__init__(*sizes, **kwargs)
         self.self_attention = self._residual("self_attention", self_attention, MultiHeadAttention)

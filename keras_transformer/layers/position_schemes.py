@@ -14,7 +14,7 @@ class PositionScheme(Configured):
 
     A subclass overrides one or both of the methods below, which `MultiHeadAttention(positions=…)` calls. A scheme is
     not called itself. It makes its weights in `build(heads_shape)`; `heads_shape` is the shape of the query heads,
-    `(batch, num_heads, length, d_k)`. A scheme with weights belongs to one attention.
+    `(batch, num_heads, length, d_k)`. A scheme belongs to one attention.
 
     Args:
         **kwargs: arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -90,25 +90,6 @@ def as_schemes(positions) -> list[PositionScheme]:
     if not all(isinstance(scheme, PositionScheme) for scheme in schemes):
         raise ValueError(f"`positions` must be a PositionScheme or a list of them. Received: positions={positions!r}")
     return schemes
-
-
-def build_schemes(schemes, heads_shape):
-    """Builds the schemes of an attention.
-
-    Args:
-        schemes: list of `PositionScheme`.
-        heads_shape: `(batch, num_heads, length, d_k)` of the query heads.
-
-    Raises:
-        ValueError: if a scheme already has weights. A saved file could not be loaded.
-    """
-    for scheme in schemes:
-        if scheme.built and scheme.weights:
-            raise ValueError(
-                "A position scheme with weights must belong to one attention only. "
-                f"Received: a scheme that is already built, name={scheme.name!r}"
-            )
-        scheme.build(heads_shape)
 
 
 def process_heads(schemes, query, projected: KeyValue, offset):

@@ -7,6 +7,7 @@ from keras_transformer import masks
 from keras_transformer.checks import at_least, counts, one_of, require
 from keras_transformer.layers.checks import check_rank, check_width
 from keras_transformer.layers.configured import Configured
+from keras_transformer.layers.seeds import seeded_initializer
 
 
 def segment_positions(segments):
@@ -108,6 +109,9 @@ class LearnedPositionalEmbedding(Configured):
             last row of the table, since a compiled graph cannot raise errors.
         first_position: row of the table for position 0, such as 2 for checkpoints whose first rows are not positions.
             The table has `first_position + max_length` rows.
+        embeddings_initializer: initializer of the table. Default: a normal distribution of standard deviation
+            1 / √d_model.
+        seed: int, seed of the initializer if that has none. Default: drawn from Python's `random` module.
 
     Call arguments:
         inputs: `(batch, length, d_model)`; or `(batch, d_model)`, one position per row.
@@ -130,19 +134,23 @@ class LearnedPositionalEmbedding(Configured):
         Vaswani et al. 2017, Table 3 row E.
     """
 
-    def __init__(self, max_length, first_position=0, **kwargs):
+    def __init__(self, max_length, first_position=0, embeddings_initializer=None, seed=None, **kwargs):
         super().__init__(**kwargs)
         require(at_least(1, max_length=max_length), counts(0, first_position=first_position))
         self.supports_masking = True
         self.max_length = max_length
         self.first_position = first_position
+        self.embeddings_initializer = embeddings_initializer
+        self.seed = seed
 
     def build(self, input_shape):
         check_rank("inputs", input_shape, one_position=True)
         d_model = input_shape[-1]
-        initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
+        initializer = self.embeddings_initializer or keras.initializers.RandomNormal(stddev=d_model**-0.5)
         rows = self.first_position + self.max_length
-        self.embeddings = self.add_weight((rows, d_model), initializer, name="embeddings")
+        self.embeddings = self.add_weight(
+            (rows, d_model), seeded_initializer(initializer, self.seed), name="embeddings"
+        )
 
     def call(self, inputs, offset=0, positions=None):
         check_rank("inputs", inputs.shape, one_position=True)

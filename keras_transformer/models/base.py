@@ -14,7 +14,6 @@ from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
-from keras_transformer.layers.parts import serialized_part
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import Compiled, rounded
 
@@ -65,22 +64,21 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     functional model without `generate`, unless the model is nested in another model.
 
     Attributes:
-        blocks: the configurations of the layers that were given in place of those of the `TransformerConfig`.
+        parts: the `Parts` that made the layers.
 
     Args:
         inputs: symbolic inputs.
         outputs: symbolic outputs.
-        policy: dtype policy of the layers.
-        blocks: result of `serialized_layers`.
+        parts: the `Parts` that made the layers.
         **kwargs: arguments of `keras.Model`.
     """
 
     _r_drop = False
 
-    def __init__(self, inputs, outputs, policy, blocks, **kwargs):
+    def __init__(self, inputs, outputs, parts, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-        self.dtype_policy = policy
-        self.blocks = blocks
+        self.dtype_policy = parts.policy
+        self.parts = parts
 
     def compile(self, optimizer="rmsprop", loss=None, *args, r_drop=False, **kwargs):
         """Configures the model for training, as `keras.Model.compile` does.
@@ -134,7 +132,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
-            **self.blocks,
+            **self.parts.get_config(),
             "trainable": self.trainable,
             "frozen": self._frozen_paths(),
             "quantization": quantization_configs(self),
@@ -167,18 +165,6 @@ def _twice(x):
     """Repeats each row, next to itself: on several devices, both copies are then on the same one."""
     # Not `reshape` of `stack([x, x])`: TensorFlow's graph optimizer mixes up two of them in one graph.
     return ops.repeat(x, 2, axis=0)
-
-
-def serialized_layers(**layers) -> dict:
-    """The configurations of the layers that a user gave to a model, by the names of its arguments."""
-    return {name: serialized_part(layer) for name, layer in layers.items() if layer is not None}
-
-
-def checked_policy(config, dtype):
-    """Checks the type of `config`, and returns the dtype policy of a model: `dtype`, or else the global policy."""
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
-    return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
 
 def empty_hypotheses(rows: int, strategy) -> Hypotheses:

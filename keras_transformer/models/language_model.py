@@ -16,9 +16,9 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import CausalDecoder
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, empty_hypotheses, serialized_layers
+from keras_transformer.models.base import ConfiguredModel, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
-from keras_transformer.models.parts import make_embedded_stack, make_tied_logits
+from keras_transformer.models.parts import Parts
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -36,7 +36,9 @@ class LanguageModel(ConfiguredModel):
         config: a `TransformerConfig`. Options of the encoder and the source are ignored. With
             `share_embeddings=False` the output has a separate embedding matrix.
         layer: the layer of which the decoder has copies. Default: a `CausalDecoderLayer` of the configuration.
-        **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
+        **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
+            `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
+            for equal initial weights and dropout in each run).
 
     Raises:
         ValueError: if `config` is not a `TransformerConfig`.
@@ -54,15 +56,14 @@ class LanguageModel(ConfiguredModel):
     """
 
     def __init__(self, config: TransformerConfig, layer=None, *, name="language_model", dtype=None, **kwargs):
-        policy = checked_policy(config, dtype)
-        blocks = serialized_layers(layer=layer)
-        layers = make_embedded_stack(
-            CausalDecoder, config, policy, layer, vocab_size=config.vocab_size, depth=config.depths[1], name="decoder"
+        parts = Parts(config, dtype, kwargs, layer=layer)
+        layers = parts.one_stack(
+            CausalDecoder, layer, vocab_size=config.vocab_size, depth=config.depths[1], name="decoder"
         )
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(config=config, **layers, logits=make_tied_logits(config, policy, layers["embedding"]))
+        self.__dict__.update(config=config, **layers, logits=parts.tied_logits(layers["embedding"]))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
-        super().__init__(tokens, self.decode(tokens), policy, blocks, name=name, **kwargs)
+        super().__init__(tokens, self.decode(tokens), parts, name=name, **kwargs)
 
     def decode(self, tokens, cache=None, offset=0, output_weights=None):
         """Computes the logits for the token after each input token.

@@ -10,8 +10,8 @@ from keras_transformer.checks import require, within
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Encoder
 from keras_transformer.layers.random_bits import random_bits
-from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedded_stack, make_tied_logits
+from keras_transformer.models.base import ConfiguredModel
+from keras_transformer.models.parts import Parts
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -28,7 +28,9 @@ class MaskedLanguageModel(ConfiguredModel):
         config: a `TransformerConfig`. Options of the decoder are ignored. With `share_embeddings=False` the output has
             a separate embedding matrix.
         layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
-        **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
+        **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
+            `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
+            for equal initial weights and dropout in each run).
 
     Raises:
         ValueError: if `config` is not a `TransformerConfig`.
@@ -44,21 +46,14 @@ class MaskedLanguageModel(ConfiguredModel):
     """
 
     def __init__(self, config: TransformerConfig, layer=None, *, name="masked_language_model", dtype=None, **kwargs):
-        policy = checked_policy(config, dtype)
-        blocks = serialized_layers(layer=layer)
-        layers = make_embedded_stack(
-            Encoder,
-            config,
-            policy,
-            layer,
-            vocab_size=config.source_vocabulary,
-            depth=config.depths[0],
-            name="encoder",
+        parts = Parts(config, dtype, kwargs, layer=layer)
+        layers = parts.one_stack(
+            Encoder, layer, vocab_size=config.source_vocabulary, depth=config.depths[0], name="encoder"
         )
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(config=config, **layers, logits=make_tied_logits(config, policy, layers["embedding"]))
+        self.__dict__.update(config=config, **layers, logits=parts.tied_logits(layers["embedding"]))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
-        super().__init__(tokens, self.logits(self.encode(tokens)), policy, blocks, name=name, **kwargs)
+        super().__init__(tokens, self.logits(self.encode(tokens)), parts, name=name, **kwargs)
 
     def encode(self, tokens):
         """Encodes ids.

@@ -1,7 +1,10 @@
 """Makes the layers of a model from its `TransformerConfig`: its names of parts -> layers."""
 
+import zlib
+
 import keras
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     ALiBi,
     Decoder,
@@ -21,84 +24,231 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.block import SIZES
 from keras_transformer.layers.normalization import LayerNormalization
-from keras_transformer.layers.parts import adopt
+from keras_transformer.layers.parts import adopt, serialized_part
+from keras_transformer.layers.seeds import mix_seed, part_initializer, seeded_initializer
 
 #: Positions that are added to the embeddings -> how to make the layer.
 EMBEDDED_POSITIONS = {
-    "sinusoidal": lambda config, **kwargs: PositionalEncoding(layout=config.position_layout, **kwargs),
-    "learned": lambda config, **kwargs: LearnedPositionalEmbedding(config.max_length, **kwargs),
+    "sinusoidal": lambda config, table, **kwargs: PositionalEncoding(layout=config.position_layout, **kwargs),
+    "learned": lambda config, table, **kwargs: LearnedPositionalEmbedding(config.max_length, **table, **kwargs),
 }
 #: Positions that each self-attention applies -> how to make the scheme.
 ATTENTION_POSITIONS = {"rotary": RotaryPositions, "alibi": ALiBi}
 #: Positions that the self-attentions of a stack share -> how to make the scheme.
 SHARED_POSITIONS = {
-    "relative": lambda stack, policy: RelativePositionBias(
-        bidirectional=stack is Encoder, dtype=policy, name="positions"
+    "relative": lambda stack, seed, **kwargs: RelativePositionBias(
+        bidirectional=stack is Encoder,
+        embeddings_initializer=seeded_initializer("random_normal", seed),
+        **kwargs,
+        name="positions",
     )
 }
 NORMS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
 
 
-def make_stack(stack, config, policy, layer=None, **kwargs):
-    """Makes an `Encoder`, `Decoder` or `CausalDecoder`.
+#: Keyword arguments of a model that are for its layers.
+_KERNEL_ARGUMENTS = ("kernel_initializer", "bias_initializer", "kernel_regularizer")
+_LAYER_ARGUMENTS = (*_KERNEL_ARGUMENTS, "embeddings_initializer", "seed")
+
+
+class Parts:
+    """Makes the layers of a model. They are not built.
 
     Args:
-        stack: the class.
         config: a `TransformerConfig`.
-        policy: dtype policy.
-        layer: the layer to copy. Default: that of the configuration.
-        **kwargs: `name`, and `num_layers`.
+        dtype: dtype policy. Default: the global policy.
+        arguments: keyword arguments of the model. Those for its layers, such as `kernel_initializer`, are removed.
+        **blocks: the layers that a user gives in place of those of the configuration, by the names of the arguments
+            of the model; or `None`.
+
+    Raises:
+        ValueError: if `config` is not a `TransformerConfig`.
     """
-    layer = make_layer(stack.layer_class, config) if layer is None else layer
-    # Without a layer to copy, the layers are made from the sizes: the random seeds are then those of earlier versions.
-    sizes = {name: getattr(config, name) for name in SIZES} if layer is None else {"layer": layer}
-    make_shared = SHARED_POSITIONS.get(config.positions)
-    shared = make_shared and make_shared(stack, policy)
-    return stack(**sizes, final_norm=config.final_norm, shared_positions=shared, dtype=policy, **kwargs)
 
+    def __init__(self, config, dtype, arguments, **blocks):
+        if not isinstance(config, TransformerConfig):
+            raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
+        self.config = config
+        self.policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        self.blocks = {name: serialized_part(layer) for name, layer in blocks.items() if layer is not None}
+        self.arguments = {name: arguments.pop(name) for name in _LAYER_ARGUMENTS if name in arguments}
 
-def make_layer(kind, config):
-    """Makes the layer that the stacks copy, or `None` if the sizes say all."""
-    if not config.variants():
-        return None
-    attention = {"attention": make_attention(config, self_schemes(config))}
-    if kind is DecoderLayer:
-        attention = {"self_attention": attention["attention"], "cross_attention": make_attention(config)}
-    return kind(
-        **attention,
-        feed_forward=FeedForward(
+    def get_config(self):
+        """The arguments of the model that are not `config` and `dtype`, serialized."""
+        return {**self.blocks, **keras.saving.serialize_keras_object(self.arguments)}
+
+    def two_stacks(self, encoder_layer, decoder_layer) -> dict[str, keras.layers.Layer]:
+        """Makes the layers of a `Transformer`, by the names of its attributes."""
+        config = self.config
+        encoder_depth, decoder_depth = config.depths
+        if config.share_embeddings:
+            shared = self.embedding(config.vocab_size, "embedding")
+            source_embedding = target_embedding = output_embedding = shared
+        else:
+            source_embedding = self.embedding(config.source_vocabulary, "source_embedding")
+            target_embedding = self.embedding(config.vocab_size, "target_embedding")
+            output_embedding = self.embedding(config.vocab_size, "output_embedding")
+        return {
+            "source_embedding": source_embedding,
+            "target_embedding": target_embedding,
+            "source_positions": self.positions("source_positions"),
+            "target_positions": self.positions("target_positions"),
+            "source_norm": self.embedding_norm("source_norm"),
+            "target_norm": self.embedding_norm("target_norm"),
+            "source_dropout": self.dropout("source_dropout"),
+            "target_dropout": self.dropout("target_dropout"),
+            "encoder": self.stack(Encoder, encoder_layer, encoder_depth, "encoder"),
+            "decoder": self.stack(Decoder, decoder_layer, decoder_depth, "decoder"),
+            "logits": self.logits(output_embedding),
+        }
+
+    def one_stack(self, stack, layer, *, vocab_size, depth, name) -> dict:
+        """Makes the layers of a model with one stack, from ids to the output of the stack, by attribute.
+
+        Args:
+            stack: `Encoder` or `CausalDecoder`.
+            layer: the layer to copy. Default: that of the configuration.
+            vocab_size: size of the vocabulary.
+            depth: number of layers.
+            name: name of the stack.
+        """
+        return {
+            "embedding": self.embedding(vocab_size, "embedding"),
+            "positions": self.positions("positions"),
+            "embedding_norm": self.embedding_norm("embedding_norm"),
+            "dropout": self.dropout("dropout"),
+            name: self.stack(stack, layer, depth, name),
+        }
+
+    def tied_logits(self, embedding) -> TiedLogits:
+        """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
+        is_shared = self.config.share_embeddings
+        return self.logits(embedding if is_shared else self.embedding(embedding.vocab_size, "output_embedding"))
+
+    def logits(self, embedding) -> TiedLogits:
+        """Makes the layer of the logits."""
+        config = self.config
+        return TiedLogits(embedding, config.logits_bias, config.logits_scale, dtype=self.policy, name="logits")
+
+    def embedding(self, vocab_size, name) -> TokenEmbedding:
+        """Makes a token embedding."""
+        config = self.config
+        return TokenEmbedding(
+            vocab_size,
             config.d_model,
-            config.d_ff,
-            config.activation,
-            config.activation_dropout,
+            config.pad_id,
+            config.scale_embedding,
+            **self._table_options(name),
+            dtype=self.policy,
+            name=name,
+        )
+
+    def positions(self, name):
+        """Makes the layer that adds positions to embeddings, or a function that adds none."""
+        make = EMBEDDED_POSITIONS.get(self.config.positions)
+        return make(self.config, self._table_options(name), dtype=self.policy, name=name) if make else _unchanged
+
+    def embedding_norm(self, name):
+        """Makes the normalization of the embeddings, or a function that changes nothing."""
+        return adopt(self._norm(name), self.policy) if self.config.embedding_norm else _unchanged
+
+    def dropout(self, name) -> Dropout:
+        """Makes the dropout of embeddings."""
+        return Dropout(self.config.dropout, seed=self._seed(name), dtype=self.policy, name=name)
+
+    def stack(self, stack, layer, depth, name):
+        """Makes an `Encoder`, `Decoder` or `CausalDecoder`.
+
+        Args:
+            stack: the class.
+            layer: the layer to copy. Default: that of the configuration.
+            depth: number of copies.
+            name: name of the stack.
+        """
+        config = self.config
+        if layer is None and config.variants():
+            layer = self._layer(stack.layer_class, name)
+        # Without a layer to copy, the layers are made from the sizes: the random seeds are then those of earlier
+        # versions.
+        sizes = {size: getattr(config, size) for size in SIZES}
+        make_shared = SHARED_POSITIONS.get(config.positions)
+        return stack(
+            **({**sizes, **self._kernel_options(name)} if layer is None else {"layer": layer}),
+            num_layers=depth,
+            final_norm=config.final_norm,
+            shared_positions=make_shared and make_shared(stack, self._seed(f"{name}/positions"), dtype=self.policy),
+            dtype=self.policy,
+            name=name,
+        )
+
+    def _layer(self, kind, name):
+        """Makes the layer of which the stack `name` has copies."""
+        config = self.config
+        attention = {"attention": self._attention(f"{name}/attention", _schemes(config))}
+        if kind is DecoderLayer:
+            cross_attention = self._attention(f"{name}/cross_attention")
+            attention = {"self_attention": attention["attention"], "cross_attention": cross_attention}
+        return kind(
+            **attention,
+            feed_forward=FeedForward(
+                config.d_model,
+                config.d_ff,
+                config.activation,
+                config.activation_dropout,
+                config.use_bias,
+                gated=config.feed_forward == "gated",
+                **self._kernel_options(f"{name}/feed_forward"),
+                name="feed_forward",
+            ),
+            norm=self._norm("norm"),
+            d_model=config.d_model,
+            dropout=config.dropout,
+            norm_first=config.norm_first,
+            seed=self._seed(name),
+        )
+
+    def _attention(self, path, positions=None) -> MultiHeadAttention:
+        config = self.config
+        return MultiHeadAttention(
+            config.d_model,
+            config.num_heads,
+            config.d_k,
+            config.d_v,
+            config.attention_dropout,
             config.use_bias,
-            gated=config.feed_forward == "gated",
-            name="feed_forward",
-        ),
-        norm=NORMS[config.norm](epsilon=config.layer_norm_epsilon, name="norm"),
-        d_model=config.d_model,
-        dropout=config.dropout,
-        norm_first=config.norm_first,
-    )
+            num_kv_heads=config.num_kv_heads,
+            soft_cap=config.soft_cap,
+            positions=positions,
+            **self._kernel_options(path),
+            name="attention",
+        )
+
+    def _norm(self, name):
+        return NORMS[self.config.norm](epsilon=self.config.layer_norm_epsilon, name=name)
+
+    def _table_options(self, path):
+        """The arguments for the table of embeddings at this path."""
+        initializer = part_initializer(self.arguments.get("embeddings_initializer"), _index(path), None)
+        return {"embeddings_initializer": initializer, "seed": self._seed(path)}
+
+    def _kernel_options(self, path):
+        """The arguments for the weights of the part at this path. Parts get different seeds."""
+        given = {name: self.arguments[name] for name in _KERNEL_ARGUMENTS if name in self.arguments}
+        initializers = {
+            name: part_initializer(value, _index(path), None) if name.endswith("initializer") else value
+            for name, value in given.items()
+        }
+        return {**initializers, "seed": self._seed(path)}
+
+    def _seed(self, path):
+        return mix_seed(self.arguments.get("seed"), _index(path))
 
 
-def make_attention(config, positions=()) -> MultiHeadAttention:
-    """Makes the attention of a layer, with these position schemes."""
-    return MultiHeadAttention(
-        config.d_model,
-        config.num_heads,
-        config.d_k,
-        config.d_v,
-        config.attention_dropout,
-        config.use_bias,
-        num_kv_heads=config.num_kv_heads,
-        soft_cap=config.soft_cap,
-        positions=[*positions] or None,
-        name="attention",
-    )
+def _index(path):
+    return zlib.crc32(path.encode())
 
 
-def self_schemes(config) -> list:
+def _schemes(config) -> list:
     """Makes the position schemes of a self-attention."""
     norm = [QKNorm(name="qk_norm")] if config.qk_norm else []
     positions = (
@@ -107,81 +257,5 @@ def self_schemes(config) -> list:
     return norm + positions + ([SlidingWindow(config.window, name="window")] if config.window else [])
 
 
-def make_embedding(config, policy, vocab_size, name) -> TokenEmbedding:
-    """Makes a token embedding."""
-    return TokenEmbedding(vocab_size, config.d_model, config.pad_id, config.scale_embedding, dtype=policy, name=name)
-
-
-def make_positions(config, policy, name):
-    """Makes the layer that adds positions to embeddings, or a function that adds none."""
-    make = EMBEDDED_POSITIONS.get(config.positions)
-    return make(config, dtype=policy, name=name) if make else _unchanged
-
-
-def make_embedding_norm(config, policy, name):
-    """Makes the normalization of the embeddings, or a function that changes nothing."""
-    if not config.embedding_norm:
-        return _unchanged
-    return adopt(NORMS[config.norm](epsilon=config.layer_norm_epsilon, dtype=policy, name=name), policy)
-
-
-def make_logits(config, policy, embedding) -> TiedLogits:
-    """Makes the layer of the logits."""
-    return TiedLogits(embedding, config.logits_bias, config.logits_scale, dtype=policy, name="logits")
-
-
-def make_embedded_stack(stack, config, policy, layer, *, vocab_size, depth, name) -> dict:
-    """Makes the layers of a model with one stack, from ids to the output of the stack, by the names of its attributes.
-
-    Args:
-        stack: `Encoder` or `CausalDecoder`.
-        config: a `TransformerConfig`.
-        policy: dtype policy.
-        layer: the layer to copy. Default: that of the configuration.
-        vocab_size: size of the vocabulary.
-        depth: number of layers.
-        name: name of the stack.
-    """
-    return {
-        "embedding": make_embedding(config, policy, vocab_size, "embedding"),
-        "positions": make_positions(config, policy, "positions"),
-        "embedding_norm": make_embedding_norm(config, policy, "embedding_norm"),
-        "dropout": Dropout(config.dropout, dtype=policy, name="dropout"),
-        name: make_stack(stack, config, policy, layer, num_layers=depth, name=name),
-    }
-
-
-def make_tied_logits(config, policy, embedding) -> TiedLogits:
-    """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
-    if not config.share_embeddings:
-        embedding = make_embedding(config, policy, embedding.vocab_size, "output_embedding")
-    return make_logits(config, policy, embedding)
-
-
 def _unchanged(x, **positions):
     return x
-
-
-def make_layers(config, policy, encoder_layer, decoder_layer) -> dict[str, keras.layers.Layer]:
-    """Makes the layers of a `Transformer`, not built, by the names of its attributes."""
-    encoder_depth, decoder_depth = config.depths
-    if config.share_embeddings:
-        shared = make_embedding(config, policy, config.vocab_size, "embedding")
-        source_embedding = target_embedding = output_embedding = shared
-    else:
-        source_embedding = make_embedding(config, policy, config.source_vocabulary, "source_embedding")
-        target_embedding = make_embedding(config, policy, config.vocab_size, "target_embedding")
-        output_embedding = make_embedding(config, policy, config.vocab_size, "output_embedding")
-    return {
-        "source_embedding": source_embedding,
-        "target_embedding": target_embedding,
-        "source_positions": make_positions(config, policy, "source_positions"),
-        "target_positions": make_positions(config, policy, "target_positions"),
-        "source_norm": make_embedding_norm(config, policy, "source_norm"),
-        "target_norm": make_embedding_norm(config, policy, "target_norm"),
-        "source_dropout": Dropout(config.dropout, dtype=policy, name="source_dropout"),
-        "target_dropout": Dropout(config.dropout, dtype=policy, name="target_dropout"),
-        "encoder": make_stack(Encoder, config, policy, encoder_layer, num_layers=encoder_depth, name="encoder"),
-        "decoder": make_stack(Decoder, config, policy, decoder_layer, num_layers=decoder_depth, name="decoder"),
-        "logits": make_logits(config, policy, output_embedding),
-    }

@@ -6,8 +6,8 @@ from keras_transformer import masks
 from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Encoder, SequencePooling
-from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
-from keras_transformer.models.parts import make_embedded_stack
+from keras_transformer.models.base import ConfiguredModel
+from keras_transformer.models.parts import Parts
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -26,7 +26,9 @@ class SentenceClassifier(ConfiguredModel):
         pooling: `"mean"`, `"first"` or `"max"` of the encoder output over all positions except padding; see
             `SequencePooling`. For `"first"`, begin each source with a special token, such as `bos_id`.
         layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
-        **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
+        **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
+            `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
+            for equal initial weights and dropout in each run).
 
     Raises:
         ValueError: if `config` is not a `TransformerConfig`, `num_classes` is not positive, or `pooling`
@@ -53,17 +55,10 @@ class SentenceClassifier(ConfiguredModel):
         dtype=None,
         **kwargs,
     ):
-        policy = checked_policy(config, dtype)
-        blocks = serialized_layers(layer=layer)
+        parts = Parts(config, dtype, kwargs, layer=layer)
         require(at_least(1, num_classes=num_classes))
-        layers = make_embedded_stack(
-            Encoder,
-            config,
-            policy,
-            layer,
-            vocab_size=config.source_vocabulary,
-            depth=config.depths[0],
-            name="encoder",
+        layers = parts.one_stack(
+            Encoder, layer, vocab_size=config.source_vocabulary, depth=config.depths[0], name="encoder"
         )
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(
@@ -75,7 +70,7 @@ class SentenceClassifier(ConfiguredModel):
             head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
         )
         source = keras.Input((None,), dtype="int32", name="source")
-        super().__init__(source, self.classify(source), policy, blocks, name=name, **kwargs)
+        super().__init__(source, self.classify(source), parts, name=name, **kwargs)
 
     @classmethod
     def from_encoder(cls, model, num_classes, pooling="mean", **kwargs):
@@ -90,8 +85,8 @@ class SentenceClassifier(ConfiguredModel):
         Returns:
             A `SentenceClassifier` with a new head.
         """
-        blocks = keras.saving.deserialize_keras_object(model.blocks)
-        classifier = cls(model.config, num_classes, pooling, **blocks, dtype=model.dtype_policy, **kwargs)
+        arguments = keras.saving.deserialize_keras_object(model.parts.get_config())
+        classifier = cls(model.config, num_classes, pooling, **arguments, dtype=model.dtype_policy, **kwargs)
         for name in ("embedding", "positions", "embedding_norm", "encoder"):
             part = getattr(classifier, name)
             if isinstance(part, keras.Layer):

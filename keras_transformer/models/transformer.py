@@ -8,10 +8,10 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
-from keras_transformer.models.base import ConfiguredModel, checked_policy, serialized_layers
+from keras_transformer.models.base import ConfiguredModel
 from keras_transformer.models.checks import checked_pairs
 from keras_transformer.models.generation import Seq2SeqGeneration
-from keras_transformer.models.parts import make_layers
+from keras_transformer.models.parts import Parts
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -33,7 +33,9 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         config: a `TransformerConfig`.
         encoder_layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
         decoder_layer: the layer of which the decoder has copies. Default: a `DecoderLayer` of the configuration.
-        **kwargs: `name` and `dtype` (a dtype policy such as `"mixed_bfloat16"`).
+        **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
+            `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
+            for equal initial weights and dropout in each run).
 
     Raises:
         ValueError: if `config` is not a `TransformerConfig`, or only one of `source_segments` and `target_segments` is
@@ -62,14 +64,13 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         dtype=None,
         **kwargs,
     ):
-        policy = checked_policy(config, dtype)
-        blocks = serialized_layers(encoder_layer=encoder_layer, decoder_layer=decoder_layer)
+        parts = Parts(config, dtype, kwargs, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
-        self.__dict__.update(config=config, **make_layers(config, policy, encoder_layer, decoder_layer))
+        self.__dict__.update(config=config, **parts.two_stacks(encoder_layer, decoder_layer))
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, self.encode(source))
-        super().__init__({"source": source, "target": target}, logits, policy, blocks, name=name, **kwargs)
+        super().__init__({"source": source, "target": target}, logits, parts, name=name, **kwargs)
 
     def _forward(self, inputs, training=None, mask=None):
         given = inputs if isinstance(inputs, dict) else {}  # Keras also accepts a list of source and target.
