@@ -16,7 +16,6 @@ from keras_transformer.checks import at_least, require, within
 from keras_transformer.layers.adaptation import Composite
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.checks import check_rank, check_width
-from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.parts import adopt, claim, copied_arguments, copy_layer, serialized_part
@@ -188,32 +187,6 @@ SIZES = tuple(
     for name in inspect.signature(TransformerBlock).parameters
     if name not in (*inspect.signature(Projections).parameters, "norm")
 )
-
-
-class SelfAttentionBlock(TransformerBlock):
-    """Base class of layers without cross-attention: self-attention and feed-forward.
-
-    Args:
-        *sizes, **kwargs: arguments of `TransformerBlock`.
-        attention: a layer that attends to its query, instead of a `MultiHeadAttention`.
-        feed_forward: a layer from `(batch, length, d_model)` to the same shape, instead of a `FeedForward`.
-    """
-
-    @shows_arguments_of(TransformerBlock)
-    def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
-        super().__init__(*sizes, **kwargs)
-        self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")
-        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
-
-    def build(self, inputs_shape):
-        self._check_shape(inputs_shape)
-        self.self_attention.build(inputs_shape)
-        self.feed_forward.build(inputs_shape)
-
-    def _run(self, inputs, mask, **attention):
-        """Runs both parts. Other outputs of the attention are returned after the output."""
-        x, *others = self._attend(inputs, mask, **attention)
-        return unpacked([self.feed_forward.call(x), *others])
 
 
 class TransformerStack(LayerOfParts):

@@ -6,7 +6,6 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.block import (
-    SelfAttentionBlock,
     TransformerBlock,
     TransformerStack,
     decoding_method,
@@ -15,6 +14,7 @@ from keras_transformer.layers.block import (
 )
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.configured import shows_arguments_of
+from keras_transformer.layers.encoder import EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
 
 
@@ -223,7 +223,7 @@ class Decoder(TransformerStack):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class CausalDecoderLayer(SelfAttentionBlock):
+class CausalDecoderLayer(EncoderLayer):
     """Causal self-attention and feed-forward, each in a residual connection: a `DecoderLayer` without cross-attention.
 
     Masking: no position attends to a later position or to one whose mask is `False`. The mask is passed on unchanged.

@@ -3,11 +3,14 @@
 import keras
 
 from keras_transformer import masks
-from keras_transformer.layers.block import SelfAttentionBlock, TransformerStack
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.block import TransformerBlock, TransformerStack, unpacked
+from keras_transformer.layers.configured import shows_arguments_of
+from keras_transformer.layers.feed_forward import FeedForward
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(SelfAttentionBlock):
+class EncoderLayer(TransformerBlock):
     """Self-attention and feed-forward, each in a residual connection.
 
     Masking: no position attends to one whose mask is `False`. The mask is passed on unchanged.
@@ -47,6 +50,17 @@ class EncoderLayer(SelfAttentionBlock):
         Vaswani et al. 2017, §3.1.
     """
 
+    @shows_arguments_of(TransformerBlock)
+    def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
+        super().__init__(*sizes, **kwargs)
+        self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")
+        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
+
+    def build(self, inputs_shape):
+        self._check_shape(inputs_shape)
+        self.self_attention.build(inputs_shape)
+        self.feed_forward.build(inputs_shape)
+
     def call(self, inputs, mask=None, attention_mask=None, attention_bias=None, return_attention_scores=False):
         return self._run(
             inputs,
@@ -55,6 +69,11 @@ class EncoderLayer(SelfAttentionBlock):
             attention_bias=attention_bias,
             return_attention_scores=return_attention_scores,
         )
+
+    def _run(self, inputs, mask, **attention):
+        """Runs both parts. Other outputs of the attention are returned after the output."""
+        x, *others = self._attend(inputs, mask, **attention)
+        return unpacked([self.feed_forward.call(x), *others])
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
