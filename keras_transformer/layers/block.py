@@ -135,8 +135,10 @@ class TransformerBlock(LayerOfParts, Projections):
         return adopt(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def get_config(self):
-        given = {argument: name and getattr(self, name).sublayer for argument, name in self._given_parts.items()}
-        return {**super().get_config(), **keras.saving.serialize_keras_object(given), "norm": self._norm}
+        sublayers = {argument: name and getattr(self, name).sublayer for argument, name in self._given_parts.items()}
+        parts = {**keras.saving.serialize_keras_object(sublayers), "norm": self._norm}
+        config = {**super().get_config(), **parts}
+        return {name: value for name, value in config.items() if name not in parts or value is not None}
 
     def _residual(self, name, part, kind, argument=None):
         """Makes the residual connection `name` around the part given as `argument`, or else around a new one."""

@@ -329,14 +329,12 @@ def test_what_is_no_scheme_is_refused(positions):
         make(positions)
 
 
-def test_a_scheme_with_weights_in_two_attentions_is_refused():
-    scheme = QKNorm(name="shared")
-    make(scheme)(X)
-    with pytest.raises(ValueError, match="one attention only. Received: .* name='shared'"):
-        make([scheme])(X)
-    scheme = RotaryPositions()
-    for layer in (make(scheme), make(scheme)):  # No weights.
-        assert layer(X).shape == X.shape
+@pytest.mark.parametrize("scheme", [QKNorm(name="shared"), ALiBi(name="shared")])
+def test_a_scheme_in_two_attentions_is_refused(scheme):
+    first = make(scheme)
+    with pytest.raises(ValueError, match="part of one block only.* Received: shared, a part of multi_head"):
+        make([scheme])
+    assert first(X).shape == X.shape
 
 
 def test_a_bias_of_rank_3_is_refused():
