@@ -35,20 +35,16 @@ PEERS = {
     "keras MultiHeadAttention, XLA": Peer("keras", "keras_attention", {}),
 }
 
-#: This package with fused and with plain attention, for `--attention`.
+#: This package with fused and with plain attention, for `--attention`. As by default, Keras compiles on JAX only.
 ATTENTION_PEERS = {
-    f"this package, {name}, {attention}": Peer(module, "ours", {"attention": attention, **options}, backend=module)
-    for name, module, options in (
-        ("JAX", "jax", {}),
-        ("PyTorch", "torch", {"xla": False}),
-        ("PyTorch compiled", "torch", {}),
-    )
+    f"this package, {name}, {attention}": Peer(backend, "ours", {"attention": attention, "xla": xla}, backend)
+    for name, backend, xla in (("JAX", "jax", True), ("PyTorch", "torch", False))
     for attention in ("fused", "plain")
 }
 
 
 def ours(batches, config, precision, xla=True, dropout_everywhere=False, attention="auto"):
-    """The model, optimizer and metrics of `keras-transformer train`. `xla` is the compiler of the backend.
+    """The model, optimizer and metrics of `keras-transformer train`.
 
     With `dropout_everywhere`, dropout is also applied to the attention weights and inside the feed-forward layers, as
     in `torch.nn.Transformer`.

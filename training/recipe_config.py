@@ -40,7 +40,8 @@ class RecipeConfig:
             `weight_decay * learning rate * weight`. 0: none.
         clip_norm: maximum global norm of the gradient. Larger gradients are scaled down. Default: no clipping.
         precision: Keras dtype policy of the training.
-        attention: `fused` attention keeps no scores in memory, on JAX. Default: fused on a GPU, plain otherwise.
+        attention: `fused` keeps no attention scores in memory, and needs JAX; `plain` keeps them. `auto` is fused on a
+            GPU with JAX, and plain otherwise.
         validate_every: steps between validations. Default: one epoch.
         checkpoint_every: steps between checkpoints. Every validation writes one too.
         keep_checkpoints: number of latest checkpoints to keep. The best one is also kept. Each takes three times the
