@@ -101,11 +101,14 @@ def fused_attention(query, key, value, mask=None, bias=None, scale=None):
         Output `(batch, num_heads, query_length, d_v)` in the dtype of `value`.
     """
     lengths = ops.shape(query)[2], ops.shape(key)[2]
+    bias = _bias_of_both(bias, mask, lengths, keras.backend.standardize_dtype(query.dtype))
+    # Keras does not check that the gradient of cuDNN's kernel needs even lengths if there is a bias.
+    is_odd = bias is not None and any(isinstance(length, int) and length % 2 for length in lengths)
     output = ops.dot_product_attention(
         *(ops.transpose(heads, (0, 2, 1, 3)) for heads in (query, key, value)),  # (batch, time, heads, width)
-        bias=_bias_of_both(bias, mask, lengths, keras.backend.standardize_dtype(query.dtype)),
+        bias=bias,
         scale=scale,
-        flash_attention=keras.config.is_flash_attention_enabled(),
+        flash_attention=False if is_odd else keras.config.is_flash_attention_enabled(),
     )
     output = ops.transpose(output, (0, 2, 1, 3))  # (batch, heads, query_length, d_v)
     if mask is None:

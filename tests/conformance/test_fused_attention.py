@@ -286,9 +286,8 @@ def test_devices(device, fused, monkeypatch):
     assert found == ([] if BACKEND == "tensorflow" else fused)
 
 
+@has_fused
 def test_keras_may_disable_flash_attention(calls, randomize):
-    if BACKEND == "tensorflow":
-        pytest.skip("TensorFlow has no fused attention")
     set_attention_implementation("fused")
     keras.config.disable_flash_attention()
     try:
@@ -296,6 +295,17 @@ def test_keras_may_disable_flash_attention(calls, randomize):
     finally:
         keras.config.enable_flash_attention()
     assert [call["flash_attention"] for call in calls] == [False]
+
+
+@has_fused
+@pytest.mark.parametrize(("length", "expected"), [(6, [None, None]), (7, [None, False])])
+def test_odd_lengths_with_a_bias_have_no_flash_kernel(length, expected, calls, randomize):
+    """The gradient of cuDNN's kernel fails for them."""
+    set_attention_implementation("fused")
+    layer = attention(randomize)
+    layer(x[:, :length])
+    layer(x[:, :length], use_causal_mask=True)
+    assert [call["flash_attention"] for call in calls] == expected
 
 
 @pytest.mark.parametrize("value", ["flash", None, True])
