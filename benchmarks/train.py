@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.train_data import random_batches, text_batches, write_batches
-from benchmarks.train_peers import PEERS
+from benchmarks.train_peers import ATTENTION_PEERS, PEERS
 from keras_transformer import TransformerConfig
 from keras_transformer.training.data.batches import Shape
 from keras_transformer.training.flops import flops_of_batch, peak_of
@@ -33,7 +33,7 @@ OURS, TORCH = "this package, XLA", "torch nn.Transformer"
 
 def main():
     options = parsed()
-    peers = [name for name in options.peers if is_there(name)]
+    peers = [name for name in [*(ATTENTION_PEERS if options.attention else ()), *options.peers] if is_there(name)]
     if options.steps:
         batches = {"random": random_batches(options.rows, options.length, options.steps, options.vocab_size)}
         title = f"{options.rows} x {options.length} + {options.length} tokens, no padding"
@@ -51,7 +51,8 @@ def parsed():
     parser.add_argument("--num_layers", type=int, help="layers of each stack; default: 3, or those of the preset")
     policies = ["float32", "mixed_bfloat16"]
     parser.add_argument("--precision", default="float32", choices=policies, help="Keras dtype policy of the training")
-    parser.add_argument("--peers", nargs="+", default=[*PEERS], choices=[*PEERS], help="libraries; default: all")
+    parser.add_argument("--peers", nargs="*", default=[*PEERS], choices=[*PEERS], help="libraries; default: all")
+    parser.add_argument("--attention", action="store_true", help="also fused and plain attention on JAX and PyTorch")
     parser.add_argument("--rows", type=int, default=64, help="rows per batch, in the first table")
     parser.add_argument("--length", type=int, default=32, help="length of source and target rows, in the first table")
     parser.add_argument("--steps", type=int, default=8, help="batches per pass, in the first table; 0: no table")
@@ -74,7 +75,7 @@ def parsed():
 
 
 def is_there(peer):
-    module = PEERS[peer][0]
+    module = {**PEERS, **ATTENTION_PEERS}[peer].module
     if importlib.util.find_spec(module) is None:
         print(f"{peer}: skipped, {module} is not installed", file=sys.stderr)
         return False

@@ -6,24 +6,44 @@ The trainers take the batches, the `TransformerConfig`, the Keras dtype policy o
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-LONGEST, SMOOTHING, LEARNING_RATE = 512, 0.1, 1e-4
+LONGEST, POSITIONS, SMOOTHING, LEARNING_RATE = 512, 2048, 0.1, 1e-4
 
-#: Required module, function of this module and its options, for each row of the tables.
+
+class Peer(NamedTuple):
+    """A row of the tables: required module, function of this module, its options, and Keras backend.
+
+    The default backend is that of KERAS_BACKEND.
+    """
+
+    module: str
+    trainer: str
+    options: dict
+    backend: str | None = None
+
+
 PEERS = {
-    "this package, XLA": ("keras", "ours", {}),
-    "this package, no XLA": ("tensorflow", "ours", {"xla": False}),
-    "this package, XLA, PyTorch's dropout": ("keras", "ours", {"dropout_everywhere": True}),
-    "torch nn.Transformer": ("torch", "torch_transformer", {"compiled": False}),
-    "torch nn.Transformer, compiled": ("torch", "torch_transformer", {"compiled": True}),
-    "keras-hub layers, XLA": ("keras_hub", "keras_hub_layers", {}),
-    "keras MultiHeadAttention, XLA": ("keras", "keras_attention", {}),
+    "this package, XLA": Peer("keras", "ours", {}),
+    "this package, no XLA": Peer("tensorflow", "ours", {"xla": False}),
+    "this package, XLA, PyTorch's dropout": Peer("keras", "ours", {"dropout_everywhere": True}),
+    "torch nn.Transformer": Peer("torch", "torch_transformer", {"compiled": False}),
+    "torch nn.Transformer, compiled": Peer("torch", "torch_transformer", {"compiled": True}),
+    "keras-hub layers, XLA": Peer("keras_hub", "keras_hub_layers", {}),
+    "keras MultiHeadAttention, XLA": Peer("keras", "keras_attention", {}),
+}
+
+#: This package with fused and with plain attention, for `--attention`. As by default, Keras compiles on JAX only.
+ATTENTION_PEERS = {
+    f"this package, {name}, {attention}": Peer(backend, "ours", {"attention": attention, "xla": xla}, backend)
+    for name, backend, xla in (("JAX", "jax", True), ("PyTorch", "torch", False))
+    for attention in ("fused", "plain")
 }
 
 
-def ours(batches, config, precision, xla=True, dropout_everywhere=False):
+def ours(batches, config, precision, xla=True, dropout_everywhere=False, attention="auto"):
     """The model, optimizer and metrics of `keras-transformer train`.
 
     With `dropout_everywhere`, dropout is also applied to the attention weights and inside the feed-forward layers, as
@@ -31,6 +51,7 @@ def ours(batches, config, precision, xla=True, dropout_everywhere=False):
     """
     import keras_transformer as kt
 
+    kt.layers.set_attention_implementation(attention)
     if dropout_everywhere:
         config = dataclasses.replace(config, attention_dropout=config.dropout, activation_dropout=config.dropout)
     model = kt.Transformer(config, dtype=precision)
@@ -200,5 +221,5 @@ def torch_transformer(batches, config, precision, compiled):
 
 
 def _positions(d_model):
-    angles = np.arange(LONGEST)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(LONGEST, d_model).astype("float32")
+    angles = np.arange(POSITIONS)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(POSITIONS, d_model).astype("float32")

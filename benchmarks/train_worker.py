@@ -17,16 +17,18 @@ def main():
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # The processes share the GPU.
     name, file, config, precision = sys.argv[1:]
     started = time.perf_counter()
-    module, trainer, options = train_peers.PEERS[name]
+    peer = {**train_peers.PEERS, **train_peers.ATTENTION_PEERS}[name]
+    if peer.backend:
+        os.environ["KERAS_BACKEND"] = peer.backend
     config = TransformerConfig(**json.loads(config))
-    one_pass = getattr(train_peers, trainer)(read_batches(file), config, precision, **options)
+    one_pass = getattr(train_peers, peer.trainer)(read_batches(file), config, precision, **peer.options)
     one_pass()
-    answer(answers, start=time.perf_counter() - started, device=device(module))
+    answer(answers, start=time.perf_counter() - started, device=device(peer.module))
     for _ in sys.stdin:
         started = time.perf_counter()
         loss = one_pass()
         seconds = time.perf_counter() - started
-        answer(answers, seconds=seconds, loss=loss, memory=peak_gpu_memory(module) or peak_memory())
+        answer(answers, seconds=seconds, loss=loss, memory=peak_gpu_memory(peer.module) or peak_memory())
 
 
 def device(module):

@@ -40,6 +40,8 @@ class RecipeConfig:
             `weight_decay * learning rate * weight`. 0: none.
         clip_norm: maximum global norm of the gradient. Larger gradients are scaled down. Default: no clipping.
         precision: Keras dtype policy of the training.
+        attention: `fused` keeps no attention scores in memory, and needs JAX; `plain` keeps them. `auto` is fused on a
+            GPU with JAX, and plain otherwise.
         validate_every: steps between validations. Default: one epoch.
         checkpoint_every: steps between checkpoints. Every validation writes one too.
         keep_checkpoints: number of latest checkpoints to keep. The best one is also kept. Each takes three times the
@@ -73,6 +75,7 @@ class RecipeConfig:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    attention: Literal["auto", "fused", "plain"] = "auto"
     validate_every: int | None = None
     checkpoint_every: int = 1000
     keep_checkpoints: int = 5

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.layers import attention_implementation, set_attention_implementation
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import ENTRY, SourceText
 from keras_transformer.storage.token_directory import TokenDirectory
@@ -28,6 +29,8 @@ def run(config: TrainConfig) -> ModelDirectory:
     devices.check_recipe(config.recipe)
     keras.utils.set_random_seed(config.recipe.seed)
     with devices.detect_worker_failure(), contextlib.ExitStack() as stack:
+        stack.callback(set_attention_implementation, attention_implementation())
+        set_attention_implementation(config.recipe.attention)
         if devices.is_chief:
             stack.enter_context(directory.locked())
             plan = _start_run(config, directory, devices)

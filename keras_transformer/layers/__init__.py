@@ -6,6 +6,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TiedLogits, TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.fused_attention import attention_implementation, set_attention_implementation
 from keras_transformer.layers.pooling import SequencePooling
 from keras_transformer.layers.position_bias import ALiBi, RelativePositionBias, SlidingWindow
 from keras_transformer.layers.position_schemes import PositionScheme
@@ -36,5 +37,7 @@ __all__ = [
     "SlidingWindow",
     "TiedLogits",
     "TokenEmbedding",
+    "attention_implementation",
     "scaled_dot_product_attention",
+    "set_attention_implementation",
 ]

@@ -11,6 +11,7 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.checks import at_least, one_of, positive, require, within
 from keras_transformer.layers.checks import check_attention_inputs, check_no_masks
+from keras_transformer.layers.fused_attention import fused_attention, is_fused
 from keras_transformer.layers.parts import claim
 from keras_transformer.layers.position_schemes import as_schemes, bias_and_mask, process_heads
 from keras_transformer.layers.projections import Projections
@@ -271,10 +272,9 @@ class MultiHeadAttention(Projections):
         causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
         bias, mask = bias_and_mask(self.positions, attention_bias, mask, heads, projected.key, offset)
-        dropout = self.weights_dropout if self.dropout else None
-        attended, scores = scaled_dot_product_attention(
-            heads, *projected, mask, dropout, bias, self.scale, self.soft_cap
-        )
+        # One query per row of a cache has no matrix of scores that fused attention could save.
+        has_steps = cache is not None or isinstance(value, KeyValue)
+        attended, scores = self._attend(heads, projected, mask, bias, return_attention_scores or has_steps)
         output = self.output_projection(self._merge_heads(attended, query, value))
         results = (output, *([scores] if return_attention_scores else ()), *([] if cache is None else [projected]))
         return results if len(results) > 1 else output
@@ -348,6 +348,14 @@ class MultiHeadAttention(Projections):
         # (batch, query_length, heads, d_v) -> (batch, query_length, heads * d_v). One position of self-attention:
         # (rows, heads, 1, d_v) -> (rows, heads * d_v).
         return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
+
+    def _attend(self, heads, projected, mask, bias, is_plain):
+        """Runs plain or fused attention. The second result is the attention weights, or `None` if it was fused."""
+        has_weights = is_plain or self.dropout or self.soft_cap is not None
+        if not has_weights and is_fused(heads, projected.value):
+            return fused_attention(heads, *projected, mask, bias, self.scale), None
+        dropout = self.weights_dropout if self.dropout else None
+        return scaled_dot_product_attention(heads, *projected, mask, dropout, bias, self.scale, self.soft_cap)
 
     def _position_mask(self, query, projected, cache, offset, use_causal_mask):
         query_length = 1 if _is_one_position(query) else ops.shape(query)[1]

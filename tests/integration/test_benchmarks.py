@@ -306,3 +306,10 @@ def test_train_prints_its_table(toy_files):
     shapes, padding = ({row[0]: int(row[i].rstrip("%")) for row in table} for i in (-4, -5))
     assert [shapes[way] for way in ways] == [1, 2, 1]
     assert padding[ways[0]] < padding[ways[2]] and padding["this package, XLA"] == 0
+
+
+def test_train_compares_fused_and_plain_attention():
+    sizes = ["--num_layers=1", "--rows=2", "--length=4", "--steps=1", "--batches=0", "--passes=1", "--vocab_size=300"]
+    table = rows(run("train", "--attention", "--peers", *sizes))
+    names = [f"this package, {name}, {how}" for name in ("JAX", "PyTorch") for how in ("fused", "plain")]
+    assert [row[0] for row in table] == names

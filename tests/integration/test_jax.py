@@ -117,9 +117,10 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(on_jax, on_tokens, tmp_path)
 
 
 def test_text_files_need_no_tensorflow(on_jax, arguments, tmp_path):
-    changes = {"recipe.xla": None, "recipe.max_steps": 2}
+    changes = {"recipe.xla": None, "recipe.max_steps": 2, "recipe.attention": "fused"}
     assert on_jax((list(map(str, arguments(tmp_path / "run", **changes))), None)) == [0]
     assert not (tmp_path / "run" / "tokens").exists()
+    assert ModelDirectory(tmp_path / "run").record()["recipe"]["attention"] == "fused"
 
 
 def test_options_that_jax_lacks_are_refused(on_jax, on_tokens, run_python, tmp_path):
@@ -157,7 +158,8 @@ def test_the_losses_are_those_of_tensorflow(
     without = dict.fromkeys(("model.num_layers", "model.d_model", "model.num_heads", "model.d_ff", "model.use_bias"))
     changes = {**without, "init_from": initial, "num_buckets": num_buckets, "recipe.bleu_sentences": None}
     changes |= {"tokens_per_device": tokens_per_device, "recipe.validate_every": 2}
-    assert on_jax((on_tokens(tmp_path / "jax", **changes), None)) == [0]
+    attention = "fused" if num_buckets else "plain"
+    assert on_jax((on_tokens(tmp_path / "jax", **changes, **{"recipe.attention": attention}), None)) == [0]
     assert main(on_tokens(tmp_path / "tensorflow", **changes, **{"recipe.xla": "false"})) == 0
     ours, theirs = (validations_of(tmp_path / name) for name in ("jax", "tensorflow"))
     assert [v["step"] for v in ours] == [2, 4, 6, 8]

@@ -38,6 +38,12 @@ class TensorFlowDevices(Devices):
     def scope(self) -> AbstractContextManager:
         return self.strategy.scope()
 
+    def check_recipe(self, recipe) -> None:
+        """Also requires plain attention: TensorFlow has no fused one."""
+        super().check_recipe(recipe)
+        if recipe.attention == "fused":
+            raise ValueError("`recipe.attention` must not be 'fused' on TensorFlow. Received: attention='fused'")
+
     def jit_compile(self, xla: bool | None) -> bool:
         """XLA by default on one device; on several GPUs only if requested."""
         if xla and self.count > 1 and self.kind == "CPU":

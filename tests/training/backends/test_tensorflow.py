@@ -11,6 +11,7 @@ from keras_transformer.training.backends.tensorflow import (  # noqa: E402
 )
 from keras_transformer.training.data.batches import make_batches  # noqa: E402
 from keras_transformer.training.data_config import BatchConfig  # noqa: E402
+from keras_transformer.training.recipe_config import RecipeConfig  # noqa: E402
 
 DEVICES = """
 from keras_transformer.training.backends.tensorflow import make_strategy
@@ -156,3 +157,11 @@ def test_xla_is_refused_on_several_cpus():
     assert not devices.jit_compile(None)
     with pytest.raises(ValueError, match="`recipe.xla` .*CPU.*Received: xla=True"):
         devices.jit_compile(True)
+
+
+def test_fused_attention_is_refused_before_any_work():
+    devices = TensorFlowDevices(make_strategy(None))
+    for attention in ("auto", "plain"):
+        devices.check_recipe(RecipeConfig(attention=attention))
+    with pytest.raises(ValueError, match="`recipe.attention` .*TensorFlow.*Received: attention='fused'"):
+        devices.check_recipe(RecipeConfig(attention="fused"))

@@ -39,6 +39,7 @@ def test_every_replica_of_every_worker_is_given_its_rows(sides_of, random_length
     [
         ({"xla": True}, "`recipe.xla` .*workers.*Received: xla=True"),
         ({"steps_per_execution": 2}, "`recipe.steps_per_execution` .*workers.*Received: steps_per_execution=2"),
+        ({"attention": "fused"}, "`recipe.attention` .*TensorFlow.*Received: attention='fused'"),
     ],
 )
 def test_options_that_several_workers_lack_are_refused(options, message):
