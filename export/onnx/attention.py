@@ -89,8 +89,8 @@ def _is_invariant_mask(node, own, constants):
     """Whether a node replaces masked scores, with a mask from outside of its graph, whose own tensors are `own`."""
     if node.op_type != "Where" or node.input[0] in own:
         return False
-    masked = constants.get(node.input[2])
-    return np.size(masked) == 1 and masked is not None and bool(masked < _MASKED)
+    masked = constants.get(node.input[2], np.zeros(2))
+    return masked.size == 1 and masked.dtype == np.float32 and bool(masked < _MASKED)
 
 
 def _add_mask(node):

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx.graphs import count_uses, remove_unused, scopes
+from keras_transformer.export.onnx.graphs import attribute, count_uses, remove_unused, scopes
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
@@ -39,8 +39,7 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
 def _is_length(name, gather, producers, constants):
     """Whether a tensor is the length of the axis that a Gather takes from."""
     if gather.input[0] in constants and name in constants:
-        axis = next((attribute.i for attribute in gather.attribute if attribute.name == "axis"), 0)
-        return constants[name] == constants[gather.input[0]].shape[axis]
+        return constants[name] == constants[gather.input[0]].shape[attribute(gather, "axis", 0)]
     return producers.is_length(name, gather)
 
 

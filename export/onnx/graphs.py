@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
@@ -42,6 +42,12 @@ def rename_inputs(graph: onnx.GraphProto, names: dict[str, str]) -> None:
             node.input[i] = names.get(name, name)
         for subgraph in subgraphs(node):
             rename_inputs(subgraph, names)
+
+
+def attribute(node: onnx.NodeProto, name: str, default=None):
+    """The value of an attribute of a node, or the default."""
+    found = (a for a in node.attribute if a.name == name)
+    return next((helper.get_attribute_value(a) for a in found), default)
 
 
 def count_uses(graph: onnx.GraphProto) -> Counter:
