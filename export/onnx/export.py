@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.format import Exported, Program
+from keras_transformer.export.onnx.attention import fold_scales, simplify_masks
 from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx.graphs import captured
@@ -204,7 +205,9 @@ def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelPro
     hoist_loop_invariants(proto.graph)
     fuse_layer_normalizations(proto.graph)
     simplify_gathers(proto.graph)
+    fold_scales(proto.graph)
     merge_products(proto.graph)
+    simplify_masks(proto.graph)
     _describe(proto.graph.input, inputs)
     _describe(proto.graph.output, outputs)
     proto.producer_name, proto.producer_version = "keras-transformer", f"keras {keras.__version__}"

@@ -1,12 +1,10 @@
 """Graph passes that replace parts of a Transformer with single ONNX operators."""
 
-from collections import Counter
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx.graphs import captured, remove_unused, scopes, subgraphs
+from keras_transformer.export.onnx.graphs import attribute, count_uses, remove_unused, scopes
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
@@ -32,9 +30,17 @@ def simplify_gathers(graph: onnx.GraphProto) -> None:
             (index,) = producers.of(less, "Less", "Cast")
             if index is None or constants.get(less.input[1]) != 0:
                 continue
-            if index.input[0] == resolved.input[0] == where.input[2] and producers.is_length(resolved.input[1], node):
+            is_index = index.input[0] == resolved.input[0] == where.input[2]
+            if is_index and _is_length(resolved.input[1], node, producers, constants):
                 node.input[1] = where.input[2]
     remove_unused(graph)
+
+
+def _is_length(name, gather, producers, constants):
+    """Whether a tensor is the length of the axis that a Gather takes from."""
+    if gather.input[0] in constants and name in constants:
+        return constants[name] == constants[gather.input[0]].shape[attribute(gather, "axis", 0)]
+    return producers.is_length(name, gather)
 
 
 def merge_products(graph: onnx.GraphProto) -> None:
@@ -45,9 +51,7 @@ def merge_products(graph: onnx.GraphProto) -> None:
 
 
 def _merge_products(graph, constants):
-    uses = Counter(name for node in graph.node for name in node.input)
-    uses.update(output.name for output in graph.output)
-    uses.update(name for subgraph in subgraphs(graph) for name in captured(subgraph))
+    uses = count_uses(graph)
     consumers = {name: node for node in graph.node for name in node.input}
     groups = {}
     for node in graph.node:

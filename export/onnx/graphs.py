@@ -1,10 +1,11 @@
 """Traversal of ONNX graphs and their subgraphs."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
@@ -32,6 +33,26 @@ def captured(graph: onnx.GraphProto) -> list[str]:
     """The names that a graph and its subgraphs use."""
     own = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
     return own + [name for subgraph in subgraphs(graph) for name in captured(subgraph)]
+
+
+def rename_inputs(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Renames inputs of the nodes of a graph and its subgraphs."""
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = names.get(name, name)
+        for subgraph in subgraphs(node):
+            rename_inputs(subgraph, names)
+
+
+def attribute(node: onnx.NodeProto, name: str, default=None):
+    """The value of an attribute of a node, or the default."""
+    found = (a for a in node.attribute if a.name == name)
+    return next((helper.get_attribute_value(a) for a in found), default)
+
+
+def count_uses(graph: onnx.GraphProto) -> Counter:
+    """How often each name is used by the nodes of a graph, as its output, and in its subgraphs."""
+    return Counter(captured(graph))
 
 
 def scopes(

@@ -5,7 +5,7 @@ import itertools
 import onnx
 from onnx import helper, numpy_helper
 
-from keras_transformer.export.onnx.graphs import captured, remove_unused, subgraphs
+from keras_transformer.export.onnx.graphs import captured, remove_unused, rename_inputs, subgraphs
 
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
@@ -96,15 +96,7 @@ def _hoist_state(graph, node, body):
     invariant = [i for i in states if is_state_kept[i] and node.output[i] not in results]
     inner = {body.input[i + 2].name: node.input[i + 2] for i in invariant}
     outer = {node.output[i]: node.input[i + 2] for i in invariant if node.output[i]}
-    _rename_inputs(body, inner)
-    _rename_inputs(graph, outer)
+    rename_inputs(body, inner)
+    rename_inputs(graph, outer)
     for i in reversed(invariant):
         del node.input[i + 2], body.input[i + 2], body.output[i + 1], node.output[i]
-
-
-def _rename_inputs(graph, names):
-    for node in graph.node:
-        for i, name in enumerate(node.input):
-            node.input[i] = names.get(name, name)
-        for subgraph in subgraphs(node):
-            _rename_inputs(subgraph, names)

@@ -61,17 +61,25 @@ def _product(node, weight, scale, quantized, producers):
 
 def _quantized_rows(x, output, producers):
     """The nodes that convert x to uint8, and the names of the result and of each row's largest |x|, and the kind."""
-    kind = "unsigned" if x in producers.nodes and producers.nodes[x].op_type == "Relu" else "signed"
     names = [f"{output}/x_uint8", f"{output}/x_largest"]
-    magnitudes = x if kind == "unsigned" else f"{output}/x_magnitudes"
-    nodes = [
-        helper.make_node("ReduceMax", [magnitudes, "quantization/last_axis"], names[1:]),
-        # A row of zeros becomes 0/0 and then arbitrary integers. Its largest value, 0, makes the product 0 again.
+    relu = producers.nodes.get(x)
+    kind = "unsigned" if relu is not None and relu.op_type == "Relu" else "signed"
+    if kind == "unsigned":  # uint8 has no negative values, so only the largest value of each row needs the ReLU.
+        x = relu.input[0]
+        nodes = [
+            helper.make_node("ReduceMax", [x, "quantization/last_axis"], [f"{output}/x_maximum"]),
+            helper.make_node("Relu", [f"{output}/x_maximum"], names[1:]),
+        ]
+    else:
+        nodes = [
+            helper.make_node("Abs", [x], [f"{output}/x_magnitudes"]),
+            helper.make_node("ReduceMax", [f"{output}/x_magnitudes", "quantization/last_axis"], names[1:]),
+        ]
+    nodes += [
+        # A row whose largest value is 0 becomes arbitrary integers. The largest value makes the product 0 again.
         helper.make_node("Div", [x, names[1]], [f"{output}/x_relative"]),
         helper.make_node("QuantizeLinear", [f"{output}/x_relative", *_parameters(kind)], names[:1]),
     ]
-    if kind == "signed":
-        nodes.insert(0, helper.make_node("Abs", [x], [magnitudes]))
     return nodes, (*names, kind)
 
 

@@ -125,6 +125,25 @@ def test_gather_resolves_negative_indices(x):
     np.testing.assert_array_equal(run(model, x), x[[0, -1, 4, -5, 2]])
 
 
+def test_gather_from_weights_resolves_negative_indices(x):
+    """The length of the axis is a constant here."""
+
+    class Rows(keras.layers.Layer):
+        def build(self, shape):
+            self.table = self.add_weight((5, WIDTH), name="table")
+
+        def call(self, x):
+            return keras.ops.take(self.table, keras.ops.cast(x[:, 0], "int32"), axis=0)
+
+    x[:, 0] = [0, -1, 4, -5, 2]
+    layer = Rows()
+    layer.build(None)
+    layer.table.assign(np.arange(5 * WIDTH).reshape(5, WIDTH))
+    model = exported(layer, None, WIDTH)
+    assert not {"Where", "Less", "Add"} & set(operators(model))
+    np.testing.assert_array_equal(run(model, x), layer(x))
+
+
 def test_other_choices_of_an_index_stay(x):
     class Rows(keras.layers.Layer):
         def call(self, x):

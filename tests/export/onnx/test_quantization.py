@@ -79,6 +79,17 @@ def test_after_a_relu_all_of_the_range_is_used():
     assert 0 < np.abs(run(proto, x) - np.maximum(x, 0)).max() <= 0.5 / 255 + 1e-6
 
 
+def test_a_relu_is_applied_to_the_largest_values_only():
+    nodes = [helper.make_node("Relu", ["x"], ["active"]), helper.make_node("MatMul", ["active", "weight"], ["y"])]
+    proto = model(nodes, {"weight": RNG.normal(size=(13, 7)).astype("float32")})
+    quantize_matrices(proto.graph)
+    (relu,) = (node for node in proto.graph.node if node.op_type == "Relu")
+    assert relu.output[0].endswith("x_largest")
+    x = -np.abs(RNG.normal(size=(3, 13))).astype("float32")
+    x[1, 2] = 2
+    assert not run(proto, x)[[0, 2]].any() and run(proto, x)[1].all()
+
+
 def test_a_column_of_zeros_stays_zero():
     weight = RNG.normal(size=(13, 3)).astype("float32")
     weight[:, 1] = 0
