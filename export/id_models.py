@@ -14,9 +14,9 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.onnx.export import convert, copy_with_dtype, search_program
 from keras_transformer.export.onnx.loops import sink_constants
-from keras_transformer.export.verify.equality import compare, compare_classes, random_source_batches
+from keras_transformer.export.verify.equality import compare, compare_logits, random_source_batches
 from keras_transformer.export.verify.keras_search import KerasSearch
-from keras_transformer.models import LanguageModel, SentenceClassifier
+from keras_transformer.models import LanguageModel, MaskedLanguageModel, SentenceClassifier
 from keras_transformer.text.lines import max_tokens
 
 
@@ -25,8 +25,8 @@ class IdModel:
     """What `export_model` exports.
 
     Attributes:
-        model: a `SentenceClassifier` or a `LanguageModel`, in float32.
-        strategy: the search of a `LanguageModel`; `None` for a `SentenceClassifier`.
+        model: a `SentenceClassifier`, a `MaskedLanguageModel` or a `LanguageModel`, in float32.
+        strategy: the search of a `LanguageModel`; `None` for other models.
     """
 
     model: Any
@@ -35,9 +35,10 @@ class IdModel:
     @classmethod
     def of(cls, model, strategy=None) -> "IdModel":
         """Checks the arguments of `export_model`."""
-        if not isinstance(model, (SentenceClassifier, LanguageModel)):
+        if not isinstance(model, (SentenceClassifier, MaskedLanguageModel, LanguageModel)):
             raise ValueError(
-                f"`model` must be a SentenceClassifier or a LanguageModel. Received: {type(model).__name__}"
+                "`model` must be a SentenceClassifier, a MaskedLanguageModel or a LanguageModel. "
+                f"Received: {type(model).__name__}"
             )
         ids = {name: getattr(model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
         if [*ids.values()] != [PAD_ID, BOS_ID, EOS_ID]:
@@ -68,20 +69,25 @@ class IdModel:
         """The arguments of `convert`: a function, its signature, and the shapes of inputs and outputs."""
         if self.strategy is not None:
             return search_program(SimpleNamespace(search=self.model.search, strategy=self.strategy), "prompt")
-        signature = [tf.TensorSpec([None, None], tf.int32, name="source")]
+        name, axes, logits_axes, run = self._logits
+        signature = [tf.TensorSpec([None, None], tf.int32, name=name)]
+        return (lambda ids: (run(ids),)), signature, {name: axes}, {"logits": logits_axes}
 
-        def classify(source):
-            return (self.model.classify(source),)
-
-        outputs = {"logits": ("batch", self.model.num_classes)}
-        return classify, signature, {"source": ("batch", "source_length")}, outputs
+    @property
+    def _logits(self) -> tuple:
+        """For a model without a search: name of the input, its axes, those of the logits, and the function."""
+        model = self.model
+        if isinstance(model, SentenceClassifier):
+            return "source", ("batch", "source_length"), ("batch", model.num_classes), model.classify
+        shape = ("batch", "length")
+        return "tokens", shape, (*shape, model.config.source_vocabulary), lambda ids: model.logits(model.encode(ids))
 
     def verify(self, run):
         """Compares a function of ids, which returns the outputs of the exported program, with the model."""
         longest = min(30, max_tokens(self.model.config.max_length) - 1)
         if self.strategy is None:
             batches = random_source_batches(self.model.config.source_vocabulary, longest)
-            return compare_classes(self.model, lambda source: run(source)[0], batches)
+            return compare_logits(self.model, lambda ids: run(ids)[0], batches)
         batches = random_source_batches(self.model.config.vocab_size, longest)
         prompts = [np.where(batch == EOS_ID, PAD_ID, batch) for batch in batches]
         program = SimpleNamespace(search=lambda prompt: run(prompt)[:2])

@@ -110,22 +110,24 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
     return Agreement(len(expected), sum(is_equal), sum(is_tie), largest)
 
 
-def compare_classes(model, classify, batches: list[np.ndarray]) -> Agreement:
-    """Compares class logits, with those that `classify` returns for int32 `(batch, source_length)`.
+def compare_logits(model, run, batches: list[np.ndarray]) -> Agreement:
+    """Compares logits of classes or tokens, with those that `run` returns for int32 `(batch, length)`.
 
-    In the `Agreement` the scores are logits. A tie is another class with nearly the same logit.
+    In the `Agreement` the sentences are vectors of logits: one per row, or one per position. The scores are logits. A
+    tie is another class or token with nearly the same logit.
     """
-    equal = ties = 0
+    count = equal = ties = 0
     largest = 0.0
-    for source in batches:
-        expected, found = model.predict_on_batch(source), classify(source)
-        best, other = (np.argmax(logits, axis=1)[:, None] for logits in (expected, found))
-        gap = np.take_along_axis(expected, best, axis=1) - np.take_along_axis(expected, other, axis=1)
+    for ids in batches:
+        expected, found = model.predict_on_batch(ids), run(ids)
+        best, other = (np.argmax(logits, axis=-1)[..., None] for logits in (expected, found))
+        gap = np.take_along_axis(expected, best, axis=-1) - np.take_along_axis(expected, other, axis=-1)
+        count += best.size
         equal += int((best == other).sum())
         ties += int(((best != other) & (gap < TIE)).sum())
         difference = float(np.abs(expected - found).max())
         largest = max(largest, difference if np.isfinite(difference) else np.inf)
-    return Agreement(sum(map(len, batches)), equal, ties, largest)
+    return Agreement(count, equal, ties, largest)
 
 
 def random_source_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:

@@ -50,18 +50,20 @@ class Adaptable:
 
 
 class Composite(Adaptable, Configured):
-    """Base class of composite layers. It saves quantization settings with the layer."""
+    """Base class of composite layers. It saves with the layer which of its parts are quantized and which are frozen."""
 
     def get_build_config(self):
         config = super().get_build_config()
-        quantization = quantization_configs(self)
-        return {**(config or {}), "quantization": quantization} if quantization else config
+        settings = {"quantization": quantization_configs(self), "frozen": _frozen_parts(self)}
+        settings = {name: value for name, value in settings.items() if value}
+        return {**(config or {}), **settings} if settings else config
 
     def build_from_config(self, config):
         config = dict(config)
-        quantization = config.pop("quantization", [])
+        quantization, frozen = config.pop("quantization", []), config.pop("frozen", [])
         super().build_from_config(config)
         quantize_parts(self, quantization)
+        _freeze_parts(self, frozen)
 
 
 class AdaptableModel(Adaptable):
@@ -109,6 +111,17 @@ def quantize_parts(layer, configs):
         for part, config in zip(_parts(layer, keras.layers.Dense), configs, strict=True):
             if config and part.quantization_mode is None:  # A part with a configuration of its own is quantized.
                 part.quantize(config=keras.saving.deserialize_keras_object(config))
+
+
+def _frozen_parts(layer) -> list[int]:
+    """The numbers of the parts with `trainable=False`, in order of creation. Keras saves the layer's own value only."""
+    return [i for i, part in enumerate(_parts(layer, keras.layers.Layer)) if part is not layer and not part.trainable]
+
+
+def _freeze_parts(layer, numbers):
+    parts = _parts(layer, keras.layers.Layer)
+    for i in numbers:
+        parts[i].trainable = False
 
 
 def _parts(layer, kinds):

@@ -1,5 +1,6 @@
 """Functions of a model with teacher forcing: one pass over given targets instead of a search."""
 
+import inspect
 from typing import Any
 
 from keras import ops
@@ -12,7 +13,7 @@ from keras_transformer.losses import token_cross_entropy
 
 def token_log_probs(transformer, source, target, candidates=None):
     """`Transformer.token_log_probs` on tensors: float32 `(batch, target_length)`."""
-    logits, _ = _teacher_forced(transformer, source, target, transformer.logits.output_weights(candidates))
+    logits = _teacher_forced(transformer, source, target, output_weights=transformer.logits.output_weights(candidates))
     if candidates is None:
         return _log_probs(target, logits, transformer.config)
     subset = VocabularySubset(candidates)
@@ -29,9 +30,21 @@ def text_log_probs(language_model, tokens):
 
 def attention_scores(transformer, source, target):
     """`Transformer.attention_scores` on tensors: `(batch, num_heads, target_length, source_length)` per layer."""
-    _, scores = _teacher_forced(transformer, source, target)
+    check_scores(transformer.decoder)
+    _, scores = _teacher_forced(transformer, source, target, return_attention_scores=True)
     is_real = ops.expand_dims(masks.padding_mask(target, transformer.config.pad_id), (1, 3))
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
+
+
+def check_scores(decoder) -> None:
+    """Raises `ValueError` if a cross-attention of a `Decoder` cannot return its weights."""
+    for layer in decoder.layers:
+        part = layer.cross_attention.sublayer if hasattr(layer, "cross_attention") else layer
+        if "return_attention_scores" not in inspect.signature(part.call).parameters:
+            raise ValueError(
+                "To return attention weights, the `call` of a cross-attention or decoder layer must take "
+                f"`return_attention_scores`. Received: {part.name} of type {type(part).__name__} in {layer.name}"
+            )
 
 
 def mean_attention(scores, mean=ops.mean) -> Any:
@@ -44,17 +57,11 @@ def mean_attention(scores, mean=ops.mean) -> Any:
     return sum(mean(weights, axis=1) for weights in scores) / len(scores)
 
 
-def _teacher_forced(transformer, source, target, output_weights=None):
+def _teacher_forced(transformer, source, target, **options):
     config = transformer.config
     mask = masks.padding_mask(source, config.pad_id)
     memory = transformer.encode(source, mask)
-    return transformer.decode(
-        _shifted(target, config),
-        memory,
-        memory_mask=mask,
-        return_attention_scores=True,
-        output_weights=output_weights,
-    )
+    return transformer.decode(_shifted(target, config), memory, memory_mask=mask, **options)
 
 
 def _shifted(target, config):

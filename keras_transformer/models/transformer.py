@@ -198,7 +198,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             weights of the decoding step that predicts target token t. Weights are 0 at padding.
 
         Raises:
-            ValueError: see `token_log_probs`.
+            ValueError: see `token_log_probs`; also if a cross-attention of your own does not return its weights.
 
         Example:
 
@@ -208,6 +208,7 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         >>> model.attention_scores(source, best)[-1].shape == (1, model.config.num_heads, best.shape[1], 4)
         True
         """
+        teacher_forcing.check_scores(self.decoder)
         source, target = checked_pairs(source, target, self.config)
         lengths = (target.shape[1], source.shape[1])
         if target.size == 0 or source.size == 0:

@@ -94,7 +94,7 @@ def test_masks_of_other_layers_apply_and_pass_on(case, source):
         np.testing.assert_array_equal(to_numpy(mask), [[True] * 3 + [False] * 2] * 2)
 
 
-def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps):
+def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps, tmp_path):
     layer = case.make("float32")
     model = case.functional(layer)
     part = next((x for x in layer._flatten_layers(include_self=False) if x.trainable_weights), None)
@@ -107,6 +107,9 @@ def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps):
     moved = {w.path for w in layer.weights if not np.array_equal(before[w.path], to_numpy(w))}
     assert frozen and not frozen & moved
     assert bool(moved) == any(weight.path not in frozen for weight in layer.trainable_weights)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert [w.path for w in loaded.trainable_weights] == [w.path for w in model.trainable_weights]
 
 
 #: One step of each layer on one and on two replicas, without dropout: how far their weights lie apart, and have moved.

@@ -6,10 +6,10 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from keras_transformer import LanguageModel, SentenceClassifier, Transformer, TransformerConfig
+from keras_transformer import LanguageModel, MaskedLanguageModel, SentenceClassifier, Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.export import export_model
-from keras_transformer.export.verify.equality import VerificationError, compare_classes
+from keras_transformer.export.verify.equality import VerificationError, compare_logits
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 CONFIG = TransformerConfig(vocab_size=29, num_encoder_layers=1, num_decoder_layers=2, d_model=12, num_heads=3, d_ff=17)
@@ -58,6 +58,28 @@ def test_a_classifier_is_exported(tmp_path, randomize, pooling, activation, dtyp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fields", "dtype"),
+    [
+        ({}, "mixed_float16"),
+        pytest.param({"share_embeddings": False, "positions": "rotary"}, "float32", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_masked_language_model_is_exported(tmp_path, randomize, fields, dtype):
+    config = dataclasses.replace(CONFIG, **fields)
+    model = randomize(MaskedLanguageModel(config, dtype=dtype), scale=0.3)
+    found = export_model(model, tmp_path / "export")
+    assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
+    weights, model = model.get_weights(), MaskedLanguageModel(config)
+    model.set_weights(weights)
+    assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(config)}
+    expected = model.predict_on_batch(IDS)
+    assert expected.shape == (3, 4, 29)
+    for found in run_both(tmp_path / "export", "tokens"):
+        np.testing.assert_allclose(found["logits"], expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, BeamSearch(beam_size=3, n_best=2, extra_length=5)], ids=["greedy", "beam"])
 def test_a_language_model_is_exported(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
@@ -85,6 +107,20 @@ def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkey
     assert not any(tmp_path.iterdir())
 
 
+def test_the_logits_of_every_position_are_compared():
+    logits = np.array([[[1.0, 2.0, 0.0], [3.0, 1.0, 0.0]], [[0.0, 0.0, 4.0], [5.0, 0.0, 0.0]]], "float32")
+    other = logits.copy()
+    other[1, 0] = [9.0, 0.0, 4.0]
+
+    class Model:
+        def predict_on_batch(self, tokens):
+            return logits
+
+    found = compare_logits(Model(), lambda tokens: other, [np.zeros((2, 2), "int32")])
+    assert (found.sentences, found.equal, found.ties, found.largest_score_difference) == (4, 3, 0, 9.0)
+    assert not found.passed
+
+
 def test_classes_are_equal_if_the_logits_almost_tie():
     logits = np.array([[1.0, 2.0, 0.0], [3.0, 2.9995, 0.0]], "float32")
     other = np.array([[1.0, 2.0, 0.0], [2.9995, 3.0, 0.0]], "float32")
@@ -93,12 +129,12 @@ def test_classes_are_equal_if_the_logits_almost_tie():
         def predict_on_batch(self, source):
             return logits
 
-    found = compare_classes(Model(), lambda source: other, [np.zeros((2, 3), "int32")])
+    found = compare_logits(Model(), lambda source: other, [np.zeros((2, 3), "int32")])
     assert (found.sentences, found.equal, found.ties) == (2, 1, 1)
     assert found.largest_score_difference == pytest.approx(5e-4, rel=0.01)
-    assert compare_classes(Model(), lambda source: logits, [np.zeros((2, 3), "int32")]).passed
-    assert not compare_classes(Model(), lambda source: logits + 0.01, [np.zeros((2, 3), "int32")]).passed
-    assert not compare_classes(Model(), lambda source: logits * np.nan, [np.zeros((2, 3), "int32")]).passed
+    assert compare_logits(Model(), lambda source: logits, [np.zeros((2, 3), "int32")]).passed
+    assert not compare_logits(Model(), lambda source: logits + 0.01, [np.zeros((2, 3), "int32")]).passed
+    assert not compare_logits(Model(), lambda source: logits * np.nan, [np.zeros((2, 3), "int32")]).passed
 
 
 @pytest.mark.parametrize(
@@ -122,6 +158,7 @@ def test_another_model_is_refused(tmp_path, make, message):
     ("make", "strategy", "message"),
     [
         (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` .*BeamSearch.*Received: strategy=Sampling"),
+        (lambda: MaskedLanguageModel(CONFIG), GreedySearch(), "`strategy` requires a LanguageModel"),
         (
             lambda: SentenceClassifier(CONFIG, 5),
             GreedySearch(),

@@ -50,6 +50,23 @@ def test_the_dtype_policy_comes_back(policy, tmp_path):
     assert [weight.dtype for weight in loaded.weights] == [weight.dtype for weight in model.weights]
 
 
+@pytest.mark.portable
+def test_parts_that_are_frozen_one_by_one_stay_frozen(tmp_path):
+    """In any model. Keras itself saves the `trainable` of the outermost layers only."""
+    tokens = keras.Input((None,), dtype="int32")
+    encoder = kt.layers.Encoder(kt.layers.EncoderLayer(8, 2, 13, norm_first=True), num_layers=2)
+    model = keras.Model(tokens, encoder(kt.layers.TokenEmbedding(11, 8)(tokens)))
+    frozen = [encoder.norm, encoder.layers[0].feed_forward, encoder.layers[1].self_attention.sublayer.key_projection]
+    for part in frozen:
+        part.trainable = False
+    loaded = saved_and_loaded(saved_and_loaded(model, tmp_path), tmp_path)
+    trainable = {weight.path for weight in loaded.trainable_weights}
+    assert trainable == {weight.path for weight in model.trainable_weights}
+    assert len(loaded.non_trainable_weights) == 2 + (4 + 2) + 2  # Norm; feed-forward and its norm; projection.
+    loaded.layers[-1].trainable = True
+    assert len(loaded.trainable_weights) == len(loaded.weights)
+
+
 def test_training_state_comes_back(tmp_path, few_steps):
     model = kt.Transformer(kt.TransformerConfig(**SIZES, dropout=0.0))
     model.compile(

@@ -8,6 +8,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, run_search
+from keras_transformer.layers import DecoderLayer
 
 to_numpy = keras.ops.convert_to_numpy
 VOCAB, EOS = 11, 3
@@ -225,3 +226,30 @@ def test_attention_scores_are_those_of_the_layers(model):
 def test_bad_pairs_are_refused(model, method, target, message):
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(SOURCE, target)
+
+
+@keras.saving.register_keras_serializable(package="test_generate_options")
+class MemoryMean(keras.layers.Layer):
+    """A cross-attention that adds the projected mean of the memory, and has no attention weights."""
+
+    def build(self, inputs_shape, value_shape):
+        self.kernel = self.add_weight((value_shape[-1], inputs_shape[-1]))
+
+    def call(self, inputs, value, value_mask=None, attention_mask=None):
+        weights = keras.ops.cast(value_mask, inputs.dtype)[:, :, None]
+        return inputs + keras.ops.sum(value * weights, axis=1, keepdims=True) @ self.kernel
+
+
+@pytest.mark.portable
+def test_a_cross_attention_without_weights_has_log_probs_and_no_attention_scores(randomize, reference):
+    config = TransformerConfig(vocab_size=VOCAB, num_layers=1, d_model=8, num_heads=2, d_ff=13)
+    model = randomize(Transformer(config, decoder_layer=DecoderLayer(8, 2, 13, cross_attention=MemoryMean())))
+    target = np.array([[8, 9, 3]])
+    logits = to_numpy(model({"source": SOURCE[:1], "target": np.array([[2, 8, 9]])}))
+    expected = np.take_along_axis(reference.log_softmax(logits), target[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(model.token_log_probs(SOURCE[:1], target), expected, atol=1e-4)
+    message = "must take `return_attention_scores`. Received: memory_mean.* of type MemoryMean in layer_0"
+    with pytest.raises(ValueError, match=message):
+        model.attention_scores(SOURCE[:1], target)
+    with pytest.raises(ValueError, match=message):
+        model.mean_attention(SOURCE[:1], target)
