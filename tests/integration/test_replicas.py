@@ -5,6 +5,11 @@ import pytest
 
 #: Number of buckets (0: packing) and tokens per batch.
 BUCKETS, PACKED = (2, 60), (0, 192)
+#: Other parts, with dropout in each of them.
+MODERN = {
+    **{"positions": "rotary", "norm": "rms", "feed_forward": "gated", "activation": "silu", "num_kv_heads": 1},
+    **{"use_bias": False, "norm_first": True, "attention_dropout": 0.1, "activation_dropout": 0.1},
+}
 #: Trains one model on logical CPUs with the given numbers of micro-batches, from the same weights and data. A training
 #: has 20 steps and a validation every 10. The program writes the weights to files.
 PROGRAM = """
@@ -24,7 +29,8 @@ from keras_transformer.training.data.batches import make_batches
 from keras_transformer.training.data_config import BatchConfig
 from keras_transformer.storage.rows import TokenSide
 
-folder, num_buckets, tokens_per_batch, replicas, *numbers_of_parts = sys.argv[1], *map(int, sys.argv[2:])
+folder, parts_of_blocks = sys.argv[1], json.loads(sys.argv[2])
+num_buckets, tokens_per_batch, replicas, *numbers_of_parts = map(int, sys.argv[3:])
 devices = make_devices(",".join(f"CPU:{i}" for i in range(replicas)))
 assert devices.count == replicas
 keras.utils.set_random_seed(1)
@@ -33,7 +39,7 @@ sizes = rng.integers(2, 15, (2, 53))
 sentences = [[np.append(rng.integers(4, 40, size - 1), 3) for size in side] for side in sizes]
 sides = [TokenSide(np.concatenate(ids), lengths) for ids, lengths in zip(sentences, sizes)]
 data = BatchConfig(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets or None)
-config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+config = TransformerConfig(vocab_size=40, num_layers=1, d_model=16, num_heads=2, d_ff=32, **parts_of_blocks)
 initial = Transformer(config).get_weights()
 
 
@@ -83,9 +89,9 @@ def folder(tmp_path_factory):
 def trained(run_python, folder):
     """The output and weights of trainings on several numbers of devices."""
 
-    def trained(backend, batching, replicas, *numbers_of_parts):
-        environment = {"KERAS_BACKEND": backend}
-        lines = run_python(PROGRAM, folder, *batching, replicas, *numbers_of_parts, **environment).splitlines()
+    def trained(backend, parts_of_blocks, batching, replicas, *numbers_of_parts):
+        arguments = json.dumps(parts_of_blocks), *batching, replicas, *numbers_of_parts
+        lines = run_python(PROGRAM, folder, *arguments, KERAS_BACKEND=backend).splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{")]
         return said, [list(np.load(folder / f"{replicas}-{parts}.npz").values()) for parts in numbers_of_parts]
 
@@ -94,19 +100,23 @@ def trained(run_python, folder):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("backend", "batching", "parts_of_one", "replicas", "parts"),
+    ("backend", "parts_of_blocks", "batching", "parts_of_one", "replicas", "parts"),
     [
-        pytest.param("tensorflow", PACKED, [1, 3], 2, [1, 2], marks=pytest.mark.nightly),
-        pytest.param("jax", BUCKETS, [1, 3], 2, [1, 2], marks=pytest.mark.nightly),
-        pytest.param("tensorflow", BUCKETS, [1], 2, [2], marks=pytest.mark.nightly),
-        pytest.param("tensorflow", BUCKETS, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
-        pytest.param("jax", PACKED, [1, 3], 4, [1, 2], marks=pytest.mark.nightly),
+        ("tensorflow", {}, PACKED, [1, 3], 2, [1, 2]),
+        ("jax", {}, BUCKETS, [1, 3], 2, [1, 2]),
+        ("tensorflow", {}, BUCKETS, [1], 2, [2]),
+        ("tensorflow", {}, BUCKETS, [1, 3], 4, [1, 2]),
+        ("jax", {}, PACKED, [1, 3], 4, [1, 2]),
+        ("tensorflow", MODERN, PACKED, [1], 2, [1]),
+        ("jax", MODERN, BUCKETS, [1], 2, [1]),
     ],
 )
-def test_replicas_and_accumulation_train_like_one_device(trained, backend, batching, parts_of_one, replicas, parts):
+def test_replicas_and_accumulation_train_like_one_device(
+    trained, backend, parts_of_blocks, batching, parts_of_one, replicas, parts
+):
     pytest.importorskip(backend)
-    (one, *others), (weights, *other_weights) = trained(backend, batching, 1, *parts_of_one)
-    more, more_weights = trained(backend, batching, replicas, *parts)
+    (one, *others), (weights, *other_weights) = trained(backend, parts_of_blocks, batching, 1, *parts_of_one)
+    more, more_weights = trained(backend, parts_of_blocks, batching, replicas, *parts)
     assert 2 <= one["steps"] <= 14 and len(one["losses"]) == 4 and one["moved"] > 0.05
     assert any(rows % 8 for rows in one["rows"])  # Some batches need additional rows.
     for other in others + more:
