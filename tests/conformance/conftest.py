@@ -1,5 +1,6 @@
 """The tables of every exported layer and of every model, on which the contracts of this folder are tried."""
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -158,11 +159,24 @@ class ModelCase(NamedTuple):
         return sides or keras.Input((None,), dtype="int32")
 
 
+#: The parts of current language models, and others beside them.
+OTHER_PARTS = TransformerConfig(
+    **{"vocab_size": VOCAB, "num_layers": 1, "d_model": 12, "num_heads": 6, "d_k": 4, "d_v": 3, "d_ff": 17},
+    **{"positions": "rotary", "norm": "rms", "norm_first": True, "feed_forward": "gated", "activation": "silu"},
+    **{"num_kv_heads": 2, "qk_norm": True, "soft_cap": 5.0, "window": 4, "embedding_norm": True, "logits_scale": 0.5},
+    use_bias=False,
+)
 MODELS = {
     "LanguageModel": ModelCase(functools.partial(models.LanguageModel, CONFIG)),
+    "LanguageModel of other parts": ModelCase(functools.partial(models.LanguageModel, OTHER_PARTS)),
     "MaskedLanguageModel": ModelCase(functools.partial(models.MaskedLanguageModel, CONFIG)),
     "SentenceClassifier": ModelCase(functools.partial(models.SentenceClassifier, CONFIG, 3)),
     "Transformer": ModelCase(functools.partial(models.Transformer, CONFIG), ("source", "target")),
+    "Transformer of other parts": ModelCase(functools.partial(models.Transformer, OTHER_PARTS), ("source", "target")),
+    "Transformer with relative positions": ModelCase(
+        functools.partial(models.Transformer, dataclasses.replace(CONFIG, positions="relative", window=3)),
+        ("source", "target"),
+    ),
 }
 
 
@@ -173,9 +187,14 @@ SLOW = (
 )
 
 
+#: Rows that repeat other rows with other parts.
+NIGHTLY = ("LanguageModel of other parts", "Transformer of other parts", "Transformer with relative positions")
+
+
 def rows(table):
     """The rows of a table as parameters."""
-    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in table]
+    marks = {**dict.fromkeys(SLOW, pytest.mark.slow), **dict.fromkeys(NIGHTLY, pytest.mark.nightly)}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in table]
 
 
 @pytest.fixture(params=rows(MODELS))
@@ -200,6 +219,12 @@ def case(request):
 def table():
     """The whole table, by name."""
     return LAYERS
+
+
+@pytest.fixture(scope="session")
+def tables():
+    """Both tables in one, by name."""
+    return {**LAYERS, **MODELS}
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Every layer inside models that other people write: what Keras does with those, it does with these layers in them."""
 
+import inspect
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ TABLE = pathlib.Path(__file__).parent / "conftest.py"
 NEEDS_MEMORY = "a Sequential model passes one tensor on, and a decoder with a memory takes two"
 NO_WEIGHTS = "the layer has no weights"
 NO_PARTS = "the layer has no sub-layer with weights"
+TAKES_NO_MASK = "the layer passes masks on and applies none"
 MAKES_ITS_MASK = "the layer takes ids, of which it makes the mask itself"
 
 
@@ -92,6 +94,31 @@ def test_masks_of_other_layers_apply_and_pass_on(case, source):
         assert mask is None
     else:
         np.testing.assert_array_equal(to_numpy(mask), [[True] * 3 + [False] * 2] * 2)
+
+
+def test_explicit_masks_are_those_of_other_layers(case):
+    """A mask that is given as an argument masks what the implicit mask of the same input masks."""
+    layer = case.make("float32")
+    if case.inputs[0][1] is None:
+        pytest.skip(MAKES_ITS_MASK)
+    names = [*inspect.signature(layer.call).parameters]
+    arguments = [name if f"{name}_mask" in names else "" for name in names[: len(case.inputs)]]
+    arguments = [f"{name}_mask".lstrip("_") for name in arguments]  # One input has `mask`.
+    if not {*arguments} <= {*names}:
+        pytest.skip(TAKES_NO_MASK)
+    inputs, given = [], []
+    for array in case.arrays():
+        ids = np.random.default_rng(1).integers(1, 11, array.shape[:2])
+        ids[:, [1, -1]] = 0  # Also a position that later ones would attend to.
+        inputs.append(keras.layers.Embedding(11, array.shape[-1], mask_zero=True)(ids))
+        given.append(ids != 0)
+    plain = [keras.ops.convert_to_tensor(to_numpy(x)) for x in inputs]
+    found, expected, unmasked = (
+        to_numpy(x)[slice(None) if case.is_pooled else given[0]]
+        for x in (layer(*plain, **dict(zip(arguments, given, strict=True))), layer(*inputs), layer(*plain))
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.abs(found - unmasked).max() > 1e-4
 
 
 def test_a_frozen_sub_layer_stays_as_it_is(case, few_steps, tmp_path):

@@ -15,7 +15,7 @@ BACKEND = keras.backend.backend()
 FORMATS = {
     "tensorflow": ("litert", "onnx", "openvino", "tf_saved_model"),
     "torch": ("onnx", "openvino"),
-    "jax": ("onnx",),
+    "jax": ("onnx", "tf_saved_model"),
 }[BACKEND]
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx", "openvino": ".xml", "tf_saved_model": ""}
 
@@ -64,7 +64,9 @@ PLAIN = {
 #: Rows of the tables that add positions or mask later ones.
 HAS_POSITIONS = {
     *("CausalDecoder", "CausalDecoderLayer", "Decoder", "DecoderLayer", "LearnedPositionalEmbedding"),
-    *("PositionalEncoding", "LanguageModel", "SentenceClassifier", "Transformer"),
+    *("PositionalEncoding", "LanguageModel", "MaskedLanguageModel", "SentenceClassifier", "Transformer"),
+    *("Encoder of copies", "LanguageModel of other parts", "Transformer of other parts"),
+    "Transformer with relative positions",
     *("ALiBi", "PositionScheme", "QKNorm", "RelativePositionBias", "RotaryPositions", "SlidingWindow"),
 }
 
