@@ -1,6 +1,7 @@
 """Loading models: importing this module registers every class of the package with Keras."""
 
 import pathlib
+import re
 import zipfile
 
 import keras
@@ -24,7 +25,8 @@ def load_model(path, compile=True):
         The Keras model.
 
     Raises:
-        ValueError: if the file does not exist, is a folder, or is not a valid Keras model.
+        ValueError: if the file does not exist, is a folder, is not a valid Keras model, or contains a class that is
+            not registered.
     """
     if not zipfile.is_zipfile(path):
         raise ValueError(_why_not_a_model(pathlib.Path(path)))
@@ -32,6 +34,17 @@ def load_model(path, compile=True):
         return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"Not a valid Keras model: {path} ({error})") from error
+    except TypeError as error:
+        if unknown := re.search(r"Could not locate (class|function) '([^']*)'", str(error)):
+            raise ValueError(_not_registered(path, *unknown.groups())) from error
+        raise
+
+
+def _not_registered(path, kind, name):
+    return (
+        f"The {kind} {name} in {path} must be registered with `keras.saving.register_keras_serializable`, and its "
+        "module be imported before the model is loaded; the commands take `--import MODULE`"
+    )
 
 
 def _why_not_a_model(path):

@@ -21,7 +21,7 @@ _DIRECTORIES = "model directory of a finished training, or several separated by 
 
 def translate(arguments: list[str]) -> None:
     """Translate standard input or a file, one sentence per line."""
-    parser = make_parser(translate)
+    parser = make_parser(translate, loads_models=True)
     parser.add_argument("directory", help=_DIRECTORIES)
     add_optional_file(parser, "text to translate, plain or .gz; default: standard input")
     add_encoding(parser)
@@ -58,7 +58,7 @@ def translate(arguments: list[str]) -> None:
 
 def evaluate(arguments: list[str]) -> None:
     """Translate a test set and print BLEU, chrF and exact match."""
-    parser = make_parser(evaluate)
+    parser = make_parser(evaluate, loads_models=True)
     parser.add_argument("directory", help=_DIRECTORIES)
     add_test_set(parser)
     add_runtime(parser, skip={"n_best"})
@@ -71,7 +71,7 @@ def evaluate(arguments: list[str]) -> None:
 
 def compare(arguments: list[str]) -> None:
     """Compare two models on a test set: BLEU, chrF and TER with significance, and the lines that differ most."""
-    parser = make_parser(compare)
+    parser = make_parser(compare, loads_models=True)
     help = "model directory, several separated by commas, or a file of translations, one per line of `--source`"
     parser.add_argument("first", help=help)
     parser.add_argument("second", help=help)
@@ -89,7 +89,7 @@ def compare(arguments: list[str]) -> None:
 
 def score(arguments: list[str]) -> None:
     """Print the log probability of given translations."""
-    parser = make_parser(score)
+    parser = make_parser(score, loads_models=True)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--source", required=True, help="source text, plain or .gz")
     parser.add_argument("--target", required=True, help="translations, one per line of `--source`")
@@ -108,7 +108,7 @@ def score(arguments: list[str]) -> None:
 
 def plot_attention(arguments: list[str]) -> None:
     """Plot the cross-attention of each head of a decoder layer for one sentence. Needs the extra `plot`."""
-    parser = make_parser(plot_attention)
+    parser = make_parser(plot_attention, loads_models=True)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("sentence", help="source sentence")
     parser.add_argument("--output", required=True, help="image file to write, such as .png, .pdf or .svg")
@@ -128,7 +128,7 @@ def export(arguments: list[str]) -> int | None:
     from keras_transformer.storage.model_directory import ModelDirectory
     from keras_transformer.text.files import readable
 
-    parser = make_parser(export)
+    parser = make_parser(export, loads_models=True)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_class_arguments(ExportConfig)
     parser.describe_option("format", describe_formats())
@@ -154,7 +154,7 @@ def serve(arguments: list[str]) -> None:
     """Serve translations over HTTP, with the API of LibreTranslate and a web page."""
     from keras_transformer.apps.serve.config import ServeConfig
 
-    parser = make_parser(serve)
+    parser = make_parser(serve, loads_models=True)
     parser.add_argument("directories", nargs="+", help="model directories, one per pair of languages")
     parser.add_class_arguments(ServeConfig)
     options = parser.parse_args(arguments)

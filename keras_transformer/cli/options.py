@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from keras_transformer.cli.help_formatter import GROUP_HELP, HelpFormatter
+from keras_transformer.cli.imports import add_imports, import_modules
 from keras_transformer.cli.kinds import allows_none, describe_kind, with_article
 from keras_transformer.cli.messages import describe_option_error
 
@@ -25,7 +26,7 @@ class _Parser(ArgumentParser):
         return added
 
     def parse_args(self, *args, **kwargs):
-        """See `jsonargparse.ArgumentParser`."""
+        """See `jsonargparse.ArgumentParser`. If the options are valid, the modules of `--import` are imported."""
         try:
             options = super().parse_args(*args, **kwargs)
         except ArgumentError as error:
@@ -33,6 +34,7 @@ class _Parser(ArgumentParser):
         except RecursionError as error:
             raise ValueError("The file of `--config` must not refer to itself") from error
         self._check(options)
+        import_modules(options.pop("import", None))
         return options
 
     def _check(self, options):
@@ -73,24 +75,33 @@ def _in_yaml(value) -> str:
     return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
 
 
-def make_parser(command: Callable) -> _Parser:
-    """Makes the parser of a command, without options. Abbreviated option names are not accepted.
+def make_parser(command: Callable, loads_models: bool = False) -> _Parser:
+    """Makes the parser of a command, without other options. Abbreviated option names are not accepted.
 
     Args:
         command: function of the command. Its name and docstring appear in the help.
+        loads_models: whether to add `--import`.
     """
     name = command.__name__.replace("_", "-")
-    return _Parser(
+    parser = _Parser(
         prog=f"keras-transformer {name}",
         description=command.__doc__,
         exit_on_error=False,
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
+    if loads_models:
+        add_imports(parser)
+    return parser
 
 
 def make_config(
-    command: Callable, dataclass: type, arguments: list[str], overwrite: str, essentials: Collection[str] = ()
+    command: Callable,
+    dataclass: type,
+    arguments: list[str],
+    overwrite: str,
+    essentials: Collection[str] = (),
+    loads_models: bool = True,
 ):
     """Parses the options of a command, from the command line and a YAML file, to a dataclass.
 
@@ -100,11 +111,12 @@ def make_config(
         arguments: command line arguments.
         overwrite: help of `--overwrite`.
         essentials: names of the options that a plain `--help` shows. Default: all options.
+        loads_models: whether to add `--import`.
 
     Returns:
         An instance of the dataclass.
     """
-    parser = make_parser(command)
+    parser = make_parser(command, loads_models)
     parser.add_argument("--config", action="config", help="YAML file with options; `--print_config` prints such a file")
     parser.add_class_arguments(dataclass, skip={"overwrite"})
     parser.add_argument("--overwrite", action="store_true", help=overwrite)

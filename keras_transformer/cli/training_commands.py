@@ -33,7 +33,7 @@ def prepare(arguments: list[str]) -> None:
     """Tokenize a corpus once, for any number of runs of `train --prepared`."""
     from keras_transformer.training.data_config import PrepareConfig
 
-    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens in `--output`")
+    config = make_config(prepare, PrepareConfig, arguments, "replace the tokens in `--output`", loads_models=False)
 
     from keras_transformer.training.data.prepare import prepare as run
 
@@ -54,7 +54,7 @@ def distill(arguments: list[str]) -> None:
 
 def average(arguments: list[str]) -> None:
     """Replace the model of a finished run with the average of its last checkpoints."""
-    parser = make_parser(average)
+    parser = make_parser(average, loads_models=True)
     parser.add_argument("directory", help="model directory of a finished training")
     parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
     options = parser.parse_args(arguments)

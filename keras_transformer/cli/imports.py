@@ -1,0 +1,40 @@
+"""The option `--import`: modules with layers of the user, which must be registered before a model is loaded."""
+
+import importlib
+import os
+import sys
+
+from jsonargparse import ArgumentParser
+
+
+def add_imports(parser: ArgumentParser) -> None:
+    """Adds the option to the parser of a command that loads models."""
+    help = (
+        "module to import before a model is loaded, such as one that registers layers of your own; it is installed, or "
+        "in the current folder; may be given several times"
+    )
+    parser.add_argument("--import", action="append", metavar="MODULE", help=help)
+
+
+def import_modules(names: list[str] | str | None) -> None:
+    """Imports the modules that the option names, as `python -m` does: also from the current folder.
+
+    Args:
+        names: value of the option, from the command line or from YAML.
+
+    Raises:
+        ValueError: if a module cannot be imported.
+    """
+    names = [names] if isinstance(names, str) else names or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"`--import` must be names of modules. Received: {names}")
+    if names and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # A module may raise anything.
+            raise ValueError(
+                "`--import` must name a module that can be imported. "
+                f"Received: {name} ({type(error).__name__}: {error})"
+            ) from error
