@@ -349,7 +349,7 @@ class MultiHeadAttention(Projections):
         # (rows, heads, 1, d_v) -> (rows, heads * d_v).
         return ops.reshape(heads, (*lengths, self.num_heads * self.d_v))
 
-    def _attend(self, heads, projected, mask, bias, is_plain):
+    def _attend(self, heads, projected: KeyValue, mask, bias, is_plain):
         """Runs plain or fused attention. The second result is the attention weights, or `None` if it was fused."""
         has_weights = is_plain or self.dropout or self.soft_cap is not None
         if not has_weights and is_fused(heads, projected.value):

@@ -14,7 +14,7 @@ from keras_transformer.layers.block import (
 )
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.configured import shows_arguments_of
-from keras_transformer.layers.encoder import EncoderLayer
+from keras_transformer.layers.encoder import SelfAttentionBlock
 from keras_transformer.layers.feed_forward import FeedForward
 
 
@@ -178,7 +178,8 @@ class Decoder(TransformerStack):
 
     layer_class = DecoderLayer
 
-    def build(self, target_shape, memory_shape):
+    # Keras passes shapes by the names of the call arguments.
+    def build(self, target_shape, memory_shape):  # pyright: ignore[reportIncompatibleMethodOverride]
         super().build(target_shape, memory_shape)
 
     def call(
@@ -223,7 +224,7 @@ class Decoder(TransformerStack):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class CausalDecoderLayer(EncoderLayer):
+class CausalDecoderLayer(SelfAttentionBlock):
     """Causal self-attention and feed-forward, each in a residual connection: a `DecoderLayer` without cross-attention.
 
     Masking: no position attends to a later position or to one whose mask is `False`. The mask is passed on unchanged.

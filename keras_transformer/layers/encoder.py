@@ -9,8 +9,34 @@ from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
 
 
+class SelfAttentionBlock(TransformerBlock):
+    """Base class of layers without cross-attention: self-attention and feed-forward.
+
+    Args:
+        *sizes, **kwargs: arguments of `TransformerBlock`.
+        attention: a layer that attends to its query, instead of a `MultiHeadAttention`.
+        feed_forward: a layer from `(batch, length, d_model)` to the same shape, instead of a `FeedForward`.
+    """
+
+    @shows_arguments_of(TransformerBlock)
+    def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
+        super().__init__(*sizes, **kwargs)
+        self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")
+        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
+
+    def build(self, inputs_shape):
+        self._check_shape(inputs_shape)
+        self.self_attention.build(inputs_shape)
+        self.feed_forward.build(inputs_shape)
+
+    def _run(self, inputs, mask, **attention):
+        """Runs both parts. Other outputs of the attention are returned after the output."""
+        x, *others = self._attend(inputs, mask, **attention)
+        return unpacked([self.feed_forward.call(x), *others])
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(TransformerBlock):
+class EncoderLayer(SelfAttentionBlock):
     """Self-attention and feed-forward, each in a residual connection.
 
     Masking: no position attends to one whose mask is `False`. The mask is passed on unchanged.
@@ -50,17 +76,6 @@ class EncoderLayer(TransformerBlock):
         Vaswani et al. 2017, §3.1.
     """
 
-    @shows_arguments_of(TransformerBlock)
-    def __init__(self, *sizes, attention=None, feed_forward=None, **kwargs):
-        super().__init__(*sizes, **kwargs)
-        self.self_attention = self._residual("self_attention", attention, MultiHeadAttention, "attention")
-        self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
-
-    def build(self, inputs_shape):
-        self._check_shape(inputs_shape)
-        self.self_attention.build(inputs_shape)
-        self.feed_forward.build(inputs_shape)
-
     def call(self, inputs, mask=None, attention_mask=None, attention_bias=None, return_attention_scores=False):
         return self._run(
             inputs,
@@ -69,11 +84,6 @@ class EncoderLayer(TransformerBlock):
             attention_bias=attention_bias,
             return_attention_scores=return_attention_scores,
         )
-
-    def _run(self, inputs, mask, **attention):
-        """Runs both parts. Other outputs of the attention are returned after the output."""
-        x, *others = self._attend(inputs, mask, **attention)
-        return unpacked([self.feed_forward.call(x), *others])
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -79,7 +79,7 @@ def seeded_initializer(initializer, seed):
     """The initializer with this seed, unless it has one."""
     if seed is None:
         return initializer
-    made = keras.initializers.get(initializer)
+    made: Any = keras.initializers.get(initializer)
     config = made.get_config() if isinstance(made, keras.initializers.Initializer) else {}
     return type(made).from_config({**config, "seed": seed}) if config.get("seed", seed) is None else initializer
 
@@ -97,11 +97,10 @@ def part_initializer(initializer, index, seed):
         An initializer of its own for the part. Its seed is `mix_seed` of the initializer's seed, or else of the
         layer's. A name without a seed, and a function, are returned as they are.
     """
-    if not isinstance(initializer, str | None):
-        initializer = keras.initializers.get(initializer)
-    if isinstance(initializer, keras.initializers.Initializer):
-        initializer = type(initializer).from_config(fold_seed(initializer.get_config(), index))
-    return seeded_initializer(initializer, mix_seed(seed, index))
+    given: Any = initializer if isinstance(initializer, str | None) else keras.initializers.get(initializer)
+    if isinstance(given, keras.initializers.Initializer):
+        given = type(given).from_config(fold_seed(given.get_config(), index))
+    return seeded_initializer(given, mix_seed(seed, index))
 
 
 def _is_seed(key, value):
