@@ -32,10 +32,10 @@ def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]
 
     The programs of a `SentenceClassifier` map `source` int32 `[batch, source_length]` to `logits` float32
     `[batch, num_classes]`. Those of a `MaskedLanguageModel` map `tokens` int32 `[batch, length]` to `logits` float32
-    `[batch, length, vocab_size]`. Those of a `LanguageModel` map `prompt` int32 `[batch, prompt_length]` to `tokens`
-    int32 `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as `generate` does. Every axis must have at
-    least one element. The SavedModel's signature is `serving_default`. Models of other dtypes are exported in float32.
-    The metadata of `model.onnx` contain the model's configuration and the search.
+    `[batch, length, source vocabulary]`. Those of a `LanguageModel` map `prompt` int32 `[batch, prompt_length]` to
+    `tokens` int32 `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as `generate` does. Every axis must
+    have at least one element. The SavedModel's signature is `serving_default`. Models of other dtypes are exported in
+    float32. The metadata of `model.onnx` contain the model's configuration and the search.
 
     Args:
         model: `SentenceClassifier`, `MaskedLanguageModel` or `LanguageModel` with this package's special ids.

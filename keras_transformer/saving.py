@@ -42,8 +42,8 @@ def load_model(path, compile=True):
 
 def _not_registered(path, kind, name):
     return (
-        f"The {kind} {name} in {path} must be registered with `keras.saving.register_keras_serializable`, and its "
-        "module be imported before the model is loaded; the commands take `--import MODULE`"
+        f"The module that registers the {kind} {name} must be imported before {path} is loaded. On the command line: "
+        "`--import MODULE`"
     )
 
 

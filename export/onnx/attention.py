@@ -6,7 +6,7 @@ from onnx import helper, numpy_helper
 
 from keras_transformer.export.onnx.graphs import Producers, count_uses, remove_unused, rename_inputs, scopes, subgraphs
 
-#: A mask replaces scores by a constant below. The sum of such a constant and a score is the constant again.
+#: Masked scores are replaced by a constant below this value. The sum of the constant and a score is the constant again.
 _MASKED = -1e38
 
 
@@ -52,7 +52,7 @@ def _scale(graph, projection, constants, name, scale):
 
 
 def simplify_masks(graph: onnx.GraphProto) -> None:
-    """Adds masks that stay the same in a loop to the scores, as 0 and -3e38, which is cheaper than a choice.
+    """Adds masks that stay the same in a loop to the scores, as 0 and -3e38, which is cheaper than `Where`.
 
     Attention also multiplies the weights of queries with nothing to attend to by 0. If the mask is the same for all
     queries of a sentence, this multiplies the values instead, before the loop.
@@ -71,8 +71,9 @@ def _simplify_masks(body, outside, constants):
     own = {value.name for value in body.input} | nodes.keys()
     producers, uses = Producers({**outside.nodes, **nodes}), count_uses(body)
     added = []
+    scores = {node.input[0] for node in body.node if node.op_type == "Softmax"}
     for node in body.node:
-        if _is_invariant_mask(node, own, constants):
+        if node.output[0] in scores and _is_invariant_mask(node, own, constants):
             added += _add_mask(node)
         weights, _ = producers.of(node, "MatMul", "Mul", None)
         softmax, _ = producers.of(weights, "Mul", "Softmax", None)

@@ -113,8 +113,8 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
 def compare_logits(model, run, batches: list[np.ndarray]) -> Agreement:
     """Compares logits of classes or tokens, with those that `run` returns for int32 `(batch, length)`.
 
-    In the `Agreement` the sentences are vectors of logits: one per row, or one per position. The scores are logits. A
-    tie is another class or token with nearly the same logit.
+    In the `Agreement`, `sentences` counts predictions: one per row, or one per position. The scores are logits. A tie
+    is another class or token with nearly the same logit.
     """
     count = equal = ties = 0
     largest = 0.0

@@ -10,14 +10,14 @@ from jsonargparse import ArgumentParser
 def add_imports(parser: ArgumentParser) -> None:
     """Adds the option to the parser of a command that loads models."""
     help = (
-        "module to import before a model is loaded, such as one that registers layers of your own; it is installed, or "
-        "in the current folder; may be given several times"
+        "Module to import before a model is loaded, for example one that registers your own layers. Searched in the "
+        "current folder too. May be repeated"
     )
     parser.add_argument("--import", action="append", metavar="MODULE", help=help)
 
 
 def import_modules(names: list[str] | str | None) -> None:
-    """Imports the modules that the option names, as `python -m` does: also from the current folder.
+    """Imports the modules that the option names, also from the current folder.
 
     Args:
         names: value of the option, from the command line or from YAML.
@@ -29,7 +29,7 @@ def import_modules(names: list[str] | str | None) -> None:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"`--import` must be names of modules. Received: {names}")
     if names and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())  # At the end: a file there must not hide a library.
     for name in names:
         try:
             importlib.import_module(name)

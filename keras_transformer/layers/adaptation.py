@@ -55,7 +55,8 @@ class Composite(Adaptable, Configured):
     def get_build_config(self):
         config = super().get_build_config()
         settings = {"quantization": quantization_configs(self), "frozen": _frozen_parts(self)}
-        settings = {name: value for name, value in settings.items() if value}
+        # Keras takes a layer with any of this for built.
+        settings = {name: value for name, value in settings.items() if value and self.built}
         return {**(config or {}), **settings} if settings else config
 
     def build_from_config(self, config):

@@ -254,9 +254,8 @@ class MultiHeadAttention(Projections):
         attention_bias=None,
     ):
         check_attention_inputs(query, value, key, cache, is_self_attention=bool(self.positions))
-        offset = (
-            0 if cache is None else offset
-        )  # Without a cache, the first query and the first key are at one position.
+        # Without a cache, the first query and the first key are at one position.
+        offset = 0 if cache is None else offset
         if value is None:
             check_no_masks(cache, value_mask=value_mask, key_mask=key_mask)
             value, value_mask = query, query_mask if value_mask is None else value_mask

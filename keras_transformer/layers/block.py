@@ -50,8 +50,7 @@ class LayerOfParts(Composite):
         is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
         return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
 
-    def _check_shape(self, shape, cache=None):
-        name = next(iter(inspect.signature(self.call).parameters))
+    def _check_shape(self, name, shape, cache=None):
         check_rank(name, shape, one_position=cache is not None)
         check_width(name, shape, self.d_model or shape[-1])
 
@@ -135,10 +134,10 @@ class TransformerBlock(LayerOfParts, Projections):
         return adopt(copy_layer(self._norm, "norm"), self.dtype_policy)
 
     def get_config(self):
-        sublayers = {argument: name and getattr(self, name).sublayer for argument, name in self._given_parts.items()}
-        parts = {**keras.saving.serialize_keras_object(sublayers), "norm": self._norm}
-        config = {**super().get_config(), **parts}
-        return {name: value for name, value in config.items() if name not in parts or value is not None}
+        config = {name: value for name, value in super().get_config().items() if name not in self._given_parts}
+        given = {argument: getattr(self, name).sublayer for argument, name in self._given_parts.items() if name}
+        norm = {} if self._norm is None else {"norm": self._norm}
+        return {**config, **keras.saving.serialize_keras_object(given), **norm}
 
     def _residual(self, name, part, kind, argument=None):
         """Makes the residual connection `name` around the part given as `argument`, or else around a new one."""
@@ -177,7 +176,6 @@ class TransformerBlock(LayerOfParts, Projections):
 
     def _attend(self, inputs, mask, cache=None, offset=0, **options):
         """Runs the self-attention. Returns a list of its outputs."""
-        self._check_shape(inputs.shape, cache)
         # With a cache, a mask of the new positions does not cover the keys.
         keys = {"value_mask": masks.resolve(mask, inputs)} if cache is None else {"cache": cache, "offset": offset}
         return outputs_of(self.self_attention.call, inputs, **keys, **options)

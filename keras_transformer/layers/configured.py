@@ -8,11 +8,18 @@ import keras
 class Configured(keras.layers.Layer):
     """A layer that keeps each argument as an attribute of the same name, from which `get_config` reads it.
 
-    A user's subclass may do the same, or extend `get_config` by its arguments, as in Keras.
+    A user's subclass must keep each of its arguments so, or override `get_config`.
     """
 
     def get_config(self):
-        arguments = {name: getattr(self, name) for name in _argument_names(type(self)) if hasattr(self, name)}
+        names = _argument_names(type(self))
+        unknown = [name for name, cls in names.items() if not _is_ours(cls) and not hasattr(self, name)]
+        if unknown:
+            raise NotImplementedError(
+                f"{type(self).__name__} must keep its arguments as attributes of the same names, or override "
+                f"`get_config`. Received: no attribute {', '.join(unknown)}"
+            )
+        arguments = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {**keras.saving.serialize_keras_object(arguments), **super().get_config()}
 
     @classmethod
@@ -33,14 +40,18 @@ def shows_arguments_of(base):
 
 
 def _argument_names(layer_class):
-    """Names of the arguments of a class and its base classes, except of a user's class that defines `get_config`."""
+    """Argument -> class, for a class and its base classes, except a user's class that defines `get_config`."""
     classes = [
         cls
         for cls in reversed(layer_class.__mro__)
         if issubclass(cls, Configured) and "__init__" in vars(cls) and (_is_ours(cls) or "get_config" not in vars(cls))
     ]
-    parameters = [p for cls in classes for p in inspect.signature(cls).parameters.values()]
-    return dict.fromkeys(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return {
+        parameter.name: cls
+        for cls in classes
+        for parameter in inspect.signature(cls).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
 
 
 def _is_ours(cls):

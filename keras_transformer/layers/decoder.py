@@ -77,7 +77,7 @@ class DecoderLayer(TransformerBlock):
         self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
 
     def build(self, target_shape, memory_shape):
-        self._check_shape(target_shape)
+        self._check_shape("target", target_shape)
         self.self_attention.build(target_shape)
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
@@ -95,6 +95,7 @@ class DecoderLayer(TransformerBlock):
         offset=0,
         return_attention_scores=False,
     ):
+        self._check_shape("target", target.shape, cache)
         if not isinstance(memory, KeyValue):
             check_rank("memory", memory.shape)
         x, *updated_cache = self._attend(

@@ -25,12 +25,13 @@ class SelfAttentionBlock(TransformerBlock):
         self.feed_forward = self._residual("feed_forward", feed_forward, FeedForward)
 
     def build(self, inputs_shape):
-        self._check_shape(inputs_shape)
+        self._check_shape("inputs", inputs_shape)
         self.self_attention.build(inputs_shape)
         self.feed_forward.build(inputs_shape)
 
     def _run(self, inputs, mask, **attention):
         """Runs both parts. Other outputs of the attention are returned after the output."""
+        self._check_shape("inputs", inputs.shape, attention.get("cache"))
         x, *others = self._attend(inputs, mask, **attention)
         return unpacked([self.feed_forward.call(x), *others])
 

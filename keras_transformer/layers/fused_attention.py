@@ -9,7 +9,7 @@ from keras_transformer.checks import one_of, require
 _BACKENDS = ("jax", "torch")
 _IMPLEMENTATIONS = ("auto", "fused", "plain")
 
-#: Score of a masked key, by dtype. Sums with other scores are finite in every kernel: Keras's own masks are not.
+#: Score of a masked key, by dtype. Its sum with another score is finite, also in units of log 2, which kernels use.
 _MASKED, _MASKED_IN_FLOAT16 = -1e9, -3e4
 
 _implementation = "auto"
@@ -102,19 +102,26 @@ def fused_attention(query, key, value, mask=None, bias=None, scale=None):
     """
     lengths = ops.shape(query)[2], ops.shape(key)[2]
     bias = _bias_of_both(bias, mask, lengths, keras.backend.standardize_dtype(query.dtype))
-    # Keras does not check that the gradient of cuDNN's kernel needs even lengths if there is a bias.
-    is_odd = bias is not None and any(isinstance(length, int) and length % 2 for length in lengths)
     output = ops.dot_product_attention(
         *(ops.transpose(heads, (0, 2, 1, 3)) for heads in (query, key, value)),  # (batch, time, heads, width)
         bias=bias,
         scale=scale,
-        flash_attention=False if is_odd else keras.config.is_flash_attention_enabled(),
+        flash_attention=_flash_attention(bias, lengths),
     )
     output = ops.transpose(output, (0, 2, 1, 3))  # (batch, heads, query_length, d_v)
     if mask is None:
         return output
     # The softmax of a row without keys is that of equal scores.
     return ops.where(ops.any(mask, axis=-1, keepdims=True), output, ops.cast(0, output.dtype))
+
+
+def _flash_attention(bias, lengths):
+    """The setting of Keras. With a bias, `True` would be an error where the kernel does not support it."""
+    is_enabled = keras.config.is_flash_attention_enabled()
+    if bias is None or is_enabled is False:
+        return is_enabled
+    # Keras does not check that the gradient of cuDNN's kernel needs even lengths if there is a bias.
+    return False if any(isinstance(length, int) and length % 2 for length in lengths) else None
 
 
 def _bias_of_both(bias, mask, lengths, dtype):

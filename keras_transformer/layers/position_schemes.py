@@ -14,7 +14,8 @@ class PositionScheme(Configured):
 
     A subclass overrides one or both of the methods below, which `MultiHeadAttention(positions=…)` calls. A scheme is
     not called itself. It makes its weights in `build(heads_shape)`; `heads_shape` is the shape of the query heads,
-    `(batch, num_heads, length, d_k)`. A scheme belongs to one attention.
+    `(batch, num_heads, length, d_k)`. A scheme belongs to one attention. Arguments are attributes of the same names,
+    which `get_config` reads.
 
     Args:
         **kwargs: arguments of `keras.layers.Layer`, such as `name` and `dtype`.

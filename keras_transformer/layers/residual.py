@@ -57,6 +57,7 @@ class ResidualConnection(Composite):
         self.norm_first = norm_first
         self.epsilon = epsilon
         self.seed = seed
+        self._is_norm_given = norm is not None
         self.norm = norm or LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
         self.output_dropout = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
@@ -100,6 +101,10 @@ class ResidualConnection(Composite):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
+
+    def get_config(self):
+        config = super().get_config()
+        return config if self._is_norm_given else {**config, "norm": None}
 
     # The number of outputs depends on the sub-layer, so Keras infers symbolic outputs by tracing `call`.
     compute_output_spec = keras.Operation.compute_output_spec

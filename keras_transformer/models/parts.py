@@ -44,8 +44,6 @@ SHARED_POSITIONS = {
     )
 }
 NORMS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
-
-
 #: Keyword arguments of a model that are for its layers.
 _KERNEL_ARGUMENTS = ("kernel_initializer", "bias_initializer", "kernel_regularizer")
 _LAYER_ARGUMENTS = (*_KERNEL_ARGUMENTS, "embeddings_initializer", "seed")
@@ -74,7 +72,7 @@ class Parts:
         self.arguments = {name: arguments.pop(name) for name in _LAYER_ARGUMENTS if name in arguments}
 
     def get_config(self):
-        """The arguments of the model that are not `config` and `dtype`, serialized."""
+        """The given layers and the keyword arguments for layers, serialized."""
         return {**self.blocks, **keras.saving.serialize_keras_object(self.arguments)}
 
     def two_stacks(self, encoder_layer, decoder_layer) -> dict[str, keras.layers.Layer]:
@@ -225,6 +223,12 @@ class Parts:
 
     def _norm(self, name):
         return NORMS[self.config.norm](epsilon=self.config.layer_norm_epsilon, name=name)
+
+    def dense(self, units, name):
+        """Makes a projection in float32."""
+        options = self._kernel_options(name)
+        initializer = seeded_initializer(options.pop("kernel_initializer", "glorot_uniform"), options.pop("seed"))
+        return keras.layers.Dense(units, kernel_initializer=initializer, **options, dtype="float32", name=name)
 
     def _table_options(self, path):
         """The arguments for the table of embeddings at this path."""

@@ -67,7 +67,7 @@ class SentenceClassifier(ConfiguredModel):
             pooling=pooling,
             **layers,
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
-            head=keras.layers.Dense(num_classes, dtype="float32", name="head"),
+            head=parts.dense(num_classes, "head"),
         )
         source = keras.Input((None,), dtype="int32", name="source")
         super().__init__(source, self.classify(source), parts, name=name, **kwargs)
@@ -80,13 +80,14 @@ class SentenceClassifier(ConfiguredModel):
             model: a `MaskedLanguageModel`, or another `SentenceClassifier`.
             num_classes: number of logits.
             pooling: see `SentenceClassifier`.
-            **kwargs: `name`.
+            **kwargs: arguments of `SentenceClassifier` other than those of `model`, such as `name`.
 
         Returns:
             A `SentenceClassifier` with a new head.
         """
         arguments = keras.saving.deserialize_keras_object(model.parts.get_config())
-        classifier = cls(model.config, num_classes, pooling, **arguments, dtype=model.dtype_policy, **kwargs)
+        arguments = {**arguments, "dtype": model.dtype_policy, **kwargs}
+        classifier = cls(model.config, num_classes, pooling, **arguments)
         for name in ("embedding", "positions", "embedding_norm", "encoder"):
             part = getattr(classifier, name)
             if isinstance(part, keras.Layer):

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.decoding.search import NEG_INF
 from keras_transformer.decoding.vocabulary_subset import VocabularySubset
+from keras_transformer.layers import DecoderLayer
 from keras_transformer.losses import token_cross_entropy
 
 
@@ -30,7 +31,6 @@ def text_log_probs(language_model, tokens):
 
 def attention_scores(transformer, source, target):
     """`Transformer.attention_scores` on tensors: `(batch, num_heads, target_length, source_length)` per layer."""
-    check_scores(transformer.decoder)
     _, scores = _teacher_forced(transformer, source, target, return_attention_scores=True)
     is_real = ops.expand_dims(masks.padding_mask(target, transformer.config.pad_id), (1, 3))
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
@@ -39,7 +39,7 @@ def attention_scores(transformer, source, target):
 def check_scores(decoder) -> None:
     """Raises `ValueError` if a cross-attention of a `Decoder` cannot return its weights."""
     for layer in decoder.layers:
-        part = layer.cross_attention.sublayer if hasattr(layer, "cross_attention") else layer
+        part = layer.cross_attention.sublayer if isinstance(layer, DecoderLayer) else layer
         if "return_attention_scores" not in inspect.signature(part.call).parameters:
             raise ValueError(
                 "To return attention weights, the `call` of a cross-attention or decoder layer must take "

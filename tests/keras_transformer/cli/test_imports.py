@@ -68,7 +68,9 @@ def test_a_class_that_is_not_registered_is_named(doubling, tmp_path):
     path = tmp_path / "model.keras"
     LanguageModel(config, CausalDecoderLayer(8, 2, feed_forward=doubling)).save(path)
     forget()
-    with pytest.raises(ValueError, match=r"class Doubling in .*model\.keras must be.*`--import MODULE`"):
+    with pytest.raises(
+        ValueError, match=r"class Doubling must be imported before .*model\.keras is loaded.*`--import MODULE`"
+    ):
         load_model(path)
     with pytest.raises(SystemExit):
         main(["translate", "--import=my_layers", "--help"])

@@ -57,6 +57,16 @@ def test_the_signature_of_a_block_shows_each_argument(kind):
     assert kind(6, 2, 7).d_ff == 7
 
 
+def test_a_users_argument_without_an_attribute_is_refused():
+    class Hidden(layers.PositionScheme):
+        def __init__(self, slope=1.0, **kwargs):
+            super().__init__(**kwargs)
+            self._slope = slope
+
+    with pytest.raises(NotImplementedError, match="Hidden must keep its arguments.* Received: no attribute slope"):
+        Hidden().get_config()
+
+
 def test_keras_names_win_over_arguments():
     class Named(Configured):
         def __init__(self, name="mine", dtype=None):

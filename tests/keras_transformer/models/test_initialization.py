@@ -73,3 +73,7 @@ def test_a_classifier_starts_with_the_arguments_of_its_encoder():
     model = kt.MaskedLanguageModel(config, kernel_regularizer="l2", seed=3)
     classifier = kt.SentenceClassifier.from_encoder(model, num_classes=2)
     assert classifier.losses and classifier.get_config()["seed"] == 3
+    other = kt.SentenceClassifier.from_encoder(model, num_classes=2, seed=4)
+    same = kt.SentenceClassifier.from_encoder(model, num_classes=2)
+    head, other_head, same_head = (x.head.kernel.numpy() for x in (classifier, other, same))
+    assert np.array_equal(head, same_head) and not np.array_equal(head, other_head)
