@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import keras
+
 from keras_transformer.losses import LabelSmoothedCrossEntropy, RDropCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
@@ -74,7 +76,7 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
 def _prepare_model(config, directory, plan, devices, files, state):
     """The model of a checkpoint, or a new one."""
     recipe = config.recipe
-    with devices.scope():
+    with devices.scope(), _remat(recipe, plan.model_config):
         model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
     devices.set_steps(model, plan.accumulation_steps)
     model.jit_compile = devices.jit_compile(recipe.xla)
@@ -89,6 +91,13 @@ def _prepare_model(config, directory, plan, devices, files, state):
     if state.step and devices.is_chief:
         _print_resuming(model, plan, files.path(state.step), state.step)
     return model
+
+
+def _remat(recipe, model_config):
+    """The scope in which a model is made whose encoder and decoder layers are recomputed; none without `remat`."""
+    # One layer after another: of larger parts the gradient would need all activations at once.
+    names = [f"layer_{i}" for i in range(max(model_config.depths))]
+    return keras.RematScope("list_of_layers", layer_names=names) if recipe.remat else contextlib.nullcontext()
 
 
 def _print_resuming(model, plan, checkpoint, step):

@@ -56,6 +56,8 @@ class RecipeConfig:
             the finished model use the average. Default: none.
         seed: seed of weights, dropout and data order, in [0, 2**32).
         xla: compile with XLA. Default: true on one device, false on several TensorFlow devices.
+        remat: recompute the activations of each encoder and decoder layer for the gradient, instead of keeping them.
+            Saves memory of the device; a step takes up to a third longer. Results differ only by rounding.
         steps_per_execution: Keras `steps_per_execution`: training steps run between host callbacks. `max_steps`,
             `validate_every`, `checkpoint_every` and the length of an epoch are rounded up to a multiple. Must be 1
             with several workers.
@@ -86,6 +88,7 @@ class RecipeConfig:
     moving_average: float | None = None
     seed: int = 1
     xla: bool | None = None
+    remat: bool = False
     steps_per_execution: int = 1
 
     def round_to_execution(self, steps: int) -> int:

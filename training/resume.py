@@ -8,7 +8,10 @@ from keras_transformer.training.config import TrainConfig
 
 #: Recorded options that may change when a run is resumed. Options that `TrainConfig.record` leaves out may always
 #: change.
-_CHANGEABLE = ("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every")
+_CHANGEABLE = (
+    *("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every"),
+    "recipe.remat",
+)
 #: Options that set the number of steps. They may change too, except with a cosine schedule, which depends on it.
 _STEP_OPTIONS = ("recipe.epochs", "recipe.max_steps")
 

@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.checks import at_least, require
 from keras_transformer.layers.configured import Configured
+from keras_transformer.layers.recomputation import Recomputable
 
 #: Keras layers that support LoRA. `TokenEmbedding` is a `keras.layers.Embedding`.
 _ADAPTED = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
@@ -49,7 +50,7 @@ class Adaptable:
         """Discards compiled functions, which do not contain the new matrices."""
 
 
-class Composite(Adaptable, Configured):
+class Composite(Adaptable, Recomputable, Configured):
     """Base class of composite layers. It saves with the layer which of its parts are quantized and which are frozen."""
 
     def get_build_config(self):

@@ -8,7 +8,7 @@ from keras_transformer import layers
 
 to_numpy = keras.ops.convert_to_numpy
 #: What is exported beside layers.
-FUNCTIONS = {"scaled_dot_product_attention"}
+FUNCTIONS = {"scaled_dot_product_attention", "attention_implementation", "set_attention_implementation"}
 NO_WEIGHTS = "the layer has no weights"
 
 

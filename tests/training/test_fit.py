@@ -2,11 +2,14 @@ import re
 from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.optimizers import Adam
 from keras_transformer.schedules import WarmupInverseSqrt
-from keras_transformer.training.fit import _fit_calls, _print_resuming
+from keras_transformer.training.fit import _fit_calls, _print_resuming, _remat
+from keras_transformer.training.recipe_config import RecipeConfig
 
 
 def covered(parts):
@@ -43,3 +46,19 @@ def test_a_resumed_run_keeps_its_schedule_and_says_so(warmup, capsys):
     message = capsys.readouterr().err
     assert re.search("step 12 .*30.*step-00000012.keras", message)
     assert ("learning rate" in message) == (warmup == 5)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_remat_concerns_the_layers_of_both_stacks_and_nothing_else(remat, monkeypatch):
+    recomputed = []
+    monkeypatch.setattr("keras.remat", lambda run: recomputed.append(run) or run)
+    config = TransformerConfig(
+        vocab_size=11, num_encoder_layers=3, num_decoder_layers=2, d_model=8, num_heads=2, d_ff=13
+    )
+    with _remat(RecipeConfig(remat=remat), config):
+        model = Transformer(config)
+    ids = np.array([[4, 5, 3]])
+    model({"source": ids, "target": ids}, training=True)
+    assert len(recomputed) == (3 + 2) * remat
+    model({"source": ids, "target": ids}, training=False)
+    assert len(recomputed) == (3 + 2) * remat

@@ -48,14 +48,14 @@ def test_an_unfinished_run_of_another_configuration_names_what_differs(directory
         "reverse is False, requested True; recipe.seed is 1, requested 2. "
         "To resume it, give these options as they were. To start over, use --overwrite. A resumed run may change only: "
         "recipe.epochs, recipe.max_steps, recipe.max_time, recipe.patience, recipe.keep_checkpoints, "
-        "recipe.checkpoint_every"
+        "recipe.checkpoint_every, recipe.remat"
     )
     assert not check_resumable(other, directory, overwrite=True)
 
 
 def test_options_that_a_resumed_run_may_change(directory, config):
     directory.write_record(config(epochs=3).record(), finished=False)
-    assert check_resumable(config(epochs=5, patience=2), directory)
+    assert check_resumable(config(epochs=5, patience=2, remat=True), directory)
     directory.write_record(config(epochs=3, schedule="cosine").record(), finished=False)
     assert check_resumable(config(epochs=3, schedule="cosine", patience=2), directory)
     with pytest.raises(ModelDirectoryError, match=r"recipe.epochs is 3, requested 5\. .*only: recipe.max_time"):
@@ -67,7 +67,7 @@ def test_a_finished_run_resumes_with_other_changeable_options_only(directory, co
     assert check_resumable(config(epochs=5), directory)
     message = "finished model. .*--overwrite.*--init_from .*run .*--output.*recipe.epochs.*"
     for refused, more in (
-        (config(epochs=3), "checkpoint_every$"),
+        (config(epochs=3), "checkpoint_every, recipe.remat$"),
         (config(epochs=5, seed=2), "Other differences: recipe.seed is 1, requested 2$"),
     ):
         with pytest.raises(ModelDirectoryError, match=message + more):
