@@ -16,16 +16,16 @@ class Recomputable(keras.layers.Layer):
     def rematerialized_call(self, layer_call, *args, **kwargs):
         # Keras returns the method itself if the scope does not concern the layer.
         is_concerned = super().rematerialized_call(layer_call, *args, **kwargs) is not layer_call
-        return self._recomputed if is_concerned and self._training and not self._is_recomputing else layer_call
+        return self._recomputed if is_concerned and self._training() and not self._is_recomputing else layer_call
 
-    @property
     def _training(self):
+        # No property: Keras reads all attributes of a layer that it saves, and this would begin a call.
         return self._get_call_context().get_value("training")  # Keras has no public name for it.
 
     def _recomputed(self, *args, **kwargs):
         """Calls the layer so that its activations are not kept for the gradient, but computed again."""
         inputs, structure = keras.tree.flatten((args, kwargs)), None
-        training = self._training
+        training = self._training()
         # Integers, such as the state of seeds, are those of now in both runs. Weights are read in each, for their
         # gradients.
         state = [variable for variable in self.non_trainable_variables if not _is_float(variable)]
