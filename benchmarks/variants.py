@@ -12,6 +12,8 @@ import time
 
 import numpy as np
 
+from keras_transformer.config import PRESETS
+
 VARIANTS = {
     "paper": {},
     "rotary": {"positions": "rotary"},
@@ -22,16 +24,7 @@ VARIANTS = {
     "rms": {"norm": "rms"},
     "gated, d_ff 2/3": {"feed_forward": "gated", "activation": "silu", "d_ff": 688},
     "1 of 4 kv heads": {"num_kv_heads": 1},
-    "modern": {
-        "norm_first": True,
-        "norm": "rms",
-        "feed_forward": "gated",
-        "activation": "silu",
-        "d_ff": 688,
-        "use_bias": False,
-        "positions": "rotary",
-        "num_kv_heads": 1,
-    },
+    "modern": {**PRESETS["modern"], "d_ff": 688, "num_kv_heads": 1},
 }
 SIZES = {"vocab_size": 8000, "num_layers": 3, "d_model": 256, "num_heads": 4, "d_ff": 1024}
 

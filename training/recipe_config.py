@@ -57,7 +57,7 @@ class RecipeConfig:
         seed: seed of weights, dropout and data order, in [0, 2**32).
         xla: compile with XLA. Default: true on one device, false on several TensorFlow devices.
         remat: recompute the activations of each encoder and decoder layer for the gradient, instead of keeping them.
-            Saves memory of the device; a step takes up to a third longer. Results differ only by rounding.
+            Saves memory of the device, and a step takes longer. Results differ only by rounding.
         steps_per_execution: Keras `steps_per_execution`: training steps run between host callbacks. `max_steps`,
             `validate_every`, `checkpoint_every` and the length of an epoch are rounded up to a multiple. Must be 1
             with several workers.

@@ -154,6 +154,12 @@ class Parts:
         """Makes the dropout of embeddings."""
         return Dropout(self.config.dropout, seed=self._seed(name), dtype=self.policy, name=name)
 
+    def dense(self, units, name):
+        """Makes a projection in float32."""
+        options = self._kernel_options(name)
+        initializer = seeded_initializer(options.pop("kernel_initializer", "glorot_uniform"), options.pop("seed"))
+        return keras.layers.Dense(units, kernel_initializer=initializer, **options, dtype="float32", name=name)
+
     def stack(self, stack, layer, depth, name):
         """Makes an `Encoder`, `Decoder` or `CausalDecoder`.
 
@@ -223,12 +229,6 @@ class Parts:
 
     def _norm(self, name):
         return NORMS[self.config.norm](epsilon=self.config.layer_norm_epsilon, name=name)
-
-    def dense(self, units, name):
-        """Makes a projection in float32."""
-        options = self._kernel_options(name)
-        initializer = seeded_initializer(options.pop("kernel_initializer", "glorot_uniform"), options.pop("seed"))
-        return keras.layers.Dense(units, kernel_initializer=initializer, **options, dtype="float32", name=name)
 
     def _table_options(self, path):
         """The arguments for the table of embeddings at this path."""

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.config import _VARIANTS
+from keras_transformer.config import _VARIANTS, PRESETS
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.ctranslate2.export import require_supported
 from keras_transformer.export.format import Exported
@@ -17,10 +17,6 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, trai
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 SIZES = {"vocab_size": 270, "num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 12, "dropout": 0.0}
-MODERN = {
-    **{"positions": "rotary", "norm": "rms", "feed_forward": "gated", "activation": "silu", "num_kv_heads": 2},
-    **{"use_bias": False, "norm_first": True},
-}
 ALONE = {
     "rotary": {"positions": "rotary"},
     "alibi": {"positions": "alibi"},
@@ -36,7 +32,7 @@ ALONE = {
     "scaled logits": {"logits_scale": 0.5},
 }
 TOGETHER = {
-    "modern": MODERN,
+    "modern": {**PRESETS["modern"], "d_ff": 12},
     "T5": {"positions": "relative", "norm": "rms", "norm_first": True, "logits_scale": 0.5, "scale_embedding": False},
     "many": {"positions": "rotary", "qk_norm": True, "window": 4, "num_kv_heads": 1, "soft_cap": 5.0, "norm": "rms"},
 }

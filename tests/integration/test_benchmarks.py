@@ -308,6 +308,14 @@ def test_train_prints_its_table(toy_files):
     assert padding[ways[0]] < padding[ways[2]] and padding["this package, XLA"] == 0
 
 
+def test_variants_prints_its_table():
+    sizes = ["--rows=2", "--length=4", "--sentences=2", "--turns=1"]
+    table = rows(run("variants", "--variants", "paper", "modern", *sizes))
+    assert [row[0] for row in table] == ["paper", "modern"]
+    assert [row[-1] for row in table] == ["6,144", "1,536"]  # A quarter of the heads of keys and values.
+    assert all(float(cell.replace(",", "")) > 0 for row in table for cell in row[1:])
+
+
 def test_train_compares_fused_and_plain_attention():
     sizes = ["--num_layers=1", "--rows=2", "--length=4", "--steps=1", "--batches=0", "--passes=1", "--vocab_size=300"]
     table = rows(run("train", "--attention", "--peers", *sizes))

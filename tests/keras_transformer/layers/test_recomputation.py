@@ -114,6 +114,15 @@ def test_activations_are_computed_twice(remat, runs, few_steps):
     assert Counting.runs == runs
 
 
+def test_saving_begins_no_call(tmp_path):
+    """Keras reads the attributes of a layer that it saves. A call that stays open would decide about later dropout."""
+    inputs = keras.Input((3, 8))
+    keras.Model(inputs, layers.FeedForward(8, 13)(inputs)).save(tmp_path / "model.keras")
+    x, dropout = np.ones((2, 3, 8), "float32"), layers.Dropout(0.5)
+    dropout(x, training=True)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(dropout(x)), x)
+
+
 @pytest.mark.slow
 def test_a_recomputed_model_generates_and_is_saved_as_others(tmp_path):
     with scope(True):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_transformer as kt
+from keras_transformer.config import PRESETS
 from keras_transformer.decoding import BeamSearch, GreedySearch
 
 to_numpy = keras.ops.convert_to_numpy
@@ -23,10 +24,7 @@ VARIANTS = {
     "gated": {"feed_forward": "gated", "activation": "silu"},
     "norms of embeddings, scaled logits": {"embedding_norm": True, "logits_scale": 0.2, "scale_embedding": False},
     "several": {"positions": "rotary", "qk_norm": True, "window": 4, "num_kv_heads": 3, "norm": "rms", "soft_cap": 5.0},
-    "modern": {
-        **{"positions": "rotary", "norm": "rms", "feed_forward": "gated", "activation": "silu", "num_kv_heads": 2},
-        **{"use_bias": False, "norm_first": True},
-    },
+    "modern": {**PRESETS["modern"], "d_ff": 13},
 }
 SOURCE = np.array([[5, 6, 7, 8, 9, 3], [10, 11, 3, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 12, 13, 14, 15], [2, 16, 17, 0, 0]], "int32")
