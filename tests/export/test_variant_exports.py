@@ -64,7 +64,7 @@ def directory(tmp_path_factory):
 @pytest.mark.parametrize("name", [*ALONE, *TOGETHER])
 def test_a_variant_is_exported_and_verified(name, format, directory, tmp_path, randomize):
     keras.utils.set_random_seed(5)
-    config = TransformerConfig(**SIZES, **{**ALONE, **TOGETHER}[name])
+    config = TransformerConfig(**{**SIZES, **{**ALONE, **TOGETHER}[name]})
     model, tokenizer = randomize(Transformer(config), scale=0.4), Tokenizer(directory.tokenizer_files[0])
     FORMATS[format].write(Exported(model, directory, (tokenizer, tokenizer), STRATEGY), tmp_path / "export")
     batches = [source for source in random_source_batches(270, longest=9, seed=1) if len(source) < 30]

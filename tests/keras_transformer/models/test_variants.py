@@ -40,7 +40,7 @@ def variants(mark):
 @pytest.fixture
 def config(request):
     """A configuration with the parts of a variant."""
-    return kt.TransformerConfig(**SIZES, **VARIANTS[request.param])
+    return kt.TransformerConfig(**{**SIZES, **VARIANTS[request.param]})
 
 
 @pytest.fixture
