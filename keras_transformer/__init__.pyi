@@ -7,6 +7,7 @@ from . import (
     losses as losses,
     masks as masks,
     metrics as metrics,
+    models as models,
     optimizers as optimizers,
     plotting as plotting,
     schedules as schedules,
@@ -21,6 +22,7 @@ from .models import (
     LanguageModel as LanguageModel,
     MaskedLanguageModel as MaskedLanguageModel,
     SentenceClassifier as SentenceClassifier,
+    Seq2Seq as Seq2Seq,
     Transformer as Transformer,
     mask_tokens as mask_tokens,
 )

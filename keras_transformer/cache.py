@@ -17,12 +17,10 @@ class KeyValue(NamedTuple):
     value: Any  # (batch, num_kv_heads, time, d_v)
 
 
-def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtype: str) -> KeyValue:
+def empty(batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtype: str) -> KeyValue:
     """Makes an empty cache.
 
     Args:
-        like: any tensor of the graph. A growing cache computes its initial length of 0 from this tensor: a constant 0
-            would give the state of a `while_loop` a static shape.
         batch_size: number of rows.
         num_heads: number of attention heads.
         d_k: width of a key.
@@ -33,11 +31,13 @@ def empty(like, batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtyp
     Returns:
         `KeyValue` of zeros, `(batch_size, num_heads, time, d_k)` and `(…, d_v)`.
     """
-    length = ops.cast(ops.sum(ops.reshape(like, (-1,))[:0]), "int32") if GROWS else max_length
-    return KeyValue(
-        ops.zeros((batch_size, num_heads, length, d_k), dtype),
-        ops.zeros((batch_size, num_heads, length, d_v), dtype),
-    )
+    shapes = [(batch_size, num_heads, 1 if GROWS else max_length, width) for width in (d_k, d_v)]
+    key, value = (ops.zeros(shape, dtype) for shape in shapes)
+    if not GROWS:
+        return KeyValue(key, value)
+    # The state of a `while_loop` keeps its static shape, so the length of 0 must be dynamic.
+    no_positions = ops.nonzero(ops.zeros((1,), "int32"))[0]
+    return KeyValue(ops.take(key, no_positions, axis=2), ops.take(value, no_positions, axis=2))
 
 
 def append(cache: KeyValue, new: KeyValue, offset) -> KeyValue:
@@ -60,16 +60,3 @@ def length_after(cache: KeyValue, new_length):
     """The length of a cache after `new_length` positions were added by `append`, including unfilled positions."""
     length = ops.shape(cache.key)[2]
     return length + new_length if GROWS else length
-
-
-def reorder(caches, rows):
-    """Selects batch rows in the caches of all layers.
-
-    Args:
-        caches: a sequence of `KeyValue`, one per layer.
-        rows: int tensor `(new_batch,)`, index of the old row for each new row.
-
-    Returns:
-        A tuple of `KeyValue`.
-    """
-    return tuple(KeyValue(*(ops.take(part, rows, axis=0) for part in cache)) for cache in caches)

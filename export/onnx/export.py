@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 
 import keras
-import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
@@ -30,7 +29,6 @@ from keras_transformer.export.onnx.translator import OnnxTranslator
 from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.quality import compare_likelihood
-from keras_transformer.masks import padding_mask
 from keras_transformer.models.teacher_forcing import attention_scores, mean_attention
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
@@ -109,9 +107,8 @@ def _encoder(exported):
     model = exported.model
 
     def encode(source):
-        mask = padding_mask(source, model.config.pad_id)
-        memory = model.decoder.project_memory(model.encode(source, mask))
-        return *_stacked(memory), mask
+        memory, mask = model.encode(source)
+        return *_stacked(model.project_memory(memory)), mask
 
     inputs = {"source": ("batch", "source_length")}
     return encode, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, _memory_shapes(model)
@@ -170,7 +167,7 @@ def _memory_shapes(model):
 
 def _cache_sizes(model):
     """Number of heads and width, of the keys and of the values."""
-    first, *_ = model.decoder.empty_cache(np.zeros((1, 1), "int32"), 1, 1)
+    first, *_ = model.decoder.empty_cache(1, 1)
     return [(part.shape[1], part.shape[3]) for part in first]
 
 

@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_transformer import cache as kv_cache
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.search import NEG_INF, Hypotheses, is_possible
 from keras_transformer.decoding.searcher import Searcher, only_first
@@ -22,9 +21,9 @@ class Beams(Searcher):
         """Returns the state after one more token per row. Each new row continues one of the best old rows."""
         tokens, log_probs = self.candidates(s, logits, self.beam_size)
         rows, made, values = self._select(s, tokens, log_probs)
-        history, suffixes = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), (s.history, s.suffixes))
-        parents = s._replace(history=history, suffixes=suffixes)
-        return parents.append(made, values, kv_cache.reorder(cache, rows))
+        of_parents = (s.history, s.suffixes, cache)
+        history, suffixes, cache = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), of_parents)
+        return s._replace(history=history, suffixes=suffixes).append(made, values, cache)
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether an unfinished hypothesis can still reach the `n_best` of its sentence."""

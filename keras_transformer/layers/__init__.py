@@ -7,6 +7,7 @@ from keras_transformer.layers.embedding import TiedLogits, TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.fused_attention import attention_implementation, set_attention_implementation
+from keras_transformer.layers.patches import PatchEmbedding
 from keras_transformer.layers.pooling import SequencePooling
 from keras_transformer.layers.position_bias import ALiBi, RelativePositionBias, SlidingWindow
 from keras_transformer.layers.position_schemes import PositionScheme
@@ -27,6 +28,7 @@ __all__ = [
     "FeedForward",
     "LearnedPositionalEmbedding",
     "MultiHeadAttention",
+    "PatchEmbedding",
     "PositionScheme",
     "PositionalEncoding",
     "QKNorm",

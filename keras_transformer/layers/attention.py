@@ -167,7 +167,7 @@ class MultiHeadAttention(Projections):
     >>> grouped = MultiHeadAttention(d_model=12, num_heads=6, num_kv_heads=2)
     >>> grouped(x).shape
     TensorShape([2, 5, 12])
-    >>> grouped.empty_cache(like=x, batch_size=2, max_length=5).key.shape
+    >>> grouped.empty_cache(batch_size=2, max_length=5).key.shape
     TensorShape([2, 2, 0, 2])
 
     Reference:
@@ -296,13 +296,12 @@ class MultiHeadAttention(Projections):
             self._split_heads(self.value_projection(value), value, self.num_kv_heads, self.d_v),
         )
 
-    def empty_cache(self, like, batch_size, max_length) -> KeyValue:
+    def empty_cache(self, batch_size, max_length) -> KeyValue:
         """Makes an empty cache of keys and values, to decode step by step.
 
         A call with `cache` and `offset`, the number of positions in the cache, returns the updated cache.
 
         Args:
-            like: any tensor of the graph, such as the token ids. Its values are not used.
             batch_size: number of rows.
             max_length: maximum number of positions. JAX allocates all of them. On other backends the cache grows.
 
@@ -310,7 +309,7 @@ class MultiHeadAttention(Projections):
             `KeyValue` of `(batch_size, num_kv_heads, time, d_k)` and `(batch_size, num_kv_heads, time, d_v)`. `time` is
             `max_length` on JAX, and 0 on other backends.
         """
-        return kv_cache.empty(like, batch_size, self.num_kv_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
+        return kv_cache.empty(batch_size, self.num_kv_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:-1], self.d_model)

@@ -270,8 +270,8 @@ class TransformerStack(LayerOfParts):
         keys = consecutive_positions(length if cache is None else length_after(cache[0], length), 0)
         return self.shared_positions.attention_bias(queries, keys)
 
-    def _empty_caches(self, like, batch_size, max_length):
-        return tuple(decoding_method(layer, "empty_cache")(like, batch_size, max_length) for layer in self.layers)
+    def _empty_caches(self, batch_size, max_length):
+        return tuple(decoding_method(layer, "empty_cache")(batch_size, max_length) for layer in self.layers)
 
     def _run_layers(self, x, each, **shared):
         """Runs the layers and the normalization. Other outputs of the layers are returned after x, each as a tuple.

@@ -82,6 +82,9 @@ class DecoderLayer(TransformerBlock):
         self.cross_attention.build(target_shape, value_shape=memory_shape)
         self.feed_forward.build(target_shape)
 
+    def compute_output_shape(self, target_shape, memory_shape):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return target_shape
+
     def call(
         self,
         target,
@@ -128,9 +131,9 @@ class DecoderLayer(TransformerBlock):
         """
         return decoding_method(self.cross_attention.sublayer, "project")(memory)
 
-    def empty_cache(self, like, batch_size, max_length) -> KeyValue:
+    def empty_cache(self, batch_size, max_length) -> KeyValue:
         """Makes a self-attention cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
-        return decoding_method(self.self_attention.sublayer, "empty_cache")(like, batch_size, max_length)
+        return decoding_method(self.self_attention.sublayer, "empty_cache")(batch_size, max_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -183,6 +186,9 @@ class Decoder(TransformerStack):
     def build(self, target_shape, memory_shape):  # pyright: ignore[reportIncompatibleMethodOverride]
         super().build(target_shape, memory_shape)
 
+    def compute_output_shape(self, target_shape, memory_shape):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return target_shape
+
     def call(
         self,
         target,
@@ -219,9 +225,9 @@ class Decoder(TransformerStack):
         """
         return tuple(decoding_method(layer, "project_memory")(memory) for layer in self.layers)
 
-    def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
+    def empty_cache(self, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one self-attention cache per layer; see `MultiHeadAttention.empty_cache`."""
-        return self._empty_caches(like, batch_size, max_length)
+        return self._empty_caches(batch_size, max_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -277,9 +283,9 @@ class CausalDecoderLayer(SelfAttentionBlock):
             return_attention_scores=return_attention_scores,
         )
 
-    def empty_cache(self, like, batch_size, max_length) -> KeyValue:
+    def empty_cache(self, batch_size, max_length) -> KeyValue:
         """Makes a cache for `batch_size` rows; see `MultiHeadAttention.empty_cache`."""
-        return decoding_method(self.self_attention.sublayer, "empty_cache")(like, batch_size, max_length)
+        return decoding_method(self.self_attention.sublayer, "empty_cache")(batch_size, max_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -332,6 +338,6 @@ class CausalDecoder(TransformerStack):
             return_attention_scores=return_attention_scores,
         )
 
-    def empty_cache(self, like, batch_size, max_length) -> tuple[KeyValue, ...]:
+    def empty_cache(self, batch_size, max_length) -> tuple[KeyValue, ...]:
         """Makes one cache per layer; see `MultiHeadAttention.empty_cache`."""
-        return self._empty_caches(like, batch_size, max_length)
+        return self._empty_caches(batch_size, max_length)

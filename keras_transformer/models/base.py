@@ -1,60 +1,17 @@
 """The base class of models that are built from a `TransformerConfig`."""
 
 import dataclasses
-import functools
-import threading
-from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
-from keras_transformer.decoding.vocabulary_subset import rounded_candidates
+from keras_transformer.decoding import Hypotheses, SpecialIds
 from keras_transformer.label_shapes import first_pass
 from keras_transformer.layers.adaptation import AdaptableModel, quantization_configs, quantize_parts
 from keras_transformer.losses import RDropCrossEntropy
-from keras_transformer.models.compiled import Compiled, rounded
-
-_COMPILING = threading.Lock()
-
-
-class CompiledSearch:
-    """Runs the method `search` of a model, and other functions, compiled."""
-
-    config: TransformerConfig
-    search: Callable[..., Hypotheses]
-
-    def _compiled(self, function, **options) -> Compiled:
-        with _COMPILING:  # Several threads may generate at a time.
-            return self._compiled_functions(function, **options)
-
-    @functools.cached_property
-    def _compiled_functions(self):
-        # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
-        return functools.cache(functools.partial(Compiled, self))
-
-    def _hypotheses(self, strategy, arrays, candidates=None, **options):
-        """Runs the compiled `search` on arrays of ids by name. A search is compiled for each strategy and options."""
-        arrays = {name: self._rounded(ids) for name, ids in arrays.items()}
-        if isinstance(strategy, Sampling):
-            rows = len(next(iter(arrays.values())))
-            arrays["noise"] = strategy.noise(rows, strategy.max_length(sum(ids.shape[1] for ids in arrays.values())))
-            strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
-        if candidates is not None:
-            arrays["candidates"] = rounded_candidates(candidates)
-        tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy, **options).run(**arrays)
-        used = (tokens != self.config.pad_id).any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
-        token_scores = token_scores[:, :, :used] if strategy.token_scores else ()
-        return Hypotheses(tokens[:, :, :used], scores, token_scores)
-
-    @property
-    def _special_ids(self) -> SpecialIds:
-        return SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
-
-    def _rounded(self, ids):
-        return rounded(ids, self.config.pad_id, self.config.max_length)
+from keras_transformer.models.compiled import CompiledSearch
 
 
 class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
@@ -73,6 +30,7 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
         **kwargs: arguments of `keras.Model`.
     """
 
+    config: TransformerConfig
     _r_drop = False
 
     def __init__(self, inputs, outputs, parts, **kwargs):
@@ -122,6 +80,21 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         y_pred = first_pass(y, y_pred) if self._r_drop else y_pred
         return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    @property
+    def special_ids(self) -> SpecialIds:
+        """The ids of padding and of the start and end tokens."""
+        return SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary of the target."""
+        return self.config.vocab_size
+
+    @property
+    def max_length(self) -> int | None:
+        """Number of learned positions; `None` for other positions."""
+        return self.config.max_length
 
     def _forget_compiled(self):
         self.train_function = self.test_function = self.predict_function = None

@@ -1,10 +1,10 @@
-"""Checks of model inputs: token ids and decoding strategies."""
+"""Checks of model inputs: sources, token ids and decoding strategies."""
 
 import reprlib
 
+import keras
 import numpy as np
 
-from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 
@@ -45,17 +45,9 @@ def checked_ids(name, ids, vocab_size: int, longest: int | None) -> np.ndarray:
     return ids.astype("int32")
 
 
-def checked_pairs(source, target, config) -> tuple[np.ndarray, np.ndarray]:
-    """Checks source and target ids, one row of each per pair. Returns int32 arrays."""
-    source = checked_ids("source", source, config.source_vocabulary, config.max_length)
-    target = checked_ids("target", target, config.vocab_size, config.max_length)
-    require(same_number("rows", source=source, target=target))
-    return source, target
-
-
-def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
+def checked_prefix(prefix, batch_size: int, model) -> np.ndarray:
     """Checks target prefixes; see `checked_beginnings`."""
-    prefix = checked_beginnings("prefix", prefix, config)
+    prefix = checked_beginnings("prefix", prefix, model)
     if len(prefix) != batch_size:
         raise ValueError(
             f"`prefix` must have one row per row of `source`. Received: {len(prefix)} and {counted(batch_size, 'row')}"
@@ -63,14 +55,14 @@ def checked_prefix(prefix, batch_size: int, config) -> np.ndarray:
     return prefix
 
 
-def checked_beginnings(name, ids, config) -> np.ndarray:
+def checked_beginnings(name, ids, model) -> np.ndarray:
     """Checks the ids with which hypotheses must begin: a prefix or a prompt.
 
     Returns an int32 array, trimmed to the longest row. Raises an error if ids contain BOS or EOS, have padding before
     other ids, or fill all learned positions, so that EOS does not fit.
     """
-    ids = checked_ids(name, ids, config.vocab_size, None)
-    is_real = ids != config.pad_id
+    ids = checked_ids(name, ids, model.vocab_size, None)
+    is_real = ids != model.special_ids.pad
     is_broken = (is_real[:, 1:] & ~is_real[:, :-1]).any(axis=1)
     if is_broken.any():
         row = is_broken.argmax()
@@ -78,13 +70,39 @@ def checked_beginnings(name, ids, config) -> np.ndarray:
             f"`{name}` must have padding only at the end of each row. "
             f"Received: {name}[{row}]={reprlib.repr(ids[row].tolist())}"
         )
-    for special in ("bos_id", "eos_id"):
-        if (ids == getattr(config, special)).any():
-            raise ValueError(f"`{name}` must not contain `{special}`. Received: {special}={getattr(config, special)}")
+    for special in ("bos", "eos"):
+        found = getattr(model.special_ids, special)
+        if (ids[is_real] == found).any():
+            raise ValueError(f"`{name}` must not contain `{special}_id`. Received: {special}_id={found}")
     longest = int(is_real.sum(axis=1).max(initial=0))
-    if config.max_length and longest >= config.max_length:
+    if model.max_length and longest >= model.max_length:
         raise ValueError(
-            f"`{name}` must be shorter than `max_length`={config.max_length}, the number of learned positions. "
+            f"`{name}` must be shorter than `max_length`={model.max_length}, the number of learned positions. "
             f"Received: {name}_length={longest}"
         )
     return ids[:, :longest]
+
+
+def checked_source(source, spec):
+    """Converts a source to arrays of the dtypes of a structure of tensors.
+
+    Raises an error unless it has the structure, ranks and static sizes, and the same number of rows in each array.
+    """
+    try:
+        keras.tree.assert_same_structure(source, spec)
+        arrays = keras.tree.map_structure(lambda x, expected: np.asarray(x, expected.dtype), source, spec)
+    except (ValueError, TypeError) as error:
+        expected = keras.tree.map_structure(_described, spec)
+        raise ValueError(f"`source` must be {expected}. Received: source={reprlib.repr(source)}") from error
+    found, expected = keras.tree.flatten(arrays), keras.tree.flatten(spec)
+    for x, of in zip(found, expected, strict=True):
+        fits = len(x.shape) == len(of.shape) and all(b in (None, a) for a, b in zip(x.shape, of.shape, strict=True))
+        if not fits or len(x) != len(found[0]):
+            shapes = ", ".join(str(array.shape) for array in found)
+            specs = ", ".join(map(_described, expected))
+            raise ValueError(f"`source` must be {specs}. Received: {shapes}")
+    return arrays
+
+
+def _described(spec):
+    return f"{spec.dtype} of shape ({', '.join('any' if n is None else str(n) for n in spec.shape)})"

@@ -1,12 +1,13 @@
-"""Generation of targets by one model, or by several models together."""
+"""Generation of targets: the search over a model's `encode` and `decode`, and its compiled form."""
 
-import itertools
 from collections.abc import Callable
+from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer import masks
+from keras_transformer.checks import require, same_number
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -18,24 +19,67 @@ from keras_transformer.decoding import (
     run_search,
 )
 from keras_transformer.decoding.allowed_tokens import AllowedTokens
-from keras_transformer.decoding.vocabulary_subset import VocabularySubset, shortlist_candidates
-from keras_transformer.models.base import CompiledSearch, empty_hypotheses
-from keras_transformer.models.checks import checked_ids, checked_prefix, checked_strategy
-from keras_transformer.models.teacher_forcing import mean_attention
+from keras_transformer.decoding.vocabulary_subset import VocabularySubset, rounded_candidates, shortlist_candidates
+from keras_transformer.models import teacher_forcing
+from keras_transformer.models.base import empty_hypotheses
+from keras_transformer.models.checks import checked_ids, checked_prefix, checked_source, checked_strategy
+from keras_transformer.models.compiled import CompiledSearch, batch_size
 
 
-class Seq2SeqGeneration(CompiledSearch):
-    """The methods `search`, `generate` and `mean_attention` of models with an encoder and a decoder.
+def search(
+    model, source, strategy, prefix=None, noise=None, candidates=None, shortlist=None, text_constraints=None
+) -> Hypotheses:
+    """`Seq2Seq.search` of any model with its methods."""
+    memory, mask = model.encode(source)
+    rows = ops.shape(keras.tree.flatten(source)[0])[0]
+    lengths, longest = ops.zeros((rows,), "int32"), 0
+    if mask is not None:
+        lengths, longest = ops.sum(ops.cast(mask, "int32"), axis=-1), ops.shape(mask)[1]
+    if prefix is not None:
+        longest = _larger(longest, ops.shape(prefix)[1])
+    max_length = strategy.max_length(longest)
+    limits = strategy.limits(lengths, model.max_length or max_length)
+    if candidates is None and shortlist is not None:
+        candidates = shortlist_candidates(shortlist, source)
+    subset = None if candidates is None else VocabularySubset(candidates)
+    if subset and prefix is not None:
+        prefix = subset.to_subset_ids(prefix)
+    sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
+    options = model.step_options() if candidates is None else model.step_options(candidates)
+
+    def next_logits(tokens, cache, memory, offset):
+        if subset:
+            tokens = subset.to_vocabulary_ids(tokens)
+        logits, cache = model.decode(tokens, *memory, cache=cache, offset=offset, **options)
+        return subset.masked(logits) if subset else logits, cache
+
+    allowed = text_constraints and AllowedTokens(text_constraints, candidates)
+    cache = model.empty_cache(rows * strategy.beam_size, max_length)
+    memory = (model.project_memory(memory), *(() if mask is None else (mask,)))
+    found = run_search(strategy, next_logits, cache, memory, sentences, max_length, model.special_ids, allowed)
+    return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
+
+
+def _larger(*lengths):
+    """The largest of static or dynamic lengths."""
+    return max(lengths) if all(isinstance(x, int) for x in lengths) else ops.maximum(*lengths)
+
+
+class Seq2SeqMethods(CompiledSearch):
+    """The methods of `Seq2Seq` that use `encode` and `decode`.
 
     Attributes:
-        attention_scores: the attention weights of each layer; see `Transformer.attention_scores`.
+        source_spec: the source as a structure of tensors with `shape` and `dtype`.
+        vocab_size: size of the vocabulary of the target.
+        max_length: maximum number of target tokens; `None` for any number.
     """
 
-    attention_scores: Callable[..., tuple[np.ndarray, ...]]
-
-    def _members(self) -> list:
-        """The models that predict together. Each token has the mean of their probabilities."""
-        return [self]  # A method, because Keras saves the layers in properties.
+    source_spec: Any
+    vocab_size: int
+    max_length: int | None
+    encode: Callable
+    decode: Callable
+    decoder: Any
 
     def search(
         self, source, strategy, prefix=None, noise=None, candidates=None, shortlist=None, text_constraints=None
@@ -43,55 +87,20 @@ class Seq2SeqGeneration(CompiledSearch):
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
         Args:
-            source: int tensor `(batch, source_length)`.
+            source: the source. Token ids are an int tensor `(batch, source_length)`.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
             prefix: int tensor `(batch, prefix_length)`, or `None`.
-            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
-                `(batch, n_samples, max_length)` with
-                `max_length = source_length + prefix_length + max(extra_length, 1)`.
+            noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor `(batch, n_samples, max_length or
+                more)` with `max_length = max(source_length, prefix_length) + max(extra_length, 1)`.
             candidates: int tensor `(candidates,)`: the tokens to search among, including those of the prefix. Default:
-                those of `shortlist`, or the whole vocabulary.
+                those of `shortlist`, or the whole vocabulary. Only for a `Transformer` or an `Ensemble`.
             shortlist: a `Shortlist`. Without `candidates` it requires dynamic shapes.
             text_constraints: `TextConstraints`, or `None`.
 
         Returns:
             `Hypotheses` of tensors.
         """
-        mask = masks.padding_mask(source, self.config.pad_id)
-        models = self._members()
-        memory = [model.decoder.project_memory(model.encode(source, mask)) for model in models]
-        batch_size, source_length = ops.shape(source)
-        max_length = strategy.max_length(source_length)
-        if prefix is not None:
-            max_length = max_length + ops.shape(prefix)[1]
-        limits = strategy.limits(ops.sum(ops.cast(mask, "int32"), axis=-1), self.config.max_length or max_length)
-        rows = batch_size * strategy.beam_size
-        caches = [model.decoder.empty_cache(source, rows, max_length) for model in models]
-        bounds = list(itertools.accumulate(map(len, caches), initial=0))  # One cache holds the layers of all models.
-        if candidates is None and shortlist is not None:
-            candidates = shortlist_candidates(shortlist, source)
-        subset = None if candidates is None else VocabularySubset(candidates)
-        if subset and prefix is not None:
-            prefix = subset.to_subset_ids(prefix)
-        sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
-        weights = [model.logits.output_weights(candidates) for model in models]
-
-        def next_logits(tokens, cache, memory, offset):
-            projected, mask = memory
-            if subset:
-                tokens = subset.to_vocabulary_ids(tokens)
-            layers = itertools.starmap(slice, itertools.pairwise(bounds))
-            found = [
-                model.decode(tokens, memory, mask, cache=cache[own], offset=offset, output_weights=own_weights)
-                for model, memory, own, own_weights in zip(models, projected, layers, weights, strict=True)
-            ]
-            logits = _mean([logits for logits, _ in found])
-            return subset.masked(logits) if subset else logits, sum((cache for _, cache in found), ())
-
-        allowed = text_constraints and AllowedTokens(text_constraints, candidates)
-        cache, ids = sum(caches, ()), self._special_ids
-        found = run_search(strategy, next_logits, cache, (memory, mask), sentences, max_length, ids, allowed)
-        return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
+        return search(self, source, strategy, prefix, noise, candidates, shortlist, text_constraints)
 
     def generate(
         self,
@@ -104,13 +113,15 @@ class Seq2SeqGeneration(CompiledSearch):
         """Generates targets by a compiled search or by sampling.
 
         Args:
-            source: int ids `(batch, source_length)`, an array or nested lists, padded with `pad_id`.
+            source: the source, arrays or nested lists. Token ids are int `(batch, source_length)`, padded with
+                `pad_id`.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`. Default: `BeamSearch()` with the settings of the
                 paper.
             prefix: int ids `(batch, prefix_length)`, padded with `pad_id`: the first tokens of every hypothesis of a
                 sentence. The score includes the prefix. After a prefix that reaches the maximum length, only the end
                 token follows.
-            shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary.
+            shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary. Only for a
+                `Transformer` or an `Ensemble`.
             text_constraints: those of the target tokenizer, for valid text only. Default: all tokens are allowed.
 
         Returns:
@@ -118,10 +129,10 @@ class Seq2SeqGeneration(CompiledSearch):
             padding. `scores` are float32 `(batch, n_best)`. `token_scores` are returned if the strategy requests them.
 
         Raises:
-            ValueError: if `source` is not an int matrix of ids of the source vocabulary, if `strategy` has another
-                type, if `prefix` is not an int matrix of ids of the target vocabulary, has another batch size, or
-                contains `bos_id`, `eos_id` or padding before other ids, or if `shortlist` does not suit the model or
-                the strategy.
+            ValueError: if `source` does not have the shape of the model's source or contains ids outside of its
+                vocabulary, if `strategy` has another type, if `prefix` is not an int matrix of ids of the target
+                vocabulary, has another batch size, or contains `bos_id`, `eos_id` or padding before other ids, or if
+                `shortlist` does not suit the model or the strategy.
 
         Example:
 
@@ -130,36 +141,101 @@ class Seq2SeqGeneration(CompiledSearch):
         >>> model.generate([[5, 6, 7, 3]], Sampling(seed=1), prefix=[[8, 9]]).tokens[0, 0, :2]
         array([8, 9], dtype=int32)
         """
-        source = checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
+        source = self._checked_source(source)
         strategy = BeamSearch() if strategy is None else checked_strategy(strategy)
-        arrays = {"source": source}
+        arrays, rows = {"source": self._rounded_source(source)}, batch_size(source)
         if prefix is not None:
-            prefix = checked_prefix(prefix, len(source), self.config)
-            arrays |= {"prefix": prefix} if prefix.size else {}
+            prefix = checked_prefix(prefix, rows, self)
+            arrays |= {"prefix": self._rounded(prefix)} if prefix.size else {}
         candidates = None
         if shortlist is not None:
-            shortlist.check(self.config, strategy)
+            self._check_shortlist(shortlist, strategy)
             candidates = np.union1d(shortlist.candidates(source), arrays.get("prefix", ()))
-        if not source.size:
-            return empty_hypotheses(len(source), strategy)
-        return self._hypotheses(strategy, arrays, candidates, text_constraints=text_constraints)
+        if any(x.size == 0 for x in keras.tree.flatten(source)):
+            return empty_hypotheses(rows, strategy)
+        longest = 0
+        if isinstance(strategy, Sampling):
+            longest = max(self._source_length(arrays["source"]), np.shape(arrays.get("prefix", [[]]))[1])
+        return self._hypotheses(strategy, arrays, longest, candidates, text_constraints=text_constraints)
 
-    def mean_attention(self, source, target) -> np.ndarray:
-        """Computes the mean of `attention_scores` over heads and layers.
+    def token_log_probs(self, source, target, candidates=None) -> np.ndarray:
+        """Computes the log probability of each target token, given those before it. The function is compiled.
 
         Args:
-            source: int ids `(batch, source_length)`, padded with `pad_id`.
-            target: int ids `(batch, target_length)`; see `Transformer.token_log_probs`.
+            source: the source; see `generate`.
+            target: int ids `(batch, target_length)`, without the start token, with the end token, padded with
+                `pad_id`, such as tokens from `generate`.
+            candidates: int ids `(candidates,)` in ascending order: the tokens that have a probability, as in a search
+                with a `Shortlist`. Default: the whole vocabulary.
 
         Returns:
-            Float32 array `(batch, target_length, source_length)`.
+            Float32 array `(batch, target_length)`; 0 at padding, and -1e9 where a token is not a candidate.
+
+        Raises:
+            ValueError: if `source` or `target` is not an int matrix of ids of its vocabulary, or the batch sizes
+                differ.
+
+        Example:
+
+        >>> from keras_transformer import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> model.token_log_probs([[5, 6, 3], [7, 3, 0]], [[8, 3], [9, 3]]).shape
+        (2, 2)
         """
-        return mean_attention(self.attention_scores(source, target), np.mean)
+        source, target = self._checked_pairs(source, target)
+        if target.size == 0:
+            return np.zeros(target.shape, "float32")
+        arrays = {"source": self._rounded_source(source), "target": self._rounded(target)}
+        if candidates is not None:
+            arrays["candidates"] = rounded_candidates(candidates)
+        return self._compiled(teacher_forcing.token_log_probs).run(**arrays)[:, : target.shape[1]]
 
+    def project_memory(self, memory):
+        """Computes what every decoding step needs of the memory, once per search.
 
-def _mean(logits):
-    """The logits of the mean of the probabilities."""
-    if len(logits) == 1:
-        return logits[0]
-    log_probs = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
-    return ops.logsumexp(ops.stack(log_probs), axis=0)  # (models, rows, vocab_size) -> (rows, vocab_size)
+        Args:
+            memory: the memory of `encode`.
+
+        Returns:
+            The memory that `search` passes to `decode`. Its tensors have one row per sentence.
+        """
+        return self.decoder.project_memory(memory)
+
+    def empty_cache(self, batch_size, max_length):
+        """Makes the cache of the first decoding step.
+
+        Args:
+            batch_size: number of rows.
+            max_length: maximum number of target tokens.
+
+        Returns:
+            A structure of tensors with `batch_size` rows.
+        """
+        return self.decoder.empty_cache(batch_size, max_length)
+
+    def step_options(self) -> dict:
+        """Keyword arguments of `decode` that are the same in all steps of a search, and are computed once."""
+        return {}
+
+    def _checked_source(self, source):
+        return checked_source(source, self.source_spec)
+
+    def _checked_pairs(self, source, target):
+        """Checks sources and target ids, one row of each per pair. Returns arrays."""
+        source = self._checked_source(source)
+        target = checked_ids("target", target, self.vocab_size, self.max_length)
+        require(same_number("rows", source=keras.tree.flatten(source)[0], target=target))
+        return source, target
+
+    def _check_shortlist(self, shortlist, strategy):
+        raise ValueError(
+            f"`shortlist` requires a Transformer of token ids, or several. Received: {type(self).__name__}"
+        )
+
+    def _rounded_source(self, source):
+        return source
+
+    def _source_length(self, source) -> int:
+        """The number of positions in the mask of the memory; 0 without a mask."""
+        _, mask = self.encode(source)
+        return 0 if mask is None else mask.shape[1]

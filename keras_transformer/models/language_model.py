@@ -6,18 +6,12 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import (
-    BeamSearch,
-    GreedySearch,
-    Hypotheses,
-    Sampling,
-    SearchInputs,
-    run_search,
-)
+from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, Sampling
 from keras_transformer.layers import CausalDecoder
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
+from keras_transformer.models.generation import search
 from keras_transformer.models.parts import Parts
 
 
@@ -65,11 +59,21 @@ class LanguageModel(ConfiguredModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), parts, name=name, **kwargs)
 
-    def decode(self, tokens, cache=None, offset=0, output_weights=None):
+    def encode(self, prompt):
+        """Returns no memory, `()`, and the mask of a prompt, for `search`.
+
+        Args:
+            prompt: int `(batch, prompt_length)`, padded with `pad_id`.
+        """
+        return (), masks.padding_mask(prompt, self.config.pad_id)
+
+    def decode(self, tokens, memory=(), memory_mask=None, cache=None, offset=0, output_weights=None):
         """Computes the logits for the token after each input token.
 
         Args:
             tokens: int `(batch, length)`; with a cache also `(batch,)`, one token per row.
+            memory: not used; a language model has none.
+            memory_mask: not used.
             cache: result of `decoder.empty_cache` or of the previous call.
             offset: position of the first token, if a cache is given.
             output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.
@@ -84,6 +88,18 @@ class LanguageModel(ConfiguredModel):
         x, cache = self.decoder(x, cache=cache, offset=offset)
         return self.logits(x, weights=output_weights), cache
 
+    def project_memory(self, memory):
+        """Returns the memory."""
+        return memory
+
+    def empty_cache(self, batch_size, max_length):
+        """See `Seq2Seq.empty_cache`."""
+        return self.decoder.empty_cache(batch_size, max_length)
+
+    def step_options(self) -> dict:
+        """Keyword arguments of `decode` that are the same in all steps of a search; see `TiedLogits.output_weights`."""
+        return {"output_weights": self.logits.output_weights()}
+
     def search(self, prompt, strategy, noise=None) -> Hypotheses:
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.
 
@@ -91,26 +107,14 @@ class LanguageModel(ConfiguredModel):
             prompt: int tensor `(batch, prompt_length)`.
             strategy: `BeamSearch`, `GreedySearch` or `Sampling`.
             noise: required by `Sampling`: result of `Sampling.noise`, float32 tensor
-                `(batch, n_samples, max_length)` with `max_length = prompt_length + max(extra_length, 1)`.
+                `(batch, n_samples, max_length)` with `max_length = prompt_length + 1 + max(extra_length, 1)`.
 
         Returns:
             `Hypotheses` of tensors.
         """
-        config = self.config
-        batch_size, prompt_length = ops.shape(prompt)
-        max_length = strategy.max_length(prompt_length)
-        lengths = ops.sum(ops.cast(masks.padding_mask(prompt, config.pad_id), "int32"), axis=-1)
-        limits = strategy.limits(lengths, config.max_length or max_length)
-        cache = self.decoder.empty_cache(prompt, batch_size * strategy.beam_size, max_length)
         # Appends a column, because the search needs at least one and prompts may be empty.
-        prefix = ops.concatenate([prompt, ops.full((batch_size, 1), config.pad_id, "int32")], axis=1)
-        sentences = SearchInputs(limits, prefix, () if noise is None else noise)
-        weights = self.logits.output_weights()
-
-        def next_logits(tokens, cache, memory, offset):
-            return self.decode(tokens, cache=cache, offset=offset, output_weights=weights)
-
-        return run_search(strategy, next_logits, cache, (), sentences, max_length, self._special_ids)
+        column = ops.full((ops.shape(prompt)[0], 1), self.config.pad_id, "int32")
+        return search(self, prompt, strategy, ops.concatenate([prompt, column], axis=1), noise)
 
     def generate(self, prompt, strategy: BeamSearch | GreedySearch | Sampling | None = None) -> Hypotheses:
         """Generates continuations of prompts by a compiled search or by sampling.
@@ -136,9 +140,12 @@ class LanguageModel(ConfiguredModel):
         >>> model.generate([[8, 9], [7, 0]], Sampling(top_k=5, seed=1, n_samples=3)).tokens.shape[:2]
         (2, 3)
         """
-        prompt = checked_beginnings("prompt", prompt, self.config)
+        prompt = checked_beginnings("prompt", prompt, self)
         strategy = GreedySearch() if strategy is None else checked_strategy(strategy)
-        return self._hypotheses(strategy, {"prompt": prompt}) if len(prompt) else empty_hypotheses(0, strategy)
+        if not len(prompt):
+            return empty_hypotheses(0, strategy)
+        prompt = self._rounded(prompt)
+        return self._hypotheses(strategy, {"prompt": prompt}, prompt.shape[1] + 1)
 
     def token_log_probs(self, tokens) -> np.ndarray:
         """Computes the log probability of each token of texts, given the tokens before it. The function is compiled.

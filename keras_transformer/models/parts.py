@@ -56,18 +56,25 @@ class Parts:
         config: a `TransformerConfig`.
         dtype: dtype policy. Default: the global policy.
         arguments: keyword arguments of the model. Those for its layers, such as `kernel_initializer`, are removed.
+        source: the model that a user gives in place of the embedding of source ids, or `None`.
         **blocks: the layers that a user gives in place of those of the configuration, by the names of the arguments
             of the model; or `None`.
 
+    Attributes:
+        blocks: the layers that a user gives, serialized, by the names of the arguments.
+
     Raises:
-        ValueError: if `config` is not a `TransformerConfig`.
+        ValueError: if `config` is not a `TransformerConfig`, or `source` is not a functional model with an output
+            `(batch, length, d_model)`.
     """
 
-    def __init__(self, config, dtype, arguments, **blocks):
+    def __init__(self, config, dtype, arguments, source=None, **blocks):
         if not isinstance(config, TransformerConfig):
             raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         self.config = config
         self.policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        self.source = checked_front_end(source, config.d_model)
+        blocks = {"source": source, **blocks}
         self.blocks = {name: serialized_part(layer) for name, layer in blocks.items() if layer is not None}
         self.arguments = {name: arguments.pop(name) for name in _LAYER_ARGUMENTS if name in arguments}
 
@@ -83,11 +90,11 @@ class Parts:
             shared = self.embedding(config.vocab_size, "embedding")
             source_embedding = target_embedding = output_embedding = shared
         else:
-            source_embedding = self.embedding(config.source_vocabulary, "source_embedding")
+            source_embedding = self.source or self.embedding(config.source_vocabulary, "source_embedding")
             target_embedding = self.embedding(config.vocab_size, "target_embedding")
             output_embedding = self.embedding(config.vocab_size, "output_embedding")
         return {
-            "source_embedding": source_embedding,
+            "source_embedding": self.source or source_embedding,
             "target_embedding": target_embedding,
             "source_positions": self.positions("source_positions"),
             "target_positions": self.positions("target_positions"),
@@ -111,12 +118,24 @@ class Parts:
             name: name of the stack.
         """
         return {
-            "embedding": self.embedding(vocab_size, "embedding"),
+            "embedding": self.source or self.embedding(vocab_size, "embedding"),
             "positions": self.positions("positions"),
             "embedding_norm": self.embedding_norm("embedding_norm"),
             "dropout": self.dropout("dropout"),
             name: self.stack(stack, layer, depth, name),
         }
+
+    def source_input(self):
+        """Makes the symbolic source: token ids, or the input of the user's model."""
+        if self.source is None:
+            return keras.Input((None,), dtype="int32", name="source")
+        given = self.source.inputs[0] if isinstance(self.source, keras.Sequential) else self.source.input
+
+        def symbolic(x):
+            # Keras wants the name of an input to be its key in the dict of inputs.
+            return keras.Input(x.shape[1:], dtype=x.dtype, name="source" if x is given else f"source_{x.name}")
+
+        return keras.tree.map_structure(symbolic, given)
 
     def tied_logits(self, embedding) -> TiedLogits:
         """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
@@ -246,6 +265,24 @@ class Parts:
 
     def _seed(self, path):
         return mix_seed(self.arguments.get("seed"), _index(path))
+
+
+def checked_front_end(source, d_model):
+    """Returns the model in place of the embedding, or raises an error if it does not fit."""
+    if source is None:
+        return None
+    outputs = getattr(source, "outputs", ())  # Subclassed models, and `keras.Sequential` without an input, have none.
+    if not isinstance(source, keras.Model) or len(outputs) != 1:
+        raise ValueError(
+            "`source` must be a functional model with one output, such as "
+            f"keras.Sequential([keras.Input(shape), layer]). Received: source={source!r}"
+        )
+    shape = outputs[0].shape
+    if len(shape) != 3 or shape[-1] != d_model:
+        raise ValueError(
+            f"The output of `source` must have shape (batch, length, d_model={d_model}). Received: {shape}"
+        )
+    return source
 
 
 def _index(path):

@@ -26,6 +26,8 @@ class SentenceClassifier(ConfiguredModel):
         pooling: `"mean"`, `"first"` or `"max"` of the encoder output over all positions except padding; see
             `SequencePooling`. For `"first"`, begin each source with a special token, such as `bos_id`.
         layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
+        source: a functional model in place of the ids and their embedding; see `Transformer`. Positions that its
+            implicit mask excludes are not attended to and not pooled.
         **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
             `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
             for equal initial weights and dropout in each run).
@@ -50,12 +52,13 @@ class SentenceClassifier(ConfiguredModel):
         num_classes,
         pooling="mean",
         layer=None,
+        source=None,
         *,
         name="sentence_classifier",
         dtype=None,
         **kwargs,
     ):
-        parts = Parts(config, dtype, kwargs, layer=layer)
+        parts = Parts(config, dtype, kwargs, source, layer=layer)
         require(at_least(1, num_classes=num_classes))
         layers = parts.one_stack(
             Encoder, layer, vocab_size=config.source_vocabulary, depth=config.depths[0], name="encoder"
@@ -69,7 +72,7 @@ class SentenceClassifier(ConfiguredModel):
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
             head=parts.dense(num_classes, "head"),
         )
-        source = keras.Input((None,), dtype="int32", name="source")
+        source = parts.source_input()
         super().__init__(source, self.classify(source), parts, name=name, **kwargs)
 
     @classmethod
@@ -98,13 +101,15 @@ class SentenceClassifier(ConfiguredModel):
         """Computes the logits of sources.
 
         Args:
-            source: int `(batch, source_length)`, padded with `pad_id`.
+            source: int `(batch, source_length)`, padded with `pad_id`, or the input of the model in place of the
+                embedding.
 
         Returns:
             Float32 `(batch, num_classes)`.
         """
-        mask = masks.padding_mask(source, self.config.pad_id)
-        x = self.dropout(self.embedding_norm(self.positions(self.embedding(source))))
+        x = self.embedding(source)
+        mask = masks.resolve(None, x)
+        x = self.dropout(self.embedding_norm(self.positions(x)))
         return self.head(self.pool(self.encoder(x, mask=mask), mask=mask))
 
     def get_config(self):

@@ -12,27 +12,28 @@ from keras_transformer.layers import DecoderLayer
 from keras_transformer.losses import token_cross_entropy
 
 
-def token_log_probs(transformer, source, target, candidates=None):
-    """`Transformer.token_log_probs` on tensors: float32 `(batch, target_length)`."""
-    logits = _teacher_forced(transformer, source, target, output_weights=transformer.logits.output_weights(candidates))
+def token_log_probs(model, source, target, candidates=None):
+    """`Seq2Seq.token_log_probs` on tensors: float32 `(batch, target_length)`."""
+    ids = model.special_ids
     if candidates is None:
-        return _log_probs(target, logits, transformer.config)
+        return _log_probs(target, _teacher_forced(model, source, target), ids)
+    logits = _teacher_forced(model, source, target, **model.step_options(candidates))
     subset = VocabularySubset(candidates)
     is_candidate = ops.any(ops.expand_dims(target, -1) == candidates, axis=-1)
-    log_probs = _log_probs(subset.to_subset_ids(target), subset.masked(logits), transformer.config)
+    log_probs = _log_probs(subset.to_subset_ids(target), subset.masked(logits), ids)
     return ops.where(is_candidate, log_probs, NEG_INF)
 
 
 def text_log_probs(language_model, tokens):
     """`LanguageModel.token_log_probs` on a tensor: float32 `(batch, length)`."""
-    config = language_model.config
-    return _log_probs(tokens, language_model.decode(_shifted(tokens, config)), config)
+    ids = language_model.special_ids
+    return _log_probs(tokens, language_model.decode(_shifted(tokens, ids)), ids)
 
 
 def attention_scores(transformer, source, target):
     """`Transformer.attention_scores` on tensors: `(batch, num_heads, target_length, source_length)` per layer."""
     _, scores = _teacher_forced(transformer, source, target, return_attention_scores=True)
-    is_real = ops.expand_dims(masks.padding_mask(target, transformer.config.pad_id), (1, 3))
+    is_real = ops.expand_dims(masks.padding_mask(target, transformer.special_ids.pad), (1, 3))
     return tuple(ops.where(is_real, weights, 0.0) for weights in scores)
 
 
@@ -57,16 +58,13 @@ def mean_attention(scores, mean=ops.mean) -> Any:
     return sum(mean(weights, axis=1) for weights in scores) / len(scores)
 
 
-def _teacher_forced(transformer, source, target, **options):
-    config = transformer.config
-    mask = masks.padding_mask(source, config.pad_id)
-    memory = transformer.encode(source, mask)
-    return transformer.decode(_shifted(target, config), memory, memory_mask=mask, **options)
+def _teacher_forced(model, source, target, **options):
+    return model.decode(_shifted(target, model.special_ids), *model.encode(source), **options)
 
 
-def _shifted(target, config):
-    return ops.concatenate([ops.full_like(target[:, :1], config.bos_id), target[:, :-1]], axis=1)
+def _shifted(target, ids):
+    return ops.concatenate([ops.full_like(target[:, :1], ids.bos), target[:, :-1]], axis=1)
 
 
-def _log_probs(target, logits, config):
-    return ops.where(masks.padding_mask(target, config.pad_id), -token_cross_entropy(target, logits), 0.0)
+def _log_probs(target, logits, ids):
+    return ops.where(masks.padding_mask(target, ids.pad), -token_cross_entropy(target, logits), 0.0)

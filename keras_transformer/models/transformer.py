@@ -5,17 +5,16 @@ import numpy as np
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel
-from keras_transformer.models.checks import checked_pairs
-from keras_transformer.models.generation import Seq2SeqGeneration
+from keras_transformer.models.checks import checked_ids
+from keras_transformer.models.generation import Seq2SeqMethods
 from keras_transformer.models.parts import Parts
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(ConfiguredModel, Seq2SeqGeneration):
+class Transformer(ConfiguredModel, Seq2SeqMethods):
     """logits = E · decoder(target, encoder(source)).
 
     This is a functional model. Its input is a dict of int ids, `{"source": (batch, source_length), "target":
@@ -29,17 +28,23 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
     of `"source"` and `"target"`, contain the number of the pair of each token, and 0 at padding. Attention is masked
     between pairs and positions restart in each pair, so the logits equal those of unpacked pairs.
 
+    Other sources: `source=model` replaces the ids and the embedding of the source by a functional model, such as
+    `keras.Sequential([keras.Input((224, 224, 3)), PatchEmbedding(16, config.d_model)])`. Positions are added to its
+    output. Its implicit Keras mask, if it has one, masks the memory. It keeps its dtype.
+
     Args:
         config: a `TransformerConfig`.
         encoder_layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
         decoder_layer: the layer of which the decoder has copies. Default: a `DecoderLayer` of the configuration.
+        source: a functional model that maps the source, any tensor or structure of tensors, to `(batch,
+            source_length, d_model)`. Default: the source is int ids, and the model has an embedding.
         **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
             `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,
             for equal initial weights and dropout in each run).
 
     Raises:
-        ValueError: if `config` is not a `TransformerConfig`, or only one of `source_segments` and `target_segments` is
-            given.
+        ValueError: if `config` is not a `TransformerConfig`, if `source` does not fit, if only one of
+            `source_segments` and `target_segments` is given, or if they are given for another source than ids.
 
     Example:
 
@@ -59,17 +64,18 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         config: TransformerConfig,
         encoder_layer=None,
         decoder_layer=None,
+        source=None,
         *,
         name="transformer",
         dtype=None,
         **kwargs,
     ):
-        parts = Parts(config, dtype, kwargs, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
+        parts = Parts(config, dtype, kwargs, source, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(config=config, **parts.two_stacks(encoder_layer, decoder_layer))
-        source = keras.Input((None,), dtype="int32", name="source")
+        source = parts.source_input()
         target = keras.Input((None,), dtype="int32", name="target")
-        logits = self.decode(target, self.encode(source))
+        logits = self.decode(target, *self.encode(source))
         super().__init__({"source": source, "target": target}, logits, parts, name=name, **kwargs)
 
     def _forward(self, inputs, training=None, mask=None):
@@ -77,29 +83,36 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         segments = {name: given[name] for name in ("source_segments", "target_segments") if name in given}
         if not segments:
             return super()._forward(inputs, training=training, mask=mask)
+        if self.parts.source is not None:
+            raise ValueError(f"Packed rows require token ids as source. Received: {', '.join(segments)}")
         # On JAX, Keras runs `call` outside of `__call__`, so that layers get `training` only as an argument.
         memory = self.encode(given["source"], source_segments=segments.get("source_segments"), training=training)
-        return self.decode(given["target"], memory, **segments, training=training)
+        return self.decode(given["target"], *memory, **segments, training=training)
 
     def encode(self, source, source_mask=None, source_segments=None, training=None):
-        """Encodes source ids.
+        """Encodes a source.
 
         Args:
-            source: int `(batch, source_length)`.
-            source_mask: boolean `(batch, source_length)`. Default: `True` where `source` is not `pad_id`.
+            source: int `(batch, source_length)`, or the input of the model in place of the embedding.
+            source_mask: boolean `(batch, source_length)`. Default: `True` where `source` is not `pad_id`, or the
+                implicit mask of the model's output.
             source_segments: int `(batch, source_length)`, for packed rows: the number of the sentence of each token.
             training: whether to apply dropout. Default: as in the call that runs this method, or `False`.
 
         Returns:
-            The encoder output ("memory"), `(batch, source_length, d_model)`.
+            The encoder output ("memory"), `(batch, source_length, d_model)`, and its boolean mask
+            `(batch, source_length)`; `None` without a mask.
         """
-        x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
-        return self.encoder(
+        x = self.source_embedding(source)
+        mask = masks.resolve(source_mask, x)
+        x = self.source_positions(x, positions=_positions(source_segments))
+        memory = self.encoder(
             self.source_dropout(self.source_norm(x), training=training),
-            mask=source_mask,
+            mask=mask,
             attention_mask=_same_segment(source_segments, source_segments),
             training=training,
         )
+        return memory, mask
 
     def decode(
         self,
@@ -155,36 +168,9 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         logits = self.logits(x, weights=output_weights)
         return (logits, *others) if others else logits
 
-    def token_log_probs(self, source, target, candidates=None) -> np.ndarray:
-        """Computes the log probability of each target token, given those before it. The function is compiled.
-
-        Args:
-            source: int ids `(batch, source_length)`, padded with `pad_id`.
-            target: int ids `(batch, target_length)`, without the start token, with the end token, padded with
-                `pad_id`, such as tokens from `generate`.
-            candidates: int ids `(candidates,)` in ascending order: the tokens that have a probability, as in a search
-                with a `Shortlist`. Default: the whole vocabulary.
-
-        Returns:
-            Float32 array `(batch, target_length)`; 0 at padding, and -1e9 where a token is not a candidate.
-
-        Raises:
-            ValueError: if `source` or `target` is not an int matrix of ids of its vocabulary, or the batch sizes
-                differ.
-
-        Example:
-
-        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
-        >>> model.token_log_probs([[5, 6, 3], [7, 3, 0]], [[8, 3], [9, 3]]).shape
-        (2, 2)
-        """
-        source, target = checked_pairs(source, target, self.config)
-        if target.size == 0:
-            return np.zeros(target.shape, "float32")
-        arrays = {"source": self._rounded(source), "target": self._rounded(target)}
-        if candidates is not None:
-            arrays["candidates"] = rounded_candidates(candidates)
-        return self._compiled(teacher_forcing.token_log_probs).run(**arrays)[:, : target.shape[1]]
+    def step_options(self, candidates=None) -> dict:
+        """Keyword arguments of `decode` that are the same in all steps of a search; see `TiedLogits.output_weights`."""
+        return {"output_weights": self.logits.output_weights(candidates)}
 
     def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:
         """Computes the cross-attention weights of given targets. The function is compiled.
@@ -209,14 +195,47 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         True
         """
         teacher_forcing.check_scores(self.decoder)
-        source, target = checked_pairs(source, target, self.config)
-        lengths = (target.shape[1], source.shape[1])
-        if target.size == 0 or source.size == 0:
-            shape = (len(source), self.config.num_heads, *lengths)
+        source, target = self._checked_pairs(source, target)
+        source_length = source.shape[1] if self.parts.source is None else None
+        if target.size == 0 or source_length == 0:
+            shape = (len(target), self.config.num_heads, target.shape[1], source_length or self._source_length(source))
             return tuple(np.zeros(shape, "float32") for _ in range(self.config.depths[1]))
-        arrays = {"source": self._rounded(source), "target": self._rounded(target)}
+        arrays = {"source": self._rounded_source(source), "target": self._rounded(target)}
         scores = self._compiled(teacher_forcing.attention_scores).run(**arrays)
-        return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)
+        return tuple(x[:, :, : target.shape[1], :source_length] for x in scores)
+
+    def mean_attention(self, source, target) -> np.ndarray:
+        """Computes the mean of `attention_scores` over heads and layers.
+
+        Args:
+            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            target: int ids `(batch, target_length)`; see `token_log_probs`.
+
+        Returns:
+            Float32 array `(batch, target_length, source_length)`.
+        """
+        return teacher_forcing.mean_attention(self.attention_scores(source, target), np.mean)
+
+    @property
+    def source_spec(self):
+        """The source as a symbolic tensor."""
+        return self.input["source"]
+
+    def _checked_source(self, source):
+        if self.parts.source is not None:
+            return super()._checked_source(source)
+        return checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
+
+    def _check_shortlist(self, shortlist, strategy):
+        if self.parts.source is not None:
+            super()._check_shortlist(shortlist, strategy)
+        shortlist.check(self.config, strategy)
+
+    def _rounded_source(self, source):
+        return self._rounded(source) if self.parts.source is None else source
+
+    def _source_length(self, source):
+        return source.shape[1] if self.parts.source is None else super()._source_length(source)
 
 
 def _positions(segments):

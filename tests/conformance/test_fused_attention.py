@@ -226,7 +226,7 @@ def test_a_search_encodes_fused_and_decodes_the_same(both, randomize):
 x = normal(BATCH, LENGTH, D_MODEL)
 PLAIN = {
     "weights": lambda layer: layer(x, return_attention_scores=True),
-    "cache": lambda layer: layer(x, cache=layer.empty_cache(x, BATCH, LENGTH), offset=0),
+    "cache": lambda layer: layer(x, cache=layer.empty_cache(BATCH, LENGTH), offset=0),
     "projected memory": lambda layer: layer(x, layer.project(keras.ops.convert_to_tensor(x))),
 }
 

@@ -50,8 +50,8 @@ class TemperatureAttention(keras.layers.Layer):
         output = ops.squeeze(output, 1) if len(query.shape) == 2 else output
         return output if cache is None else (output, filled)
 
-    def empty_cache(self, like, batch_size, max_length):
-        return kt.cache.empty(like, batch_size, 1, self.d_model, self.d_model, max_length, self.compute_dtype)
+    def empty_cache(self, batch_size, max_length):
+        return kt.cache.empty(batch_size, 1, self.d_model, self.d_model, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape):
         return query_shape
@@ -109,7 +109,7 @@ def test_the_temperature_of_each_layer_is_learned(model):
 
 
 def test_cached_steps_equal_one_full_pass(model):
-    full, cache = to_numpy(model(IDS)), model.decoder.empty_cache(IDS, len(IDS), IDS.shape[1])
+    full, cache = to_numpy(model(IDS)), model.decoder.empty_cache(len(IDS), IDS.shape[1])
     for offset in range(IDS.shape[1]):
         logits, cache = model.decode(IDS[:, offset], cache=cache, offset=offset)
         np.testing.assert_allclose(to_numpy(logits), full[:, offset], atol=1e-5)

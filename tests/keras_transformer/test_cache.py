@@ -6,13 +6,10 @@ from keras_transformer import cache as kv_cache
 from keras_transformer.cache import KeyValue
 
 to_numpy = keras.ops.convert_to_numpy
-IDS = np.array([[5, 6, 7], [5, 6, 0]])
 
 
 def empty(max_length=7):
-    return kv_cache.empty(
-        keras.ops.convert_to_tensor(IDS), 2, num_heads=3, d_k=5, d_v=11, max_length=max_length, dtype="float32"
-    )
+    return kv_cache.empty(2, num_heads=3, d_k=5, d_v=11, max_length=max_length, dtype="float32")
 
 
 def positions(start, stop, width):
@@ -29,29 +26,19 @@ def test_empty_holds_no_position():
     assert not to_numpy(key).any() and not to_numpy(value).any()
 
 
-@pytest.mark.parametrize(
-    "like",
-    [3, IDS.astype("uint8"), IDS.astype("int64"), IDS[:0], IDS[0], IDS > 5, IDS / 2],
-    ids=lambda x: str(np.shape(x)),
-)
-def test_empty_is_like_any_tensor_of_a_graph(like):
-    key, _ = kv_cache.empty(like, 2, num_heads=3, d_k=5, d_v=11, max_length=7, dtype="float32")
-    assert key.shape == (2, 3, 0 if kv_cache.GROWS else 7, 5)
-
-
 def test_empty_grows_in_a_loop_with_static_shapes(tensorflow):
-    @tensorflow.function(input_signature=[tensorflow.TensorSpec((2, 3), "int64")])
-    def grown(ids):
+    @tensorflow.function
+    def grown():
         one = KeyValue(*(keras.ops.ones((2, 3, 1, width)) for width in (5, 11)))
-        cache = kv_cache.empty(ids, 2, 3, 5, 11, 7, "float32")
+        cache = kv_cache.empty(2, 3, 5, 11, 7, "float32")
         step = lambda i, cache: (i + 1, kv_cache.append(cache, one, i))  # noqa: E731
         return keras.ops.while_loop(lambda i, _: i < 4, step, (0, cache))[1]
 
-    assert grown(IDS).key.shape == (2, 3, 4, 5)
+    assert grown().key.shape == (2, 3, 4, 5)
 
 
 def test_empty_takes_its_dtype():
-    key, value = kv_cache.empty(keras.ops.convert_to_tensor(IDS), 2, 3, 5, 11, 7, "float16")
+    key, value = kv_cache.empty(2, 3, 5, 11, 7, "float16")
     assert keras.backend.standardize_dtype(key.dtype) == keras.backend.standardize_dtype(value.dtype) == "float16"
 
 
@@ -68,14 +55,3 @@ def test_append_puts_positions_in_order(chunks):
         assert np.array_equal(part[:, :, :offset], positions(0, offset, width))
         assert part.shape[2] == (offset if kv_cache.GROWS else 7)
         assert not part[:, :, offset:].any()
-
-
-def test_reorder_takes_rows_of_every_layer():
-    layers = [KeyValue(*(np.random.default_rng(i).random((3, 2, 5, width)) for width in (7, 11))) for i in range(2)]
-    rows = [2, 0, 0, 1]
-    reordered = kv_cache.reorder(layers, keras.ops.convert_to_tensor(rows))
-    assert isinstance(reordered, tuple) and len(reordered) == 2
-    for before, after in zip(layers, reordered, strict=True):
-        assert isinstance(after, KeyValue)
-        np.testing.assert_allclose(to_numpy(after.key), before.key[rows], rtol=1e-6)
-        np.testing.assert_allclose(to_numpy(after.value), before.value[rows], rtol=1e-6)

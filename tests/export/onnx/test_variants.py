@@ -114,7 +114,7 @@ def test_a_loop_with_a_growing_cache_is_exported(num_kv_heads, make):
 
     def decode(x):
         rows, length = ops.shape(x)[0], ops.shape(x)[1]
-        empty = layer.empty_cache(x, rows, length)
+        empty = layer.empty_cache(rows, length)
         outputs = ops.zeros((rows, ops.shape(empty.key)[2], D_MODEL))
 
         def body(i, key, value, outputs):

@@ -21,7 +21,7 @@ def layer(randomize):
 
 
 def run_in_chunks(layer, x, chunks, **arguments):
-    cache = layer.empty_cache(keras.ops.zeros((len(x), 1), "int32"), len(x), x.shape[1])
+    cache = layer.empty_cache(len(x), x.shape[1])
     outputs, offset = [], 0
     for chunk in chunks:
         part = x[:, offset : offset + chunk]
@@ -60,7 +60,7 @@ def test_all_of_the_filled_cache_is_seen_without_causality(layer):
 
 def test_scores_come_before_the_cache(layer):
     x = normal(BATCH, LENGTH, D_MODEL)
-    cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, LENGTH)
+    cache = layer.empty_cache(BATCH, LENGTH)
     result, scores, cache = layer(x, use_causal_mask=True, cache=cache, return_attention_scores=True)
     assert result.shape == (BATCH, LENGTH, D_MODEL)
     assert scores.shape == (BATCH, HEADS, LENGTH, LENGTH)

@@ -99,7 +99,7 @@ def test_scores_stay_below_the_soft_cap(make):
 @pytest.mark.parametrize("chunks", [[1] * KEYS, [3, 1, 1, 2], [KEYS]], ids=str)
 def test_cached_equals_one_full_pass(num_kv_heads, chunks, make):
     layer, x = make(True, num_kv_heads=num_kv_heads, soft_cap=3.0), normal(BATCH, KEYS, D_MODEL)
-    cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, KEYS)
+    cache = layer.empty_cache(BATCH, KEYS)
     outputs, offset = [], 0
     for chunk in chunks:
         part = x[:, offset] if chunk == 1 else x[:, offset : offset + chunk]

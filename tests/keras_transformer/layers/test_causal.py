@@ -61,7 +61,7 @@ def test_the_implicit_mask_is_the_explicit_one(layer):
 
 @pytest.mark.parametrize("chunks", [(1,) * LENGTH, (2, 3), (3, 1, 1)], ids=str)
 def test_cached_equals_uncached(layer, chunks):
-    cache, offset, parts = layer.empty_cache(np.zeros((BATCH, 1), "int32"), BATCH, LENGTH), 0, []
+    cache, offset, parts = layer.empty_cache(BATCH, LENGTH), 0, []
     for length in chunks:
         part, cache = layer(X[:, offset : offset + length], cache=cache, offset=offset)
         parts.append(to_numpy(part))
@@ -83,7 +83,7 @@ def test_attention_scores_are_returned_with_the_output(layer):
 
 def test_scores_and_cache_are_returned_together(randomize):
     stack = make(CausalDecoder, randomize, num_layers=2)
-    cache = stack.empty_cache(np.zeros((BATCH, 1), "int32"), BATCH, LENGTH)
+    cache = stack.empty_cache(BATCH, LENGTH)
     _, scores, grown = stack(X, cache=cache, return_attention_scores=True)
     assert [x.shape for x in scores] == [(BATCH, 3, LENGTH, LENGTH)] * 2
     assert [x.value.shape for x in grown] == [(BATCH, 3, LENGTH, 11)] * 2

@@ -101,7 +101,7 @@ def test_the_future_never_leaks(layer_and_options, policy, path):
     def run(x):
         for variable, value in states:
             variable.assign(value)
-        cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, TARGET) if path == "cached" else None
+        cache = layer.empty_cache(BATCH, TARGET) if path == "cached" else None
         return output(layer(x, MEMORY, cache=cache, training=path == "dropout"), path == "cached")
 
     before, after = run(X), run(changed)
@@ -113,7 +113,7 @@ def test_the_future_never_leaks(layer_and_options, policy, path):
 @pytest.mark.parametrize("projected", [False, True])
 def test_cached_equals_one_full_pass(layer, chunks, projected):
     memory = layer.project_memory(keras.ops.convert_to_tensor(MEMORY)) if projected else MEMORY
-    cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, TARGET)
+    cache = layer.empty_cache(BATCH, TARGET)
     outputs, offset = [], 0
     for chunk in chunks:
         x = X[:, offset : offset + chunk]
@@ -205,7 +205,7 @@ def test_attention_scores_are_returned_beside_the_output(layer):
 
 
 def test_attention_scores_stand_before_the_cache(layer):
-    cache = layer.empty_cache(keras.ops.zeros((BATCH, 1), "int32"), BATCH, TARGET)
+    cache = layer.empty_cache(BATCH, TARGET)
     options = {"memory_mask": MEMORY_MASK, "return_attention_scores": True}
     _, expected = layer(X, MEMORY, **options)
     for offset in range(TARGET):

@@ -75,7 +75,7 @@ def layer(request, randomize):
 
 def run_cached(layer, x, parts, max_length=LENGTH, as_offset=int, **arguments):
     """Runs parts of the positions after one another. A part of 0 is one position, without an axis of length."""
-    cache = layer.empty_cache(np.zeros((len(x), 1), "int32"), len(x), max_length)
+    cache = layer.empty_cache(len(x), max_length)
     outputs, offset = [], 0
     for part in parts:
         inputs = x[:, offset : offset + part] if part else x[:, offset]

@@ -7,18 +7,17 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.models import base
-from keras_transformer.models.compiled import Compiled
+from keras_transformer.models import compiled
 
 
 def test_a_compiled_function_is_complete_before_threads_call_it():
-    compiled = Compiled(
+    function = compiled.Compiled(
         Transformer(TransformerConfig.preset("tiny", vocab_size=20)), Transformer.search, strategy=GreedySearch()
     )
     if keras.backend.backend() == "tensorflow":
-        assert callable(compiled._graph)
+        assert callable(function._graph)
     else:
-        assert compiled.predict_function is not None
+        assert function.predict_function is not None
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="shapes are static")
@@ -29,11 +28,11 @@ def test_a_function_is_traced_once_for_all_sizes():
         traced.append(scale is None)
         return ids * 2 if scale is None else ids * scale
 
-    compiled = Compiled(Transformer(TransformerConfig.preset("tiny", vocab_size=20)), double)
+    function = compiled.Compiled(Transformer(TransformerConfig.preset("tiny", vocab_size=20)), double)
     for shape in [(1, 5), (1, 6), (3, 6), (2, 1)]:
         ids = np.ones(shape, "int32")
-        np.testing.assert_array_equal(compiled.run(ids=ids), 2 * ids)
-        np.testing.assert_array_equal(compiled.run(ids=ids, scale=np.int32([3] * shape[1])), 3 * ids)
+        np.testing.assert_array_equal(function.run(ids=ids), 2 * ids)
+        np.testing.assert_array_equal(function.run(ids=ids, scale=np.int32([3] * shape[1])), 3 * ids)
     assert traced == [True, False]
 
 
@@ -45,8 +44,8 @@ def test_threads_share_a_compiled_function(monkeypatch):
             time.sleep(0.02)
             made.append(function)
 
-    monkeypatch.setattr(base, "Compiled", Slow)
-    model = base.CompiledSearch()
+    monkeypatch.setattr(compiled, "Compiled", Slow)
+    model = compiled.CompiledSearch()
     with ThreadPoolExecutor(4) as threads:
         found = set(threads.map(lambda number: model._compiled([len, max][number % 2]), range(8)))
     assert len(found) == 2 and sorted(made, key=str) == sorted([len, max], key=str)

@@ -41,7 +41,7 @@ def uncached(model, source, strategy):
     mask = source != config.pad_id
     max_length = source.shape[1] + strategy.extra_length
     beams = np.repeat(np.arange(len(source)), strategy.beam_size)
-    start_memory = (model.encode(source, mask), ops.convert_to_tensor(mask))
+    start_memory = (model.encode(source, mask)[0], ops.convert_to_tensor(mask))
 
     def next_logits(tokens, cache, memory, offset):
         memory, mask = (ops.repeat(x, strategy.beam_size, axis=0) for x in memory)

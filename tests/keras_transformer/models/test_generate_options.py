@@ -203,7 +203,7 @@ def test_attention_scores_are_those_of_the_layers(model):
     scores = model.attention_scores(SOURCE, target)
     assert len(scores) == 2 and {x.shape for x in scores} == {(4, 2, 3, 6)}
     shifted = np.concatenate([np.full((4, 1), 2), target[:, :-1]], axis=1)
-    logits, expected = model.decode(shifted, model.encode(SOURCE), return_attention_scores=True)
+    logits, expected = model.decode(shifted, *model.encode(SOURCE), return_attention_scores=True)
     np.testing.assert_allclose(logits, model({"source": SOURCE, "target": shifted}), atol=1e-5)
     is_real = (target != 0)[:, None, :, None]
     for one, other in zip(scores, expected, strict=True):

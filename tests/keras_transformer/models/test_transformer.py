@@ -48,10 +48,10 @@ def model(request, randomize):
 def test_logits_are_the_composition(model):
     logits = model(INPUTS)
     assert logits.shape == (BATCH, TARGET, VOCAB)
-    composed = model.decode(TARGET_IDS, model.encode(SOURCE_IDS))
+    composed = model.decode(TARGET_IDS, *model.encode(SOURCE_IDS))
     np.testing.assert_allclose(to_numpy(composed), to_numpy(logits), atol=1e-5)
     mask = SOURCE_IDS != 0
-    explicit = model.decode(TARGET_IDS, to_numpy(model.encode(SOURCE_IDS, source_mask=mask)), memory_mask=mask)
+    explicit = model.decode(TARGET_IDS, to_numpy(model.encode(SOURCE_IDS, source_mask=mask)[0]), memory_mask=mask)
     np.testing.assert_allclose(to_numpy(explicit), to_numpy(logits), atol=1e-5)
     np.testing.assert_allclose(model.predict(INPUTS, verbose=0), to_numpy(logits), atol=1e-4)
 
@@ -83,7 +83,7 @@ def test_logits_carry_no_mask(policy):
     model = make(dtype=policy)
     assert getattr(model(INPUTS), "_keras_mask", None) is None
     assert getattr(model.output, "_keras_mask", None) is None
-    assert getattr(model.decode(TARGET_IDS, model.encode(SOURCE_IDS)), "_keras_mask", None) is None
+    assert getattr(model.decode(TARGET_IDS, *model.encode(SOURCE_IDS)), "_keras_mask", None) is None
 
 
 def test_the_loss_keras_computes_is_the_one_of_the_weights(randomize, reference):
@@ -156,7 +156,7 @@ def test_shared_embeddings_are_one_matrix():
 def test_final_norms_follow_the_configuration(fields, normed):
     model = make(**fields)
     assert (model.encoder.norm is not None) == (model.decoder.norm is not None) == normed
-    memory = to_numpy(model.encode(SOURCE_IDS))
+    memory = to_numpy(model.encode(SOURCE_IDS)[0])
     assert (np.abs(memory.std(-1) - 1).max() < 1e-2) == (normed or not fields)
 
 

@@ -83,8 +83,8 @@ def assert_consistent(parts, randomize):
     full = to_numpy(model({"source": SOURCE, "target": TARGET}))
     packed = to_numpy(model(PACKED))
     np.testing.assert_allclose(packed[0], np.concatenate([full[0], full[1, :2]]), atol=1e-4, err_msg=f"packed {parts}")
-    memory = model.decoder.project_memory(model.encode(SOURCE))
-    cache = model.decoder.empty_cache(TARGET, 2, TARGET.shape[1])
+    memory = model.project_memory(model.encode(SOURCE)[0])
+    cache = model.decoder.empty_cache(2, TARGET.shape[1])
     for offset in range(2):  # Row 1 has two tokens; a cache has no padding.
         step, cache = model.decode(TARGET[:, offset], memory, SOURCE != 0, cache=cache, offset=offset)
         np.testing.assert_allclose(to_numpy(step), full[:, offset], atol=1e-4, err_msg=f"cached {parts}")

@@ -95,7 +95,7 @@ def test_steps_after_masked_positions_of_a_cache_give_the_same(scheme, randomize
     text = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
     expected, before = to_numpy(layer(text, use_causal_mask=True)), 7
     x = np.concatenate([np.ones((2, before, 12), "float32"), text], axis=1)
-    cache = layer.empty_cache(keras.ops.convert_to_tensor(x), 2, x.shape[1])
+    cache = layer.empty_cache(2, x.shape[1])
     _, cache = layer(x[:, :before], use_causal_mask=True, cache=cache, offset=0)
     for offset in range(before, x.shape[1]):
         keys = offset + 1 if kt.cache.GROWS else x.shape[1]

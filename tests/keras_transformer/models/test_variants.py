@@ -59,11 +59,10 @@ def test_a_model_is_saved_loaded_and_copied(model, tmp_path):
 
 @variants(pytest.mark.slow)
 def test_cached_steps_equal_one_full_pass(model):
-    memory = model.encode(SOURCE)
+    memory, mask = model.encode(SOURCE)
     full = to_numpy(model.decode(TARGET, memory))
-    caches = model.decoder.empty_cache(TARGET, 2, 5)
+    caches = model.decoder.empty_cache(2, 5)
     projected = model.decoder.project_memory(memory)
-    mask = SOURCE != 0
     for offset in range(3):  # Row 1 has three tokens; a cache has no padding.
         logits, caches = model.decode(TARGET[:, offset], projected, mask, cache=caches, offset=offset)
         np.testing.assert_allclose(to_numpy(logits), full[:, offset], atol=2e-4)
