@@ -14,23 +14,32 @@ class Exported(NamedTuple):
     """What an export is made from.
 
     Attributes:
-        model: the `Transformer`.
-        directory: its model directory.
-        tokenizers: the source and the target `Tokenizer`.
-        strategy: the search that the program performs.
+        model: the model. With tokenizers: a `Transformer`.
+        directory: its model directory; `None` without tokenizers.
+        tokenizers: the source and the target `Tokenizer`. Without them the programs are those of the model alone.
+        strategy: the search that the program performs; `None` if it is one call of the model.
         shortlist: the `Shortlist` of the tokens among which it searches. Default: the whole vocabulary.
+        metric: similarity of two lists of outputs of approximate programs without a search. Default: the cosine.
     """
 
     model: Any
-    directory: ModelDirectory
-    tokenizers: tuple[Any, Any]
-    strategy: BeamSearch
+    directory: ModelDirectory | None
+    tokenizers: tuple[Any, Any] | None
+    strategy: Any
     shortlist: Any = None
+    metric: Callable | None = None
 
     def search(self, source, strategy):
         """The search on tensors, for a graph."""
+        if self.tokenizers is None:
+            return self.model.search(source, strategy)
         constraints = self.tokenizers[1].text_constraints
         return self.model.search(source, strategy, shortlist=self.shortlist, text_constraints=constraints)
+
+    @property
+    def recorded_search(self) -> dict:
+        """The search, for the records of an export."""
+        return {} if self.strategy is None else {"search": dataclasses.asdict(self.strategy)}
 
 
 class Program(NamedTuple):
@@ -39,18 +48,20 @@ class Program(NamedTuple):
     Attributes:
         client: runs the program; it has `search` as in `TokenTranslator`.
         strategy: the search that the program performs.
-        verify: compares the program with the Keras model. Called as `verify(expected, client, batches)` with a
-            `KerasSearch`.
+        verify: compares the program with the Keras model. Called as `verify(expected, client, batches)` with the
+            `reference` or a `KerasSearch`.
         takes_text: whether the program tokenizes and detokenizes, so that its text is compared too.
         has_search: whether the program searches with the shortlist and the constraints of text, so that the Keras
             search that it is compared with does, too.
+        reference: the Keras model with which a program of a model alone is compared.
     """
 
     client: Any
-    strategy: BeamSearch
+    strategy: Any
     verify: Callable
     takes_text: bool = False
     has_search: bool = True
+    reference: Any = None
 
 
 def late(name: str, **options) -> Callable:
@@ -73,7 +84,7 @@ class ExportFormat:
         format: its name in `--format`.
         description: what it is, for the help of `--format`.
         write: called as `write(exported, path)` with an `Exported`; creates the folder `path`.
-        programs: called as `programs(path, strategy)`; returns a `Program` for each title. A title is the export's
+        programs: called as `programs(path, exported)`; returns a `Program` for each title. A title is the export's
             name, or begins with it and a space. The file verification.json has an entry for each.
         require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
             format cannot express. Default: every model is supported.
@@ -88,7 +99,7 @@ class ExportFormat:
     format: str
     description: str
     write: Callable
-    programs: Callable[[Path, BeamSearch], dict[str, Program]]
+    programs: Callable[[Path, Exported], dict[str, Program]]
     require_supported: Callable | None = None
     prepare: Callable[[], object] | None = None
     quantize: str | None = None

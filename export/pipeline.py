@@ -5,16 +5,19 @@ import functools
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
+from keras_transformer.checks import one_of, require
 from keras_transformer.counting import counted
 from keras_transformer.decoding import Shortlist
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.format import Exported
 from keras_transformer.export.registry import FORMATS
-from keras_transformer.export.verify.equality import Agreement, VerificationError, compare_texts, random_source_batches
+from keras_transformer.export.verify.equality import VerificationError, compare_texts, random_source_batches
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.quality import compare_bleu
 from keras_transformer.storage.atomic_files import atomic_write
@@ -27,51 +30,68 @@ from keras_transformer.translate.finished_model import load_finished
 from keras_transformer.translate.keras_translator import ModelTranslator
 
 
-def export_model(model, path: str | Path, strategy=None) -> dict[str, Agreement]:
-    """Writes `PATH/saved_model`, `PATH/onnx/model.onnx` and `PATH/verification.json`.
+def export_model(
+    model,
+    path: str | Path,
+    strategy=None,
+    formats: Sequence[str] = ("saved_model", "onnx"),
+    sample_inputs=None,
+    metric=None,
+) -> dict[str, Any]:
+    """Exports a model that is in memory, without tokenizers. Each format is verified, or nothing appears.
 
-    The programs of a `SentenceClassifier` map `source` int32 `[batch, source_length]` to `logits` float32
-    `[batch, num_classes]`. Those of a `MaskedLanguageModel` map `tokens` int32 `[batch, length]` to `logits` float32
-    `[batch, length, source vocabulary]`. Those of a `LanguageModel` map `prompt` int32 `[batch, prompt_length]` to
-    `tokens` int32 `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as `generate` does. Every axis must
-    have at least one element. The SavedModel's signature is `serving_default`. Models of other dtypes are exported in
-    float32. The metadata of `model.onnx` contain the model's configuration and the search.
+    A model that generates tokens (`Transformer`, `Ensemble`, `LanguageModel`, a `Seq2Seq` of your own) becomes its
+    search: `source` (the structure of `Transformer` and `Seq2Seq`) or `prompt` (`LanguageModel`) -> `tokens` int32
+    `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as of `generate`. Other models
+    (`SentenceClassifier`, `MaskedLanguageModel`, any functional Keras model) become one call, with their own inputs
+    and outputs by name. The output of a model of this package is called `logits`.
+
+    Axes that are `None` in the model's inputs may have any size of at least one. The SavedModel's signature is
+    `serving_default`. The metadata of `model.onnx` contain the configuration of a model of this package and the search.
+
+    Verification: hypotheses must equal those of Keras; see `export`. Outputs of a call in float32 must agree to 1e-4 of
+    the largest output. Those of int8 and float16 must have a similarity of at least 0.999.
 
     Args:
-        model: `SentenceClassifier`, `MaskedLanguageModel` or `LanguageModel` with this package's special ids.
-        path: the folder to create.
-        strategy: search of a `LanguageModel`: `BeamSearch` or `GreedySearch`. Default: `GreedySearch()`.
+        model: the model, of any dtype. It is exported in float32, or in the type of the format.
+        path: the folder to create. It gets one folder per format, and verification.json.
+        strategy: search of a model that generates tokens: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`;
+            for a `LanguageModel` `GreedySearch()`.
+        formats: `"saved_model"`, `"onnx"`, `"onnx_int8"` and `"onnx_float16"`.
+        sample_inputs: an input of the model with a batch axis, or a list of them, for the verification. Default: random
+            token ids, or normal random numbers for float inputs.
+        metric: similarity of two lists of outputs, a callable that returns at most 1, for int8 and float16 formats of
+            a model without a search. Default: the cosine.
 
     Returns:
-        The `Agreement` of the programs `"saved_model"` and `"onnx"` with the model, as in verification.json.
+        The agreement of each format with the model, as in verification.json.
 
     Raises:
-        ValueError: if the folder exists, the model or the strategy is not supported, or the Keras backend is not
-            TensorFlow.
-        VerificationError: if a program does not agree with the model; see `export`. No files are left behind.
+        ValueError: if the folder exists, the model, the strategy or a format is not supported, `sample_inputs` is
+            required, or the Keras backend is not TensorFlow.
+        VerificationError: if a program does not agree with the model. No files are left behind.
 
     Example:
 
-        export_model(classifier, "runs/classifier/export")
+        export_model(classifier, "runs/classifier/export", formats=["onnx_int8"])
     """
     _require_tensorflow()
     path = Path(path)
     if path.exists():
         raise ValueError(f"`path` must not exist. Received: path={path}")
 
-    from keras_transformer.export.id_models import IdModel, write_onnx, write_saved_model
+    from keras_transformer.export.model_checks import MODEL_FORMATS, checked_export, sample_batches
 
-    exported = IdModel.of(model, strategy)
+    require(*(one_of(MODEL_FORMATS, formats=name) for name in formats))
+    exported = checked_export(model, strategy, metric)
+    batches = sample_batches(exported.model, sample_inputs)
+    found = {}
     with atomic_write(path) as temporary:
-        (temporary / "onnx").mkdir(parents=True)
-        programs = {
-            "saved_model": write_saved_model(exported, temporary / "saved_model"),
-            "onnx": write_onnx(exported, temporary / "onnx" / "model.onnx"),
-        }
-        found = {name: _passed(name, functools.partial(exported.verify, run)) for name, run in programs.items()}
-        entries = {name: {**exported.search, **dataclasses.asdict(agreement)} for name, agreement in found.items()}
-        _write_json(entries, temporary / "verification.json")
-    return found
+        temporary.mkdir()
+        for name in formats:
+            found |= _write(FORMATS[name], exported, temporary / name, batches)
+        _write_json(_entries(found), temporary / "verification.json")
+    return {title: agreement for title, (_, agreement) in found.items()}
 
 
 def export(path: str, config: ExportConfig) -> None:
@@ -139,28 +159,45 @@ def _read_texts(config):
 
 def _export_format(format, exported, batches, texts):
     """Writes the files, verifies them, moves them to their place and records them."""
-    name, directory = format.name, exported.directory
-    place, fingerprint = directory.exported(name), fingerprint_of(directory.model_file)
-    _say(f"{name}: converting to {place}")
+    directory = exported.directory
+    place, fingerprint = directory.exported(format.name), fingerprint_of(directory.model_file)
     with atomic_write(place) as temporary:
-        started = time.monotonic()
-        format.write(exported, temporary)
+        _say(f"{format.name}: converting to {place}")
+        found = _write(format, exported, temporary, batches, texts)
         write_origin(temporary, fingerprint, source_text_of(directory.path))
-        _say(f"{name}: converted in {time.monotonic() - started:.0f} s, verifying")
-        entries = {}
-        for title, program in format.programs(temporary, exported.strategy).items():
-            given = exported if program.has_search else exported._replace(shortlist=None)
-            shortlist = {"shortlist": True} if given.shortlist else {}
-            search = format.recorded_search(program.strategy) | shortlist
-            references = texts if title == name else ()
-            for subject, verify in _verifications(title, program, given, batches, references):
-                entries[subject] = {"search": search, **_verified(subject, verify)}
-    _record(directory.verification_file, name, entries)
+    _record(directory.verification_file, format.name, _entries(found))
+
+
+def _write(format, exported, path, batches, texts=()):
+    """Writes the files of a format and verifies them. Returns the search and the agreement of each comparison."""
+    started = time.monotonic()
+    format.write(exported, path)
+    _say(f"{format.name}: converted in {time.monotonic() - started:.0f} s, verifying")
+    found = {}
+    for title, program in format.programs(path, exported).items():
+        given = exported if program.has_search else exported._replace(shortlist=None)
+        references = texts if title == format.name else ()
+        search = {} if program.strategy is None else format.recorded_search(program.strategy)
+        search |= {"shortlist": True} if given.shortlist else {}
+        for subject, verify in _verifications(title, program, given, batches, references):
+            found[subject] = search, _verified(subject, verify)
+    return found
+
+
+def _entries(found):
+    """The entries of verification.json."""
+    return {
+        title: {**({"search": search} if search else {}), **dataclasses.asdict(agreement)}
+        for title, (search, agreement) in found.items()
+    }
 
 
 def _verifications(title, program, exported, batches, texts):
     """The comparisons of a program with the Keras model, with their titles."""
-    model, _, tokenizers, _, shortlist = exported
+    if program.reference is not None:
+        yield title, functools.partial(program.verify, program.reference, program.client, batches)
+        return
+    model, _, tokenizers, _, shortlist, _ = exported
     constraints = tokenizers[1].text_constraints if program.has_search else None
     expected = KerasSearch(model, program.strategy, shortlist, constraints)
     yield title, functools.partial(program.verify, expected, program.client, batches)
@@ -172,18 +209,12 @@ def _verifications(title, program, exported, batches, texts):
 
 
 def _verified(title, verify):
-    """Runs a verification, prints its result, and returns it for verification.json."""
+    """Runs a verification, prints its result and returns it, or raises `VerificationError`."""
     started = time.monotonic()
-    agreement = _passed(title, verify)
-    _say(f"{title}: {agreement} ({time.monotonic() - started:.0f} s)")
-    return dataclasses.asdict(agreement)
-
-
-def _passed(title, verify):
-    """Runs a verification and returns its result. Raises `VerificationError` if the program does not agree."""
     agreement = verify()
     if not agreement.passed:
         raise VerificationError(f"The {title} export does not agree with the Keras model: {agreement}")
+    _say(f"{title}: {agreement} ({time.monotonic() - started:.0f} s)")
     return agreement
 
 

@@ -55,7 +55,7 @@ class TransformerConfig:
         logits_bias: add a bias to the logits, unlike the paper.
         layer_norm_epsilon: added to the variance in layer normalization.
         pad_id: id of the padding token.
-        bos_id: id of the token that starts every target.
+        bos_id: id of the token that starts every target. May equal `pad_id`, as in T5.
         eos_id: id of the token that ends every source and target.
 
     Raises:
@@ -191,9 +191,9 @@ class TransformerConfig:
         yield from positive(**fields(self, "layer_norm_epsilon", "soft_cap", "logits_scale"))
         ids = (self.pad_id, self.bos_id, self.eos_id)
         smallest = min(self.vocab_size, self.source_vocabulary)
-        if len(set(ids)) < 3 or not all(0 <= i < smallest for i in ids):
+        if self.eos_id in ids[:2] or not all(0 <= i < smallest for i in ids):
             yield (
-                f"`pad_id`, `bos_id` and `eos_id` must be different and in [0, {smallest}). "
+                f"`eos_id` must differ from `pad_id` and `bos_id`, and all must be in [0, {smallest}). "
                 f"Received: pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id}"
             )
 

@@ -144,9 +144,9 @@ def _array(variable):
     return keras.ops.convert_to_numpy(variable).astype("float32")
 
 
-def programs(path: Path, strategy) -> dict[str, Program]:
+def programs(path: Path, exported: Exported) -> dict[str, Program]:
     """The programs of an export; see `ExportFormat`."""
-    beam = dataclasses.replace(strategy, n_best=1, length_penalty=0.0)
+    beam = dataclasses.replace(exported.strategy, n_best=1, length_penalty=0.0)
     searches = {"ctranslate2 greedy": dataclasses.replace(beam, beam_size=1), "ctranslate2 beam": beam}
     return {
         title: Program(CTranslate2Translator(path, search, protect="off"), search, check_search)

@@ -98,6 +98,7 @@ def _search(strategy):
     return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}
 
 
-def programs(path: Path, strategy) -> dict[str, Program]:
+def programs(path: Path, exported: Exported) -> dict[str, Program]:
     """The programs of an export; see `ExportFormat`."""
+    strategy = exported.strategy
     return {"huggingface": Program(read_huggingface(path, strategy), strategy, compare)}

@@ -1,15 +1,14 @@
 """Export to ONNX: `model.onnx` with the whole search, and `encoder.onnx` and `decoder.onnx` for other searches."""
 
 import contextlib
-import dataclasses
 import functools
-import json
 import logging
 import os
 import warnings
 from pathlib import Path
 
 import keras
+import numpy as np
 import onnx
 import tensorflow as tf
 from keras import ops
@@ -18,6 +17,7 @@ from onnx import numpy_helper
 from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.format import Exported, Program
+from keras_transformer.export.model_copy import copy_with_dtype
 from keras_transformer.export.onnx.attention import fold_scales, simplify_masks
 from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
@@ -26,6 +26,7 @@ from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.export.onnx.translator import OnnxTranslator
+from keras_transformer.export.programs import load_onnx_program, model_metadata, model_programs, signature_of
 from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.quality import compare_likelihood
@@ -38,23 +39,29 @@ _OPSET = 18
 def write_onnx(exported: Exported, path: Path, quantize: str | None = None) -> None:
     """Writes `model.onnx`, `encoder.onnx`, `decoder.onnx` and `alignment.onnx`, their weights, and the tokenizers.
 
-    Weights become int8 with `quantize="int8"`; weights and activations become float16 with `quantize="float16"`.
+    Without tokenizers, only `model.onnx`. Weights become int8 with `quantize="int8"`; weights and activations become
+    float16 with `quantize="float16"`.
     """
     path.mkdir()
-    ModelDirectory(path).write_tokenizers(exported.directory.tokenizer_models())
+    if exported.tokenizers is not None:
+        ModelDirectory(path).write_tokenizers(exported.directory.tokenizer_models())
     if quantize == "float16":
         exported = exported._replace(model=copy_with_dtype(exported.model, "float16"))
     weights = WeightsFile(path)
-    for name in GRAPHS:
+    for name in GRAPHS if exported.tokenizers is not None else ("model",):
         proto = make_graph(name, exported, quantize)
         weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
         onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
 
 
-def programs(path: Path, strategy: BeamSearch, quantize: str | None = None) -> dict[str, Program]:
+def programs(path: Path, exported: Exported, quantize: str | None = None) -> dict[str, Program]:
     """The programs of an export; see `ExportFormat`."""
     name, verify = export_name("onnx", quantize), compare_likelihood if quantize else compare
+    if exported.tokenizers is None:
+        client = load_onnx_program(path / "model.onnx", signature_of(exported))
+        return model_programs(exported, name, client, is_approximate=quantize is not None)
+    strategy = exported.strategy
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     verify_attention = functools.partial(compare_attention, is_approximate=quantize is not None)
     translator = OnnxTranslator(path, protect="off")
@@ -73,34 +80,12 @@ def make_graph(name: str, exported: Exported, quantize: str | None = None) -> on
     if quantize == "int8":
         quantize_matrices(proto.graph)
     sink_constants(proto.graph)
-    metadata = {
-        "config": json.dumps(dataclasses.asdict(exported.model.config)),
-        "search": json.dumps(dataclasses.asdict(exported.strategy)),
-        "source_tokenizer_sha256": exported.tokenizers[0].sha256,
-        "target_tokenizer_sha256": exported.tokenizers[1].sha256,
-    }
+    metadata = model_metadata(exported)
+    if exported.tokenizers is not None:
+        hashes = zip(("source", "target"), exported.tokenizers, strict=True)
+        metadata |= {f"{side}_tokenizer_sha256": tokenizer.sha256 for side, tokenizer in hashes}
     onnx.helper.set_model_props(proto, metadata)
     return proto
-
-
-def copy_with_dtype(model, dtype: str):
-    """Copies a model with other weight and compute dtypes. Operations that require float32 keep it."""
-    copy = type(model).from_config({**model.get_config(), "dtype": dtype})
-    copy.set_weights(model.get_weights())
-    return copy
-
-
-def search_program(exported, ids="source"):
-    """The arguments of `convert` for the search of an `Exported`, or of another object with `search` and `strategy`."""
-    strategy = exported.strategy
-
-    def search(ids):
-        return tuple(keras.tree.flatten(exported.search(ids, strategy)))  # Omits token scores that are `None`.
-
-    outputs = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
-    if strategy.token_scores:
-        outputs["token_scores"] = outputs["tokens"]
-    return search, [tf.TensorSpec([None, None], tf.int32, name=ids)], {ids: ("batch", f"{ids}_length")}, outputs
 
 
 def _encoder(exported):
@@ -156,7 +141,7 @@ def _alignment(exported):
 
 
 #: Names of the graphs, and the functions that make them.
-GRAPHS = {"model": search_program, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
+GRAPHS = {"model": signature_of, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
 
 
 def _memory_shapes(model):
@@ -255,8 +240,19 @@ def _select(context, node, name, arguments):
     node.type = "Where"
 
 
-#: Handlers of operators that tf2onnx converts badly.
-_HANDLERS = {"SelectV2": (_select, [])}
+def _erfc(context, node, name, arguments):
+    """Writes 1 - Erf. ONNX has no Erfc."""
+    inputs, outputs = node.input[:], node.output[:]
+    shapes, dtypes = node.output_shapes, node.output_dtypes
+    context.remove_node(name)
+    one = context.make_const(f"{name}/one", np.ones((), onnx.helper.tensor_dtype_to_np_dtype(dtypes[0])))
+    erf = context.make_node("Erf", inputs)
+    operands = [one.output[0], erf.output[0]]
+    context.make_node("Sub", operands, name=name, outputs=outputs, shapes=shapes, dtypes=dtypes)
+
+
+#: Handlers of operators that tf2onnx converts badly or not at all.
+_HANDLERS = {"SelectV2": (_select, []), "Erfc": (_erfc, [])}
 
 
 def _describe(values, shapes):

@@ -9,6 +9,12 @@ import tensorflow_text as tf_text
 
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.export.format import Exported, Program
+from keras_transformer.export.programs import (
+    load_saved_model_program,
+    model_programs,
+    signature_of,
+    write_model_program,
+)
 from keras_transformer.export.saved_model.translator import SavedModelTranslator
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.text.lines import max_tokens
@@ -81,12 +87,19 @@ class _Server(tf.Module):
 
 
 def write_saved_model(exported: Exported, path: Path) -> None:
-    """Writes the SavedModel to a new folder."""
+    """Writes the SavedModel to a new folder: without tokenizers, the program of the model alone."""
+    if exported.tokenizers is None:
+        write_model_program(exported, path)
+        return
     server = _Server(exported)
     signatures = {name: getattr(server, name) for name in ("serving_default", "n_best", "tokens")}
     tf.saved_model.save(server, str(path), signatures=signatures)
 
 
-def programs(path: Path, strategy) -> dict[str, Program]:
+def programs(path: Path, exported: Exported) -> dict[str, Program]:
     """The programs of an export; see `ExportFormat`."""
-    return {"saved_model": Program(SavedModelTranslator(path, protect="off"), strategy, compare, takes_text=True)}
+    if exported.tokenizers is None:
+        client = load_saved_model_program(path, signature_of(exported))
+        return model_programs(exported, "saved_model", client, is_approximate=False)
+    translator = SavedModelTranslator(path, protect="off")
+    return {"saved_model": Program(translator, exported.strategy, compare, takes_text=True)}

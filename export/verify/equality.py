@@ -3,10 +3,12 @@
 import dataclasses
 import random
 
+import keras
 import numpy as np
 
 from keras_transformer.config import EOS_ID
 from keras_transformer.counting import counted
+from keras_transformer.decoding import SpecialIds
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import Translation
@@ -20,6 +22,7 @@ MOST_TIES = 5 / 1000
 MOST_OTHER_RANKS = 20 / 1000
 #: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
+_IDS = SpecialIds()
 
 
 class VerificationError(Exception):
@@ -67,38 +70,45 @@ def compare(expected: KerasSearch, program, batches: list[np.ndarray]) -> Agreem
     largest = 0.0
     for source in batches:
         candidates = expected.candidates(source)
-        both_programs = _by_tokens(expected.search(source)), _by_tokens(program.search(source))
+        both_programs = (
+            _by_tokens(found, expected.pad_id) for found in (expected.search(source), program.search(source))
+        )
         for row, (ours, theirs) in enumerate(zip(*both_programs, strict=True)):
             sentences += 1
             best, other = next(iter(ours)), next(iter(theirs))
             if best == other:
                 unknown = [tokens for tokens in theirs if tokens not in ours]
-                forced = _forced(expected, source[row], unknown, candidates)
+                forced = _forced(expected, source, row, unknown, candidates)
                 known = {**ours, **dict(zip(unknown, forced, strict=True))}
                 difference = max(abs(known[tokens] - score) for tokens, score in theirs.items())
                 largest = max(largest, difference if np.isfinite(difference) else np.inf)
                 equal += 1
                 other_ranks += bool(unknown)
             else:
-                both = _forced(expected, source[row], [best, other], candidates)
+                both = _forced(expected, source, row, [best, other], candidates)
                 ties += abs(both[0] - both[1]) < TIE
     return Agreement(sentences, equal, ties, largest, other_ranks)
 
 
-def _by_tokens(found):
+def _by_tokens(found, pad_id):
     """The hypotheses of each sentence, best first: scores by tokens."""
     return [
-        {tuple(np.trim_zeros(ids, "b").tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
+        {tuple(without_padding(ids, pad_id).tolist()): float(score) for ids, score in zip(*hypotheses, strict=True)}
         for hypotheses in zip(*found, strict=True)
     ]
 
 
-def _forced(expected, source, hypotheses, candidates):
-    """The teacher-forced scores of one sentence's hypotheses."""
+def without_padding(ids: np.ndarray, pad_id: int) -> np.ndarray:
+    """A row of ids without the padding at its end."""
+    return ids[: (ids != pad_id).nonzero()[0].max(initial=-1) + 1]
+
+
+def _forced(expected, source, row, hypotheses, candidates):
+    """The teacher-forced scores of hypotheses of one sentence."""
     if not hypotheses:
         return []
-    repeated = np.repeat(source[None], len(hypotheses), axis=0)
-    return expected.forced_scores(repeated, pad(hypotheses), candidates).tolist()
+    repeated = keras.tree.map_structure(lambda x: np.repeat(x[row : row + 1], len(hypotheses), axis=0), source)
+    return expected.forced_scores(repeated, pad(hypotheses, expected.pad_id), candidates).tolist()
 
 
 def compare_texts(expected: list[Translation], found: list[Translation]) -> Agreement:
@@ -110,34 +120,48 @@ def compare_texts(expected: list[Translation], found: list[Translation]) -> Agre
     return Agreement(len(expected), sum(is_equal), sum(is_tie), largest)
 
 
-def compare_logits(model, run, batches: list[np.ndarray]) -> Agreement:
-    """Compares logits of classes or tokens, with those that `run` returns for int32 `(batch, length)`.
-
-    In the `Agreement`, `sentences` counts predictions: one per row, or one per position. The scores are logits. A tie
-    is another class or token with nearly the same logit.
-    """
-    count = equal = ties = 0
-    largest = 0.0
-    for ids in batches:
-        expected, found = model.predict_on_batch(ids), run(ids)
-        best, other = (np.argmax(logits, axis=-1)[..., None] for logits in (expected, found))
-        gap = np.take_along_axis(expected, best, axis=-1) - np.take_along_axis(expected, other, axis=-1)
-        count += best.size
-        equal += int((best == other).sum())
-        ties += int(((best != other) & (gap < TIE)).sum())
-        difference = float(np.abs(expected - found).max())
-        largest = max(largest, difference if np.isfinite(difference) else np.inf)
-    return Agreement(count, equal, ties, largest)
-
-
-def random_source_batches(vocab_size: int, longest: int = 30, seed: int = 0) -> list[np.ndarray]:
+def random_source_batches(
+    vocab_size: int, longest: int = 30, seed: int = 0, ids: SpecialIds = _IDS
+) -> list[np.ndarray]:
     """Int32 matrices of random ids with several batch sizes and lengths. Rows have the end token and then padding.
 
-    `longest` is the maximum number of tokens without the end token.
+    Args:
+        vocab_size: size of the vocabulary.
+        longest: maximum number of tokens without the end token.
+        seed: seed of the random numbers.
+        ids: the special ids.
     """
     draw = random.Random(seed)
+    ordinary = range(EOS_ID + 1, vocab_size) if ids == _IDS else [i for i in range(vocab_size) if i not in ids]
 
     def sentence():
-        return [draw.randrange(EOS_ID + 1, vocab_size) for _ in range(draw.randint(1, longest))] + [EOS_ID]
+        return [draw.choice(ordinary) for _ in range(draw.randint(1, longest))] + [ids.eos]
 
-    return [pad([sentence() for _ in range(size)]) for size, count in BATCHES.items() for _ in range(count)]
+    sizes = [size for size, count in BATCHES.items() for _ in range(count)]
+    return [pad([sentence() for _ in range(size)], ids.pad) for size in sizes]
+
+
+def random_batches(structure, seed: int = 0) -> list:
+    """Arrays of normal random numbers in the shapes of a structure of symbolic float tensors.
+
+    Raises:
+        ValueError: if a tensor has another dtype.
+    """
+    random_numbers = np.random.default_rng(seed)
+    for x in keras.tree.flatten(structure):
+        if not keras.backend.is_float_dtype(x.dtype):
+            raise ValueError(
+                "`sample_inputs` must be given for a model with inputs that are neither float nor the token ids of a "
+                f"model of this package. Received: an input of dtype {x.dtype}"
+            )
+
+    def batch(size):
+        lengths = random_numbers.integers(5, 30, 8)
+
+        def array(x):
+            shape = [lengths[i] if n is None else n for i, n in enumerate(x.shape)]
+            return random_numbers.normal(size=(size, *shape[1:])).astype(x.dtype)
+
+        return keras.tree.map_structure(array, structure)
+
+    return [batch(size) for size, count in BATCHES.items() for _ in range(count)]

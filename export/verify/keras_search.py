@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch, Shortlist, TextConstraints, length_penalty
 from keras_transformer.translate.translator import with_n_best
 
@@ -26,6 +25,11 @@ class KerasSearch:
     shortlist: Shortlist | None = None
     text_constraints: TextConstraints | None = None
 
+    @property
+    def pad_id(self) -> int:
+        """The id of padding."""
+        return self.model.special_ids.pad
+
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses and their scores; see `TokenTranslator.search`."""
         strategy = with_n_best(self.strategy, n_best)
@@ -42,6 +46,16 @@ class KerasSearch:
 
     def forced_scores(self, source: np.ndarray, tokens: np.ndarray, candidates: np.ndarray | None = None) -> np.ndarray:
         """The scores that the model gives to hypotheses `(batch, length)` by teacher forcing: log p / penalty."""
-        lengths = (tokens != PAD_ID).sum(axis=1)
+        lengths = (tokens != self.pad_id).sum(axis=1)
         penalty = length_penalty(lengths, self.strategy.length_penalty, self.strategy.length_penalty_kind)
         return self.log_probs(source, tokens, candidates).sum(axis=1) / np.array(penalty)
+
+
+class PromptSearch(KerasSearch):
+    """The search of a `LanguageModel`. The source is the prompt, with which the tokens begin."""
+
+    def search(self, source, n_best=None):
+        return self.model.generate(source, self.strategy)[:2]
+
+    def log_probs(self, source, tokens, candidates=None):
+        return self.model.token_log_probs(tokens)

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_transformer.checks import require, same_number
 from keras_transformer.counting import counted
+from keras_transformer.export.verify.equality import without_padding
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import Translation
@@ -80,12 +81,16 @@ def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]
     losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
         (our_tokens, _), (their_tokens, found_scores) = expected.search(source), program.search(source)
-        ours, theirs = ([np.trim_zeros(row, "b") for row in tokens[:, 0]] for tokens in (our_tokens, their_tokens))
+        ours, theirs = (
+            [without_padding(row, expected.pad_id) for row in tokens[:, 0]] for tokens in (our_tokens, their_tokens)
+        )
         equal += sum(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
         candidates = expected.candidates(source)
-        own, other = (per_token.forced_scores(source, pad(rows), candidates) for rows in (ours, theirs))
+        own, other = (
+            per_token.forced_scores(source, pad(rows, expected.pad_id), candidates) for rows in (ours, theirs)
+        )
         losses += [*np.maximum(own - other, 0)]
-        scores = expected.forced_scores(source, pad(theirs), candidates)
+        scores = expected.forced_scores(source, pad(theirs, expected.pad_id), candidates)
         errors += [*np.abs(scores - found_scores[:, 0])]
         sizes += [*np.abs(scores)]
     return LikelihoodReport(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))

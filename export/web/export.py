@@ -97,6 +97,6 @@ def _say_sizes(path):
     print(f"web: {total:.1f} MB to download: {beside}", file=sys.stderr)
 
 
-def programs(path: Path, strategy) -> dict[str, Program]:
+def programs(path: Path, exported: Exported) -> dict[str, Program]:
     """The folder's `model.onnx` in Python: an int8 graph as of the format `onnx`. No browser is needed."""
-    return {"web": Program(OnnxTranslator(path, protect="off"), strategy, compare_likelihood)}
+    return {"web": Program(OnnxTranslator(path, protect="off"), exported.strategy, compare_likelihood)}

@@ -73,7 +73,10 @@ class State(NamedTuple):
 
     def is_finished(self, ids):
         """Boolean `(rows,)`: whether a row ends with EOS or padding."""
-        return ops.logical_or(self.newest == ids.eos, self.newest == ids.pad)
+        is_padding = self.newest == ids.pad
+        if ids.bos == ids.pad:  # The start token is no padding.
+            is_padding = ops.logical_and(is_padding, self.step > 0)
+        return ops.logical_or(self.newest == ids.eos, is_padding)
 
     def append(self, made, values, cache):
         """Returns the next state. `made` holds tensors `(rows,)`: the new token and, if requested, its log p."""

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Hypotheses, SpecialIds
 from keras_transformer.label_shapes import first_pass
@@ -87,6 +88,11 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
         return SpecialIds(self.config.pad_id, self.config.bos_id, self.config.eos_id)
 
     @property
+    def source_vocabulary(self) -> int | None:
+        """Size of the vocabulary of the source ids; `None` if the source is something else."""
+        return self.config.source_vocabulary if self.parts.source is None else None
+
+    @property
     def vocab_size(self) -> int:
         """Size of the vocabulary of the target."""
         return self.config.vocab_size
@@ -95,6 +101,15 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     def max_length(self) -> int | None:
         """Number of learned positions; `None` for other positions."""
         return self.config.max_length
+
+    def _target_mask(self, tokens, segments=None):
+        """The mask of target tokens if the start token is also padding; `None` if the implicit mask is right."""
+        if self.config.bos_id != self.config.pad_id:
+            return None
+        if segments is not None:
+            return segments != 0
+        is_first = ops.equal(ops.cumsum(ops.ones_like(tokens), axis=-1), 1)
+        return ops.logical_or(is_first, masks.padding_mask(tokens, self.config.pad_id))
 
     def _forget_compiled(self):
         self.train_function = self.test_function = self.predict_function = None

@@ -5,6 +5,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,11 +23,15 @@ class CompiledSearch:
     """Runs the method `search` of a model, and other functions, compiled.
 
     Attributes:
+        source_name: name of the first argument of `search`.
+        source_spec: the source as a structure of symbolic tensors.
         special_ids: the `SpecialIds` of the tokens that the model generates.
         max_length: maximum number of tokens; `None` for any number.
         search: the search on tensors.
     """
 
+    source_name = "source"
+    source_spec: Any
     special_ids: SpecialIds
     max_length: int | None
     search: Callable[..., Hypotheses]

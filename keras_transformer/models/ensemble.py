@@ -51,6 +51,7 @@ class Ensemble(Seq2Seq):
             dtype=first.dtype_policy,
         )
         self.models = list(models)
+        self.source_vocabulary = first.source_vocabulary
         self.built = True
 
     def encode(self, source):

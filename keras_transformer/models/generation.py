@@ -69,14 +69,12 @@ class Seq2SeqMethods(CompiledSearch):
     """The methods of `Seq2Seq` that use `encode` and `decode`.
 
     Attributes:
-        source_spec: the source as a structure of tensors with `shape` and `dtype`.
         vocab_size: size of the vocabulary of the target.
-        max_length: maximum number of target tokens; `None` for any number.
+        source_vocabulary: size of the vocabulary of source ids; `None` if the source is something else.
     """
 
-    source_spec: Any
     vocab_size: int
-    max_length: int | None
+    source_vocabulary: int | None = None
     encode: Callable
     decode: Callable
     decoder: Any

@@ -59,6 +59,18 @@ class LanguageModel(ConfiguredModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), parts, name=name, **kwargs)
 
+    source_name = "prompt"
+
+    @property
+    def source_spec(self):
+        """The prompt as a symbolic tensor."""
+        return self.input
+
+    @property
+    def source_vocabulary(self) -> int:
+        """Size of the vocabulary."""
+        return self.config.vocab_size
+
     def encode(self, prompt):
         """Returns no memory, `()`, and the mask of a prompt, for `search`.
 
@@ -84,7 +96,7 @@ class LanguageModel(ConfiguredModel):
         x = self.positions(self.embedding(tokens), offset=offset)
         x = self.dropout(self.embedding_norm(x))
         if cache is None:
-            return self.logits(self.decoder(x), weights=output_weights)
+            return self.logits(self.decoder(x, mask=self._target_mask(tokens)), weights=output_weights)
         x, cache = self.decoder(x, cache=cache, offset=offset)
         return self.logits(x, weights=output_weights), cache
 

@@ -156,6 +156,7 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         result = self.decoder(
             self.target_dropout(self.target_norm(x), training=training),
             memory,
+            target_mask=self._target_mask(target, target_segments),
             memory_mask=memory_mask,
             attention_mask=_same_segment(target_segments, target_segments),
             memory_attention_mask=_same_segment(target_segments, source_segments),

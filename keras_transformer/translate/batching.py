@@ -107,13 +107,13 @@ def chunks_of(items: Iterable, size: int) -> Iterator[list]:
         yield chunk
 
 
-def pad(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+def pad(sentences: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> np.ndarray:
     """Pads rows of ids to a matrix.
 
     Returns:
-        Int32 array `(rows, longest_row)`, padded with 0.
+        Int32 array `(rows, longest_row)`.
     """
-    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), PAD_ID, "int32")
+    matrix = np.full((len(sentences), max(map(len, sentences), default=0)), pad_id, "int32")
     for row, ids in zip(matrix, sentences, strict=True):
         row[: len(ids)] = ids
     return matrix

@@ -66,9 +66,10 @@ def test_a_variant_is_exported_and_verified(name, format, directory, tmp_path, r
     keras.utils.set_random_seed(5)
     config = TransformerConfig(**{**SIZES, **{**ALONE, **TOGETHER}[name]})
     model, tokenizer = randomize(Transformer(config), scale=0.4), Tokenizer(directory.tokenizer_files[0])
-    FORMATS[format].write(Exported(model, directory, (tokenizer, tokenizer), STRATEGY), tmp_path / "export")
+    exported = Exported(model, directory, (tokenizer, tokenizer), STRATEGY)
+    FORMATS[format].write(exported, tmp_path / "export")
     batches = [source for source in random_source_batches(270, longest=9, seed=1) if len(source) < 30]
-    programs = FORMATS[format].programs(tmp_path / "export", STRATEGY)
+    programs = FORMATS[format].programs(tmp_path / "export", exported)
     assert format in programs
     for title, program in programs.items():
         constraints = tokenizer.text_constraints if program.has_search else None

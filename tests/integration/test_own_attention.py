@@ -126,12 +126,15 @@ def test_a_new_process_loads_the_model(model, module, tmp_path, run_python):
 
 
 def test_beam_search_in_onnx_finds_what_keras_finds(model, tensorflow, tmp_path):
-    from keras_transformer.export.id_models import IdModel, write_onnx
+    import onnxruntime
 
-    run = write_onnx(IdModel.of(model, STRATEGY), tmp_path / "model.onnx")
+    from keras_transformer.export import export_model
+
+    export_model(model, tmp_path / "export", STRATEGY, ["onnx"])
+    session = onnxruntime.InferenceSession(tmp_path / "export" / "onnx" / "model.onnx")
     for prompt in (IDS[:, :3], IDS[:2, :1], np.pad(IDS[:3, :2], ((0, 0), (0, 2)))):
         expected = model.generate(prompt, STRATEGY)
-        tokens, scores = run(prompt)[:2]
+        tokens, scores = session.run(["tokens", "scores"], {"prompt": prompt})
         np.testing.assert_array_equal(tokens[:, :, : expected.tokens.shape[2]], expected.tokens)
         assert not tokens[:, :, expected.tokens.shape[2] :].any()
         np.testing.assert_allclose(scores, expected.scores, atol=1e-4)

@@ -1,15 +1,18 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
 
+import keras_transformer as kt
 from keras_transformer import LanguageModel, MaskedLanguageModel, SentenceClassifier, Transformer, TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.export import export_model
-from keras_transformer.export.verify.equality import VerificationError, compare_logits
+from keras_transformer.export.verify.equality import VerificationError
+from keras_transformer.export.verify.outputs import compare_outputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 CONFIG = TransformerConfig(vocab_size=29, num_encoder_layers=1, num_decoder_layers=2, d_model=12, num_heads=3, d_ff=17)
@@ -54,7 +57,7 @@ def test_a_classifier_is_exported(tmp_path, randomize, pooling, activation, dtyp
     for found in run_both(tmp_path / "export", "source"):
         np.testing.assert_allclose(found["logits"], model.predict_on_batch(IDS), atol=1e-4)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())
-    assert [entry["equal"] for entry in entries.values()] == [224, 224]
+    assert [entry["inputs"] for entry in entries.values()] == [21, 21]
 
 
 @pytest.mark.slow
@@ -107,62 +110,38 @@ def test_a_program_that_disagrees_is_not_left_behind(tmp_path, randomize, monkey
     assert not any(tmp_path.iterdir())
 
 
-def test_the_logits_of_every_position_are_compared():
-    logits = np.array([[[1.0, 2.0, 0.0], [3.0, 1.0, 0.0]], [[0.0, 0.0, 4.0], [5.0, 0.0, 0.0]]], "float32")
-    other = logits.copy()
-    other[1, 0] = [9.0, 0.0, 4.0]
+def test_outputs_are_compared_relative_to_the_largest():
+    right = np.array([[1.0, 2.0, 0.0], [3.0, 1.0, -100.0]], "float32")
 
-    class Model:
-        def predict_on_batch(self, tokens):
-            return logits
+    class Program:
+        def __init__(self, outputs):
+            self.outputs = outputs
 
-    found = compare_logits(Model(), lambda tokens: other, [np.zeros((2, 2), "int32")])
-    assert (found.sentences, found.equal, found.ties, found.largest_score_difference) == (4, 3, 0, 9.0)
-    assert not found.passed
+        def run(self, inputs):
+            return self.outputs
 
+    def compared(found, **options):
+        return compare_outputs(Program([right, right]), Program([right, found]), [None, None], **options)
 
-def test_classes_are_equal_if_the_logits_almost_tie():
-    logits = np.array([[1.0, 2.0, 0.0], [3.0, 2.9995, 0.0]], "float32")
-    other = np.array([[1.0, 2.0, 0.0], [2.9995, 3.0, 0.0]], "float32")
-
-    class Model:
-        def predict_on_batch(self, source):
-            return logits
-
-    found = compare_logits(Model(), lambda source: other, [np.zeros((2, 3), "int32")])
-    assert (found.sentences, found.equal, found.ties) == (2, 1, 1)
-    assert found.largest_score_difference == pytest.approx(5e-4, rel=0.01)
-    assert compare_logits(Model(), lambda source: logits, [np.zeros((2, 3), "int32")]).passed
-    assert not compare_logits(Model(), lambda source: logits + 0.01, [np.zeros((2, 3), "int32")]).passed
-    assert not compare_logits(Model(), lambda source: logits * np.nan, [np.zeros((2, 3), "int32")]).passed
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Transformer(CONFIG), "`model` .*Received: Transformer"),
-        (
-            lambda: LanguageModel(
-                TransformerConfig(vocab_size=29, d_model=12, num_heads=3, d_ff=17, pad_id=1, bos_id=0)
-            ),
-            "Received: pad_id=1, bos_id=0, eos_id=3",
-        ),
-    ],
-)
-def test_another_model_is_refused(tmp_path, make, message):
-    with pytest.raises(ValueError, match=message):
-        export_model(make(), tmp_path / "export")
+    near, off = right + np.float32(0.009), right + np.float32(0.011)
+    assert compared(near).passed and not compared(off).passed
+    assert compared(off).difference == pytest.approx(1.1e-4, rel=1e-2)
+    assert not compared(right * np.nan).passed and not compared(right * np.nan, is_approximate=True).passed
+    assert compared(off, is_approximate=True).passed
+    assert not compared(-right, is_approximate=True).passed
+    assert compared(-right, is_approximate=True, metric=lambda ours, theirs: 1.0).passed
+    assert not compared(right, is_approximate=True, metric=lambda ours, theirs: 0.9).passed
 
 
 @pytest.mark.parametrize(
     ("make", "strategy", "message"),
     [
         (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` .*BeamSearch.*Received: strategy=Sampling"),
-        (lambda: MaskedLanguageModel(CONFIG), GreedySearch(), "`strategy` requires a LanguageModel"),
+        (lambda: MaskedLanguageModel(CONFIG), GreedySearch(), "`strategy` requires a model that generates tokens"),
         (
             lambda: SentenceClassifier(CONFIG, 5),
             GreedySearch(),
-            "`strategy` .*LanguageModel.*Received: strategy=GreedySearch",
+            "`strategy` .*Received: strategy=GreedySearch",
         ),
     ],
 )
@@ -183,3 +162,102 @@ def test_another_backend_is_refused(tmp_path, monkeypatch):
 def test_nothing_is_replaced(tmp_path):
     with pytest.raises(ValueError, match=f"`path` .*Received: path={tmp_path}"):
         export_model(SentenceClassifier(CONFIG, 5), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (lambda: keras.Sequential([keras.layers.Dense(3)]), {}, "`model` must be .*Received: Sequential"),
+        (lambda: 3, {}, "`model` must be .*Received: int"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"formats": ["onnx", "web"]}, "`formats` must be one of .*'web'"),
+        (
+            lambda: keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(7, 3)]),
+            {},
+            "`sample_inputs` must be given .*Received: an input of dtype int32",
+        ),
+    ],
+    ids=["no inputs", "no model", "format", "samples"],
+)
+def test_what_cannot_be_exported_is_refused(tmp_path, model, options, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(model(), tmp_path / "export", **options)
+    assert not any(tmp_path.iterdir())
+
+
+STRATEGY = BeamSearch(beam_size=3, n_best=2, extra_length=5)
+SIZES = {"vocab_size": 29, "num_layers": 1, "d_model": 12, "num_heads": 3, "d_ff": 17}
+
+
+def with_ids(pad_id, bos_id, eos_id):
+    return Transformer(TransformerConfig(**SIZES, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id))
+
+
+def of_images():
+    source = keras.Sequential([keras.Input((14, 7, 3)), kt.layers.PatchEmbedding(7, 12)])
+    return Transformer(TransformerConfig(**SIZES), source=source)
+
+
+def of_features():
+    source = keras.Sequential([keras.Input((None, 11)), keras.layers.Masking(), keras.layers.Dense(12)])
+    return SentenceClassifier(TransformerConfig(**SIZES), 5, source=source)
+
+
+def ensemble():
+    return kt.Ensemble([Transformer(TransformerConfig(**SIZES, positions=name)) for name in ("sinusoidal", "rotary")])
+
+
+def of_foreign_layers():
+    frames, image = keras.Input((None, 11), name="frames"), keras.Input((14, 14, 3), name="image")
+    convolved = keras.layers.Conv2D(5, 3, strides=2, activation="gelu")(image)
+    encoded = kt.layers.Encoder(num_layers=1, d_model=8, num_heads=2, d_ff=16)(keras.layers.Dense(8)(frames))
+    parts = [
+        keras.layers.LSTM(7)(frames),
+        keras.layers.Flatten()(keras.layers.BatchNormalization()(convolved)),
+        kt.layers.SequencePooling("mean")(encoded),
+    ]
+    joined = keras.layers.Concatenate()(parts)
+    outputs = {"classes": keras.layers.Dense(3, activation="softmax")(joined), "size": keras.layers.Dense(1)(joined)}
+    return keras.Model({"frames": frames, "image": image}, outputs)
+
+
+MODELS = {
+    "ids 0, 1, 2": (lambda: with_ids(0, 1, 2), STRATEGY),
+    "ids 0, 0, 1": (lambda: with_ids(0, 0, 1), STRATEGY),
+    "images": (of_images, STRATEGY),
+    "features": (of_features, None),
+    "ensemble": (ensemble, STRATEGY),
+    "modern": (lambda: LanguageModel(TransformerConfig.preset("modern", **{**SIZES, "num_kv_heads": 1})), STRATEGY),
+    "foreign": (of_foreign_layers, None),
+}
+
+FORMATS_OF = {"ids 0, 0, 1": ["onnx"], "foreign": ["saved_model", "onnx", "onnx_float16"]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "ids 0, 0, 1" else pytest.mark.nightly) for name in MODELS],
+)
+def test_any_model_is_exported_in_every_format(name, tmp_path, randomize):
+    make, strategy = MODELS[name]
+    model = make()
+    for part in getattr(model, "models", [model]):
+        randomize(part, scale=0.3)
+    formats = FORMATS_OF.get(name, ["saved_model", "onnx", "onnx_int8", "onnx_float16"])
+    found = export_model(model, tmp_path / "export", strategy, formats)
+    assert {title: agreement.passed for title, agreement in found.items()} == dict.fromkeys(formats, True)
+    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == sorted([*formats, "verification.json"])
+
+
+@pytest.mark.slow
+def test_inputs_and_outputs_have_the_names_of_the_model(tmp_path, randomize):
+    model = randomize(of_foreign_layers(), scale=0.3)
+    samples = {"frames": np.ones((2, 5, 11)), "image": np.ones((2, 14, 14, 3))}
+    export_model(model, tmp_path / "export", formats=["onnx"], sample_inputs=samples)
+    session = onnxruntime.InferenceSession(tmp_path / "export" / "onnx" / "model.onnx")
+    described = [(value.name, value.shape) for value in (*session.get_inputs(), *session.get_outputs())]
+    assert described == [
+        ("frames", ["batch", "frames_length", 11]),
+        ("image", ["batch", 14, 14, 3]),
+        ("classes", ["batch", 3]),
+        ("size", ["batch", 1]),
+    ]

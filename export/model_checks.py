@@ -1,0 +1,56 @@
+"""What `export_model` accepts: models, strategies, formats and samples."""
+
+import keras
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export.format import Exported
+from keras_transformer.export.model_copy import copy_with_dtype
+from keras_transformer.export.programs import input_structure
+from keras_transformer.export.verify.equality import random_batches, random_source_batches
+from keras_transformer.models import LanguageModel
+from keras_transformer.text.lines import max_tokens
+
+#: Formats of a model without tokenizers.
+MODEL_FORMATS = ("saved_model", "onnx", "onnx_int8", "onnx_float16")
+
+
+def checked_export(model, strategy, metric) -> Exported:
+    """Checks the arguments of `export_model`. Returns the `Exported` of the model in float32."""
+    if not isinstance(model, keras.Model) or not (hasattr(model, "search") or getattr(model, "outputs", None)):
+        raise ValueError(
+            "`model` must be a model of this package, a Seq2Seq or a functional Keras model. "
+            f"Received: {type(model).__name__}"
+        )
+    if hasattr(model, "search"):
+        default = GreedySearch() if isinstance(model, LanguageModel) else BeamSearch()
+        strategy = default if strategy is None else strategy
+        if not isinstance(strategy, (BeamSearch, GreedySearch)):
+            raise ValueError(f"`strategy` must be a BeamSearch or a GreedySearch. Received: strategy={strategy}")
+        if not model.built:
+            model.build()
+    elif strategy is not None:
+        raise ValueError(f"`strategy` requires a model that generates tokens. Received: strategy={strategy}")
+    model = model if model.dtype_policy.name == "float32" else copy_with_dtype(model, "float32")
+    return Exported(model, None, None, strategy, metric=metric)
+
+
+def sample_batches(model, samples) -> list:
+    """The inputs with which the programs of a model are verified: those that are given, or random ones.
+
+    Args:
+        model: the model.
+        samples: the argument `sample_inputs` of `export_model`.
+    """
+    structure = input_structure(model)
+    if samples is not None:
+        samples = samples if isinstance(samples, list) else [samples]
+        return [keras.tree.map_structure(lambda x, of: np.asarray(x, of.dtype), x, structure) for x in samples]
+    vocab_size = getattr(model, "source_vocabulary", None)
+    if vocab_size is None:
+        return random_batches(structure)
+    ids = model.special_ids
+    if not isinstance(model, LanguageModel):
+        return random_source_batches(vocab_size, min(30, max_tokens(model.config.max_length)), ids=ids)
+    batches = random_source_batches(vocab_size, min(30, max_tokens(model.config.max_length) - 1), ids=ids)
+    return [np.where(batch == ids.eos, ids.pad, batch) for batch in batches]  # Prompts do not end.

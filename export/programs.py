@@ -1,0 +1,154 @@
+"""Programs of a model alone, from and to tensors, without tokenizers: a search, or one call of the model."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.export.format import Exported, Program
+from keras_transformer.export.verify.equality import compare
+from keras_transformer.export.verify.keras_search import KerasSearch, PromptSearch
+from keras_transformer.export.verify.outputs import KerasCall, compare_outputs
+from keras_transformer.export.verify.quality import compare_likelihood
+from keras_transformer.models import LanguageModel
+from keras_transformer.models.base import ConfiguredModel
+
+
+class Signature(NamedTuple):
+    """The function of a program, with the names of its inputs and outputs: the arguments of `convert`."""
+
+    function: Callable  # maps the tensors of the inputs to a tuple of those of the outputs
+    specs: list  # `tf.TensorSpec` of each input
+    inputs: dict[str, tuple]  # name -> shape, where axes that vary have a name
+    outputs: dict[str, tuple]
+
+
+def signature_of(exported: Exported) -> Signature:
+    """The program of a model: the search of the strategy, or one call if there is no strategy."""
+    model, strategy = exported.model, exported.strategy
+    structure = input_structure(model)
+    pack = functools.partial(keras.tree.pack_sequence_as, structure)
+
+    if strategy is None:
+
+        def run(*inputs):
+            return tuple(keras.tree.flatten(model(pack(inputs), training=False)))
+
+        shapes = {name: _shape(name, x.shape) for name, x in zip(_output_names(model), model.outputs, strict=True)}
+        return Signature(run, *_inputs(structure), shapes)
+
+    def search(*inputs):
+        return tuple(keras.tree.flatten(exported.search(pack(inputs), strategy)))  # Omits scores of tokens: `()`.
+
+    return Signature(search, *_inputs(structure, model.source_name), search_outputs(strategy))
+
+
+def input_structure(model):
+    """The input of the program of a model as a structure of symbolic tensors."""
+    if hasattr(model, "search"):
+        return model.source_spec
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def search_outputs(strategy) -> dict[str, tuple]:
+    """Name -> shape of the outputs of a search."""
+    outputs: dict[str, tuple] = {"tokens": ("batch", strategy.n_best, "length"), "scores": ("batch", strategy.n_best)}
+    return outputs | ({"token_scores": outputs["tokens"]} if strategy.token_scores else {})
+
+
+def _output_names(model):
+    return ["logits"] if isinstance(model, ConfiguredModel) else model.output_names
+
+
+def _inputs(structure, single=None):
+    """The `tf.TensorSpec`s of a structure, and name -> shape.
+
+    Names are keys of the structure, joined by `_`, or those of the tensors. A single tensor may be called `single`.
+    """
+    tensors = keras.tree.flatten_with_path(structure)
+    names = ["_".join(map(str, path)) if path and isinstance(path[-1], str) else x.name for path, x in tensors]
+    names = [single] if single and len(names) == 1 else names
+    specs = [tf.TensorSpec(x.shape, x.dtype, name=name) for name, (_, x) in zip(names, tensors, strict=True)]
+    return specs, {spec.name: _shape(spec.name, spec.shape) for spec in specs}
+
+
+def _shape(name, shape):
+    """A shape with a name for each axis that varies."""
+    axes = ["batch", f"{name}_length", *(f"{name}_axis_{i}" for i in range(2, len(shape)))]
+    return tuple(axis if size is None else size for axis, size in zip(axes, shape, strict=False))
+
+
+def model_metadata(exported: Exported) -> dict[str, str]:
+    """The metadata of `model.onnx`: the configuration of a model of this package, and the search."""
+    config = exported.model.get_config() if isinstance(exported.model, ConfiguredModel) else {}
+    found = {name: config[name] for name in ("config", "num_classes", "pooling") if name in config}
+    return {name: json.dumps(value) for name, value in {**found, **exported.recorded_search}.items()}
+
+
+def model_programs(exported: Exported, name: str, client, is_approximate: bool) -> dict[str, Program]:
+    """The program of a model in an export, with its verification; see `ExportFormat`."""
+    if exported.strategy is None:
+        verify = functools.partial(compare_outputs, is_approximate=is_approximate, metric=exported.metric)
+        return {name: Program(client, None, verify, reference=KerasCall(exported.model))}
+    verify = compare_likelihood if is_approximate else compare
+    search = PromptSearch if isinstance(exported.model, LanguageModel) else KerasSearch
+    return {name: Program(client, exported.strategy, verify, reference=search(exported.model, exported.strategy))}
+
+
+class ModelProgram:
+    """Runs a program on arrays.
+
+    Args:
+        run: maps a dict of the inputs to a dict of the outputs.
+        signature: the `Signature`.
+    """
+
+    def __init__(self, run, signature: Signature):
+        self._run, self._signature = run, signature
+
+    def run(self, inputs) -> list[np.ndarray]:
+        """The outputs for a structure of arrays."""
+        given = zip(self._signature.specs, keras.tree.flatten(inputs), strict=True)
+        found = self._run({spec.name: np.asarray(x, spec.dtype.as_numpy_dtype) for spec, x in given})
+        return [found[name] for name in self._signature.outputs]
+
+    def search(self, source, n_best=None) -> tuple[np.ndarray, np.ndarray]:
+        """The hypotheses and their scores; see `TokenTranslator.search`."""
+        tokens, scores, *_ = self.run(source)
+        return tokens, scores
+
+
+def load_onnx_program(path: Path, signature: Signature) -> ModelProgram:
+    """Loads `model.onnx`."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return ModelProgram(lambda inputs: dict(zip(names, session.run(names, inputs), strict=True)), signature)
+
+
+def load_saved_model_program(path: Path, signature: Signature) -> ModelProgram:
+    """Loads the signature `serving_default` of a SavedModel."""
+    loaded = tf.saved_model.load(str(path))
+    serve = loaded.signatures["serving_default"]
+
+    def run(inputs, loaded=loaded):  # The signature depends on the loaded object.
+        found = serve(**{name: tf.constant(x) for name, x in inputs.items()})
+        return {name: x.numpy() for name, x in found.items()}
+
+    return ModelProgram(run, signature)
+
+
+def write_model_program(exported: Exported, path: Path) -> None:
+    """Writes the program of a model as a SavedModel with the signature `serving_default`."""
+    function, specs, _, outputs = signature_of(exported)
+    module = tf.Module()
+    # Tracked, so that the SavedModel contains them. The type stubs of TensorFlow reject attributes of modules.
+    module.weights = [variable.value for variable in exported.model.variables]  # pyright: ignore[reportAttributeAccessIssue]
+    named = tf.function(lambda *args: dict(zip(outputs, function(*args), strict=True)), input_signature=specs)
+    tf.saved_model.save(module, str(path), signatures=named)
