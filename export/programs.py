@@ -39,13 +39,13 @@ def signature_of(exported: Exported) -> Signature:
         def run(*inputs):
             return tuple(keras.tree.flatten(model(pack(inputs), training=False)))
 
-        shapes = {name: _shape(name, x.shape) for name, x in zip(_output_names(model), model.outputs, strict=True)}
-        return Signature(run, *_inputs(structure), shapes)
+        output = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+        return Signature(run, *_named(structure), _named(output, _single_output(model))[1])
 
     def search(*inputs):
         return tuple(keras.tree.flatten(exported.search(pack(inputs), strategy)))  # Omits scores of tokens: `()`.
 
-    return Signature(search, *_inputs(structure, model.source_name), search_outputs(strategy))
+    return Signature(search, *_named(structure, model.source_name), search_outputs(strategy))
 
 
 def input_structure(model):
@@ -61,11 +61,11 @@ def search_outputs(strategy) -> dict[str, tuple]:
     return outputs | ({"token_scores": outputs["tokens"]} if strategy.token_scores else {})
 
 
-def _output_names(model):
-    return ["logits"] if isinstance(model, ConfiguredModel) else model.output_names
+def _single_output(model):
+    return "logits" if isinstance(model, ConfiguredModel) else model.output_names[0]
 
 
-def _inputs(structure, single=None):
+def _named(structure, single=None):
     """The `tf.TensorSpec`s of a structure, and name -> shape.
 
     Names are keys of the structure, joined by `_`, or those of the tensors. A single tensor may be called `single`.

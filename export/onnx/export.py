@@ -210,7 +210,7 @@ def _converted(function, signature, outputs, weights):
     specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
     all_specs = [*signature, *specs]
     named = tf.function(program, input_signature=all_specs)
-    with warnings.catch_warnings(), _without_gemm_warnings():
+    with warnings.catch_warnings(), _without_fusion_messages():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
         # By default tf2onnx copies the graph before each pass, in case the pass fails: over 40 % of the time.
@@ -222,17 +222,20 @@ def _converted(function, signature, outputs, weights):
 
 
 @contextlib.contextmanager
-def _without_gemm_warnings():
-    """Suppresses the warnings of tf2onnx that it does not fuse products in float16, one for each product."""
+def _without_fusion_messages():
+    """Suppresses messages of tf2onnx about what it does not fuse: products in float16, and recurrent layers."""
 
     def is_other(record):
-        return "Gemm rewriter" not in str(record.msg)
+        return not any(words in record.getMessage() for words in ("Gemm rewriter", "must be Const"))
 
-    logging.getLogger().addFilter(is_other)
+    loggers = [logging.getLogger(name) for name in (None, "tf2onnx.tfonnx")]
+    for logger in loggers:
+        logger.addFilter(is_other)
     try:
         yield
     finally:
-        logging.getLogger().removeFilter(is_other)
+        for logger in loggers:
+            logger.removeFilter(is_other)
 
 
 def _select(context, node, name, arguments):

@@ -68,7 +68,7 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
 
     def __init__(self, source, vocab_size, special_ids=_IDS, max_length=None, **kwargs):
         super().__init__(**kwargs)
-        self.source_spec = source
+        self.__dict__["source_spec"] = source  # Keras would replace a dict by one of a type of its own.
         self.vocab_size = vocab_size
         self.special_ids = special_ids
         self.max_length = max_length
