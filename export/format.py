@@ -1,6 +1,7 @@
 """The interface of an export format."""
 
 import dataclasses
+import operator
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,7 @@ class ExportFormat:
     quantize: str | None = None
     supports_token_scores: bool = True
     supports_shortlist: bool = True
-    recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
+    recorded_search: Callable[[BeamSearch], dict] = operator.attrgetter("options")
 
     @property
     def name(self) -> str:

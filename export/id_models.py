@@ -55,7 +55,7 @@ class IdModel:
     @property
     def search(self) -> dict:
         """The search, for the records of the export."""
-        return {} if self.strategy is None else {"search": dataclasses.asdict(self.strategy)}
+        return {} if self.strategy is None else {"search": self.strategy.options}
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -100,8 +100,11 @@ class _TextSearch(KerasSearch):
     def search(self, source, n_best=None):
         return self.model.generate(source, self.strategy)[:2]
 
-    def log_probs(self, source, tokens, candidates=None):
+    def _token_log_probs(self, source, tokens, candidates):
         return self.model.token_log_probs(tokens)
+
+    def _teacher_forced(self, source, target):
+        return self.model(target, training=False)
 
 
 def write_saved_model(exported: IdModel, path: Path):

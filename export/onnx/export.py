@@ -77,7 +77,7 @@ def make_graph(name: str, exported: Exported, quantize: str | None = None) -> on
     sink_constants(proto.graph)
     metadata = {
         "config": json.dumps(dataclasses.asdict(exported.model.config)),
-        "search": json.dumps(dataclasses.asdict(exported.strategy)),
+        "search": json.dumps(exported.strategy.options),
         "source_tokenizer_sha256": exported.tokenizers[0].sha256,
         "target_tokenizer_sha256": exported.tokenizers[1].sha256,
     }

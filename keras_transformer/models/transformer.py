@@ -3,14 +3,13 @@
 import keras
 import numpy as np
 
-from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
-from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel
 from keras_transformer.models.checks import checked_pairs
 from keras_transformer.models.generation import Seq2SeqGeneration
+from keras_transformer.models.packed import packed_positions, same_segment
 from keras_transformer.models.parts import Parts
 
 
@@ -93,11 +92,11 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         Returns:
             The encoder output ("memory"), `(batch, source_length, d_model)`.
         """
-        x = self.source_positions(self.source_embedding(source), positions=_positions(source_segments))
+        x = self.source_positions(self.source_embedding(source), positions=packed_positions(source_segments))
         return self.encoder(
             self.source_dropout(self.source_norm(x), training=training),
             mask=source_mask,
-            attention_mask=_same_segment(source_segments, source_segments),
+            attention_mask=same_segment(source_segments, source_segments),
             training=training,
         )
 
@@ -139,13 +138,13 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
             found = "target_segments" if source_segments is None else "source_segments"
             raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[found]}")
         x = self.target_embedding(target)
-        x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
+        x = self.target_positions(x, offset=offset, positions=packed_positions(target_segments))
         result = self.decoder(
             self.target_dropout(self.target_norm(x), training=training),
             memory,
             memory_mask=memory_mask,
-            attention_mask=_same_segment(target_segments, target_segments),
-            memory_attention_mask=_same_segment(target_segments, source_segments),
+            attention_mask=same_segment(target_segments, target_segments),
+            memory_attention_mask=same_segment(target_segments, source_segments),
             cache=cache,
             offset=offset,
             return_attention_scores=return_attention_scores,
@@ -217,11 +216,3 @@ class Transformer(ConfiguredModel, Seq2SeqGeneration):
         arrays = {"source": self._rounded(source), "target": self._rounded(target)}
         scores = self._compiled(teacher_forcing.attention_scores).run(**arrays)
         return tuple(x[:, :, : lengths[0], : lengths[1]] for x in scores)
-
-
-def _positions(segments):
-    return None if segments is None else segment_positions(segments)
-
-
-def _same_segment(query_segments, key_segments):
-    return None if query_segments is None else masks.segment_mask(query_segments, key_segments)
