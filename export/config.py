@@ -42,6 +42,7 @@ class ExportConfig(BeamSearch):
     reference: str | None = None
     encoding: str = UTF_8
     shortlist: bool = False
+    logits_processor: None = dataclasses.field(default=None, init=False)  # Not an option of the command line.
     n_best: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # `__post_init__` sets a number.
 
     def __post_init__(self):

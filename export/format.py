@@ -1,6 +1,7 @@
 """The interface of an export format."""
 
 import dataclasses
+import operator
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ class Exported(NamedTuple):
     @property
     def recorded_search(self) -> dict:
         """The search, for the records of an export."""
-        return {} if self.strategy is None else {"search": dataclasses.asdict(self.strategy)}
+        return {} if self.strategy is None else {"search": self.strategy.options}
 
 
 class Program(NamedTuple):
@@ -105,7 +106,7 @@ class ExportFormat:
     quantize: str | None = None
     supports_token_scores: bool = True
     supports_shortlist: bool = True
-    recorded_search: Callable[[BeamSearch], dict] = dataclasses.asdict
+    recorded_search: Callable[[BeamSearch], dict] = operator.attrgetter("options")
 
     @property
     def name(self) -> str:

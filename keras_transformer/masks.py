@@ -1,4 +1,4 @@
-"""Padding, causal and segment masks, and their combination. Masks are boolean: `True` = may be attended."""
+"""Padding, causal, prefix and segment masks, and their combination. Masks are boolean: `True` = may be attended."""
 
 import functools
 
@@ -11,7 +11,7 @@ from keras.src.backend import get_keras_mask
 
 from keras_transformer.config import PAD_ID
 
-__all__ = ["attention_mask", "causal_mask", "padding_mask", "segment_mask"]
+__all__ = ["attention_mask", "causal_mask", "padding_mask", "prefix_lm_mask", "segment_mask"]
 
 
 def padding_mask(ids, pad_id: int = PAD_ID):
@@ -59,6 +59,38 @@ def causal_mask(query_length, key_length, offset=0):
     """
     query_position = ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32")
     return ops.arange(key_length, dtype="int32") <= ops.expand_dims(query_position, 1)
+
+
+def prefix_lm_mask(prefix_mask):
+    """Boolean mask of a prefix language model: bidirectional in the prefix, causal after it.
+
+    A prefix of two tokens, such as a prompt, and three more:
+
+        prefix 1:  1 1 0 0 0
+        prefix 1:  1 1 0 0 0
+        prefix 0:  1 1 1 0 0
+        prefix 0:  1 1 1 1 0
+        prefix 0:  1 1 1 1 1
+
+    Args:
+        prefix_mask: boolean or 0/1 `(batch, length)`, `True` in the prefix.
+
+    Returns:
+        Boolean tensor `(batch, length, length)`.
+
+    Example:
+
+    >>> prefix_lm_mask(np.array([[1, 1, 0]])).numpy().astype(int)
+    array([[[1, 1, 0],
+            [1, 1, 0],
+            [1, 1, 1]]])
+
+    Reference:
+        Raffel et al. 2020, §3.2.1 and Figure 3 (causal with prefix).
+    """
+    length = ops.shape(prefix_mask)[1]
+    in_prefix = ops.expand_dims(as_boolean("`prefix_mask`", prefix_mask), 1)  # (batch, 1, length)
+    return ops.logical_or(causal_mask(length, length), in_prefix)
 
 
 def segment_mask(query_segments, key_segments):

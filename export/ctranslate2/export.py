@@ -45,7 +45,7 @@ def write_ctranslate2(exported: Exported, path: Path) -> None:
     if model.config.logits_bias:
         spec.decoder.projection.bias = _array(model.logits.bias)
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
-    spec.config.add_attribute("search", dataclasses.asdict(strategy))
+    spec.config.add_attribute("search", strategy.options)
     spec.config.add_attribute("max_length", model.config.max_length)
     spec.config.add_attribute("target_positions", longest)
     spec.config.add_attribute("tokenizers_sha256", [tokenizer.sha256 for tokenizer in tokenizers])

@@ -92,6 +92,8 @@ class CTranslate2Translator(TokenTranslator):
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
         super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
         self.strategy = strategy or BeamSearch(**self.exported_search)
+        if (processor := self.strategy.logits_processor) is not None:
+            raise ValueError(f"CTranslate2 supports no `logits_processor`. Received: logits_processor={processor}")
         pieces = self.target_tokenizer.pieces
         self._ids = {piece: i for i, piece in enumerate(pieces)}
         self._forbidden = {pieces[i] for i in self.target_tokenizer.text_constraints.forbidden}
@@ -130,6 +132,7 @@ class CTranslate2Translator(TokenTranslator):
             length_penalty=s.length_penalty,
             min_decoding_length=min(s.min_length, limit),
             no_repeat_ngram_size=s.no_repeat_ngram_size,
+            repetition_penalty=s.repetition_penalty,
             max_decoding_length=limit,
             max_input_length=0,
             return_scores=True,

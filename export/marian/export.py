@@ -23,7 +23,8 @@ def write_huggingface(exported: Exported, path: Path) -> None:
     Token ids stay the same. Marian's positions have all sines in the first half of the features and all cosines in the
     second; the weights of a model with interleaved positions are permuted to this order. Only the search options that
     transformers supports are exported. Its length limit is 512 tokens for any source. Its length penalty is n^α, also
-    if the strategy has the kind `"gnmt"`.
+    if the strategy has the kind `"gnmt"`. The repetition penalty is exported for greedy search only, because
+    transformers applies it to log probabilities in beam search.
 
     Raises:
         ValueError: if `MarianMTModel` does not support the model. The message lists all problems.
@@ -81,6 +82,8 @@ def _tensors(model):
 def recorded_search(strategy) -> dict:
     """The options of a strategy that the files implement."""
     names = ["beam_size", "min_length", "no_repeat_ngram_size"]
+    if strategy.beam_size == 1:
+        names.append("repetition_penalty")
     if strategy.length_penalty == 0 or strategy.length_penalty_kind == "length":
         names += ["length_penalty", "length_penalty_kind"]
     return {name: getattr(strategy, name) for name in names}
@@ -94,7 +97,7 @@ def _search(strategy):
         "no_repeat_ngram_size": strategy.no_repeat_ngram_size,
     }
     if strategy.beam_size == 1:  # transformers warns about beam search options if there is one beam.
-        return options
+        return {**options, "repetition_penalty": strategy.repetition_penalty}
     return {**options, "length_penalty": strategy.length_penalty, "early_stopping": "never"}
 
 

@@ -62,7 +62,7 @@ class _Server(tf.Module):
     @tf.function(input_signature=[])
     def search_options(self):
         """The exported search as JSON. A function for the client, not a signature."""
-        return tf.constant(json.dumps(dataclasses.asdict(self._strategy)))
+        return tf.constant(json.dumps(self._strategy.options))
 
     def _translate_some(self, text, strategy):
         """`_translate`, also for an empty batch."""

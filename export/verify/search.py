@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.export.verify.equality import TIE
 from keras_transformer.export.verify.keras_search import KerasSearch
 
@@ -98,8 +98,7 @@ def _limits(expected, source):
 
 def _log_probs(expected, source, tokens):
     """Log probabilities `(batch, length, vocab_size)` of the allowed tokens at each step of given hypotheses."""
-    target = np.concatenate([np.full((len(tokens), 1), BOS_ID, "int32"), tokens[:, :-1]], axis=1)
-    logits = np.array(expected.model({"source": source, "target": target}, training=False), "float32")
+    logits = expected.logits(source, tokens)
     candidates, strategy = expected.candidates(source), expected.strategy
     if candidates is not None:
         logits[:, :, np.setdiff1d(np.arange(logits.shape[-1]), candidates)] = -np.inf

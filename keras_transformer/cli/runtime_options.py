@@ -26,7 +26,8 @@ def add_runtime(parser: ArgumentParser, skip: Collection[str] = ()) -> None:
     parallel = "batches translated at the same time; default: all cores, or 1 for Keras on a GPU or on JAX"
     parser.add_argument("--parallel_batches", type=PositiveInt, help=parallel)
     defaults = {field.name: field.default for field in dataclasses.fields(BeamSearch)}
-    parser.add_class_arguments(BeamSearch, skip={"token_scores", *skip})  # The commands print only text and scores.
+    # The commands print only text and scores, and an option cannot be a function.
+    parser.add_class_arguments(BeamSearch, skip={"token_scores", "logits_processor", *skip})
     for action in parser._actions:
         if action.dest in defaults:
             exported = "" if action.dest == "n_best" else ", or the value of the export"

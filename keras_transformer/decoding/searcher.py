@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.decoding.logits import places, processed
 from keras_transformer.decoding.search import NEG_INF, is_possible
 from keras_transformer.decoding.top_k import top_k
 
@@ -25,7 +26,7 @@ class Searcher:
     def __init__(self, strategy, sentences, ids, allowed=None):
         self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
         self.min_length, self.ngram_size = strategy.min_length, strategy.no_repeat_ngram_size
-        self.token_scores = strategy.token_scores
+        self.strategy, self.token_scores = strategy, strategy.token_scores
         self.limits, self.prefix = keras.tree.map_structure(self._repeated, (sentences.limits, sentences.prefix))
         self.ids, self.allowed = ids, allowed
 
@@ -35,10 +36,12 @@ class Searcher:
         Within a prefix only the prefix token is allowed. At the length limit, or if no other token is allowed, only
         EOS is allowed. The order is descending, except for the `NEG_INF` of candidates that are not allowed.
         """
-        log_probs = ops.log_softmax(ops.cast(logits, "float32"))
-        values, tokens = self._allowed(s, log_probs, width)
+        logits, is_allowed = processed(self.strategy, ops.cast(logits, "float32"), s.history[0], s.step)
+        log_probs = ops.log_softmax(logits)
+        kept = log_probs if is_allowed is None else ops.where(is_allowed, log_probs, NEG_INF)
+        values, tokens = self._allowed(s, kept, width)
         is_over = s.step + 1 >= self.limits
-        if self.min_length or self.ngram_size:
+        if self.min_length or self.ngram_size or is_allowed is not None:
             is_over = ops.logical_or(is_over, ops.logical_not(ops.any(is_possible(values), axis=-1)))
         end = log_probs[:, self.ids.eos : self.ids.eos + 1]
         tokens, values = _forced(is_over, self.ids.eos, end, tokens, values)
@@ -103,10 +106,7 @@ def without_repeats(log_probs, tokens, suffixes, step, size, pad):
     """
     is_made = ops.arange(ops.shape(tokens)[1], dtype="int32") < step
     is_repeated = ops.logical_and(is_made, suffixes >= size - 1)
-    rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(tokens)[0], dtype="int32"), 1), ops.shape(tokens))
-    barred = ops.where(is_repeated, tokens, pad)
-    # (rows, max_length) twice -> (rows * max_length, 2): the places in `log_probs`.
-    at = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(barred, (-1,))], axis=-1)
+    at = places(ops.where(is_repeated, tokens, pad))  # (rows * max_length, 2)
     return ops.scatter_update(log_probs, at, ops.full(ops.shape(at)[:1], NEG_INF, log_probs.dtype))
 
 

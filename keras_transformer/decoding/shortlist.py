@@ -83,6 +83,11 @@ class Shortlist:
             raise ValueError(f"`always` must contain the ids 0 to {last}, up to the last special token")
         if isinstance(strategy, Sampling):
             raise ValueError("A shortlist requires greedy or beam search. Received: strategy=Sampling")
+        if strategy.logits_processor is not None:
+            raise ValueError(
+                "A shortlist requires a strategy without `logits_processor`, which needs the logits of all tokens. "
+                f"Received: logits_processor={strategy.logits_processor}"
+            )
         if strategy.beam_size > SMALLEST // 2:
             raise ValueError(f"A shortlist allows at most {SMALLEST // 2} beams. Received: {strategy.beam_size}")
 

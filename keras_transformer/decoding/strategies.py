@@ -1,10 +1,10 @@
 """Decoding strategies and their options. This module does not import Keras, so clients start fast."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
-from keras_transformer.checks import at_least, counts, fields, one_of, require, within
+from keras_transformer.checks import at_least, counts, fields, one_of, positive, require, within
 from keras_transformer.counting import counted
 
 #: Kinds of length penalty; see `length_penalty`.
@@ -18,10 +18,24 @@ class _Strategy:
     extra_length: int = 50
     min_length: int = 0
     no_repeat_ngram_size: int = 0
+    repetition_penalty: float = 1.0
+    logits_processor: Callable | None = None
     token_scores: bool = False
 
     def __post_init__(self):
-        require(counts(0, **fields(self, "extra_length", "min_length", "no_repeat_ngram_size")))
+        require(
+            counts(0, **fields(self, "extra_length", "min_length", "no_repeat_ngram_size")),
+            positive(repetition_penalty=self.repetition_penalty),
+            _processor_problems(self.logits_processor),
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as JSON values. Of a `logits_processor`, they contain the name."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        processor = options.pop("logits_processor")
+        name = getattr(processor, "__qualname__", type(processor).__qualname__)
+        return options if processor is None else {**options, "logits_processor": name}
 
     def max_length(self, source_length):
         """The maximum number of tokens of all hypotheses of sources that have at most `source_length` tokens."""
@@ -45,15 +59,24 @@ class GreedySearch(_Strategy):
             maximum length has precedence.
         no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
             `generate` are allowed. If no other token is allowed, the hypothesis ends.
+        repetition_penalty: the logits of tokens that the hypothesis contains are divided by this number if they are
+            positive, and multiplied by it if they are negative. Above 1, repetitions are less likely. The tokens of a
+            prefix or prompt of `generate` count; the start token does not.
+        logits_processor: callable `(logits, tokens, step) -> logits` of `keras.ops`, which changes the logits of each
+            step, float32 `(rows, vocab_size)`. `tokens` are int32 `(rows, max_length)`: the `step` tokens of each
+            hypothesis, then padding. A token whose logit becomes -inf is not allowed. Default: no change.
         token_scores: whether to also return the log probability of each token.
 
     Raises:
-        ValueError: if an argument is negative or not an integer.
+        ValueError: if an argument is out of range.
 
     Example:
 
     >>> GreedySearch(min_length=3).extra_length
     50
+
+    Reference:
+        Keskar et al. 2019, "CTRL", §4.1 (repetition penalty).
     """
 
     beam_size = 1
@@ -87,6 +110,12 @@ class BeamSearch(_Strategy):
             maximum length has precedence.
         no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
             `generate` are allowed. If no other token is allowed, the hypothesis ends.
+        repetition_penalty: the logits of tokens that the hypothesis contains are divided by this number if they are
+            positive, and multiplied by it if they are negative. Above 1, repetitions are less likely. The tokens of a
+            prefix or prompt of `generate` count; the start token does not.
+        logits_processor: callable `(logits, tokens, step) -> logits` of `keras.ops`, which changes the logits of each
+            step, float32 `(rows, vocab_size)`. `tokens` are int32 `(rows, max_length)`: the `step` tokens of each
+            hypothesis, then padding. A token whose logit becomes -inf is not allowed. Default: no change.
         token_scores: whether to also return the log probability of each token.
 
     Raises:
@@ -98,7 +127,8 @@ class BeamSearch(_Strategy):
     1
 
     Reference:
-        Vaswani et al. 2017, §6.1: beam size 4, α = 0.6, maximum output length of input length + 50.
+        Vaswani et al. 2017, §6.1: beam size 4, α = 0.6, maximum output length of input length + 50. Keskar et al. 2019,
+        "CTRL", §4.1 (repetition penalty).
     """
 
     beam_size: int = 4
@@ -133,7 +163,7 @@ class Sampling(_Strategy):
     Each step divides the logits by `temperature`, keeps the `top_k` most likely allowed tokens, and of these the
     smallest set whose probability reaches `top_p`. One token is sampled from this set by inverting its cumulative
     distribution at a uniform number; these numbers are drawn before the search. The score of a sample is its log
-    probability under the model at temperature 1.
+    probability under the model at temperature 1, after `repetition_penalty` and `logits_processor`.
 
     Args:
         top_k: maximum number of tokens to sample from; 0 for all.
@@ -148,6 +178,12 @@ class Sampling(_Strategy):
             maximum length has precedence.
         no_repeat_ngram_size: forbid repeated n-grams of this size; 0 allows all. Those in a prefix or prompt of
             `generate` are allowed. If no other token is allowed, the hypothesis ends.
+        repetition_penalty: the logits of tokens that the hypothesis contains are divided by this number if they are
+            positive, and multiplied by it if they are negative. Above 1, repetitions are less likely. The tokens of a
+            prefix or prompt of `generate` count; the start token does not.
+        logits_processor: callable `(logits, tokens, step) -> logits` of `keras.ops`, which changes the logits of each
+            step, float32 `(rows, vocab_size)`. `tokens` are int32 `(rows, max_length)`: the `step` tokens of each
+            hypothesis, then padding. A token whose logit becomes -inf is not allowed. Default: no change.
         token_scores: whether to also return the log probability of each token.
 
     Raises:
@@ -159,7 +195,8 @@ class Sampling(_Strategy):
     3
 
     Reference:
-        Fan et al. 2018, §5.2 (top-k); Holtzman et al. 2020, §3.1 (nucleus).
+        Fan et al. 2018, §5.2 (top-k); Holtzman et al. 2020, §3.1 (nucleus); Keskar et al. 2019, "CTRL", §4.1
+        (repetition penalty).
     """
 
     top_k: int = 0
@@ -222,3 +259,8 @@ class Sampling(_Strategy):
             return np.concatenate([dataclasses.replace(each, seed=seed).noise(1, max_length) for seed in self.seed])
         shape = (max_length, batch_size, self.n_samples)
         return np.moveaxis(np.random.default_rng(self.seed).random(shape, "float32"), 0, 2)
+
+
+def _processor_problems(processor):
+    if processor is not None and not callable(processor):
+        yield f"`logits_processor` must be callable. Received: logits_processor={processor!r}"

@@ -12,6 +12,7 @@ from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
 from keras_transformer.models.generation import search
+from keras_transformer.models.packed import packed_positions, same_segment
 from keras_transformer.models.parts import Parts
 
 
@@ -25,6 +26,10 @@ class LanguageModel(ConfiguredModel):
 
     Masking: positions with `pad_id` are not attended to, and no position attends to a later one. The logits carry no
     Keras mask.
+
+    Packing: a row may contain several texts. Then the input is a dict `{"tokens": ids, "segments": ids}`, both `(batch,
+    length)`; `"segments"` contains the number of the text of each token, and 0 at padding. Attention is masked
+    between texts and positions restart in each text, so the logits equal those of unpacked texts.
 
     Args:
         config: a `TransformerConfig`. Options of the encoder and the source are ignored. With
@@ -59,6 +64,12 @@ class LanguageModel(ConfiguredModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         super().__init__(tokens, self.decode(tokens), parts, name=name, **kwargs)
 
+    def _forward(self, inputs, training=None, mask=None):
+        if not isinstance(inputs, dict):
+            return super()._forward(inputs, training=training, mask=mask)
+        # On JAX, Keras runs `call` outside of `__call__`, so that layers get `training` only as an argument.
+        return self.decode(inputs["tokens"], segments=inputs.get("segments"), training=training)
+
     source_name = "prompt"
 
     @property
@@ -79,7 +90,17 @@ class LanguageModel(ConfiguredModel):
         """
         return (), masks.padding_mask(prompt, self.config.pad_id)
 
-    def decode(self, tokens, memory=(), memory_mask=None, cache=None, offset=0, output_weights=None):
+    def decode(
+        self,
+        tokens,
+        memory=(),
+        memory_mask=None,
+        cache=None,
+        offset=0,
+        output_weights=None,
+        segments=None,
+        training=None,
+    ):
         """Computes the logits for the token after each input token.
 
         Args:
@@ -89,14 +110,18 @@ class LanguageModel(ConfiguredModel):
             cache: result of `decoder.empty_cache` or of the previous call.
             offset: position of the first token, if a cache is given.
             output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.
+            segments: int `(batch, length)`, for packed rows, without a cache.
+            training: whether to apply dropout. Default: as in the call that runs this method, or `False`.
 
         Returns:
             Logits `(*tokens.shape, vocab_size)`. If a cache is given, a tuple of the logits and the updated cache.
         """
-        x = self.positions(self.embedding(tokens), offset=offset)
-        x = self.dropout(self.embedding_norm(x))
+        x = self.positions(self.embedding(tokens), offset=offset, positions=packed_positions(segments))
+        x = self.dropout(self.embedding_norm(x), training=training)
         if cache is None:
-            return self.logits(self.decoder(x, mask=self._target_mask(tokens)), weights=output_weights)
+            mask = self._target_mask(tokens, segments)
+            x = self.decoder(x, mask=mask, attention_mask=same_segment(segments, segments), training=training)
+            return self.logits(x, weights=output_weights)
         x, cache = self.decoder(x, cache=cache, offset=offset)
         return self.logits(x, weights=output_weights), cache
 

@@ -5,11 +5,11 @@ import numpy as np
 
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers.positional_encoding import segment_positions
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel
 from keras_transformer.models.checks import checked_ids
 from keras_transformer.models.generation import Seq2SeqMethods
+from keras_transformer.models.packed import packed_positions, same_segment
 from keras_transformer.models.parts import Parts
 
 
@@ -105,11 +105,11 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         """
         x = self.source_embedding(source)
         mask = masks.resolve(source_mask, x)
-        x = self.source_positions(x, positions=_positions(source_segments))
+        x = self.source_positions(x, positions=packed_positions(source_segments))
         memory = self.encoder(
             self.source_dropout(self.source_norm(x), training=training),
             mask=mask,
-            attention_mask=_same_segment(source_segments, source_segments),
+            attention_mask=same_segment(source_segments, source_segments),
             training=training,
         )
         return memory, mask
@@ -152,14 +152,14 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
             found = "target_segments" if source_segments is None else "source_segments"
             raise ValueError(f"`source_segments` and `target_segments` must be given together. Received: {[found]}")
         x = self.target_embedding(target)
-        x = self.target_positions(x, offset=offset, positions=_positions(target_segments))
+        x = self.target_positions(x, offset=offset, positions=packed_positions(target_segments))
         result = self.decoder(
             self.target_dropout(self.target_norm(x), training=training),
             memory,
             target_mask=self._target_mask(target, target_segments),
             memory_mask=memory_mask,
-            attention_mask=_same_segment(target_segments, target_segments),
-            memory_attention_mask=_same_segment(target_segments, source_segments),
+            attention_mask=same_segment(target_segments, target_segments),
+            memory_attention_mask=same_segment(target_segments, source_segments),
             cache=cache,
             offset=offset,
             return_attention_scores=return_attention_scores,
@@ -237,11 +237,3 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
 
     def _source_length(self, source):
         return source.shape[1] if self.parts.source is None else super()._source_length(source)
-
-
-def _positions(segments):
-    return None if segments is None else segment_positions(segments)
-
-
-def _same_segment(query_segments, key_segments):
-    return None if query_segments is None else masks.segment_mask(query_segments, key_segments)

@@ -82,8 +82,32 @@ def test_a_masked_language_model_is_exported(tmp_path, randomize, fields, dtype)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-4 * np.abs(expected).max())
 
 
+def without_multiples_of_three(logits, tokens, step):
+    """Forbids tokens, and makes others likelier with each step."""
+    is_forbidden = (np.arange(29) % 3 == 0) & (np.arange(29) > 3)
+    biased = logits + 0.1 * keras.ops.cast(step, "float32") * (np.arange(29) == 7)
+    return keras.ops.where(is_forbidden, -np.inf, biased)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [None, BeamSearch(beam_size=3, n_best=2, extra_length=5)], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        None,
+        BeamSearch(beam_size=3, n_best=2, extra_length=5),
+        pytest.param(
+            BeamSearch(
+                beam_size=3,
+                n_best=2,
+                extra_length=5,
+                repetition_penalty=1.4,
+                logits_processor=without_multiples_of_three,
+            ),
+            marks=pytest.mark.nightly,
+        ),
+    ],
+    ids=["greedy", "beam", "processed"],
+)
 def test_a_language_model_is_exported(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
     found = export_model(model, tmp_path / "export", strategy)
@@ -95,7 +119,7 @@ def test_a_language_model_is_exported(tmp_path, randomize, strategy):
         np.testing.assert_allclose(found["scores"], scores, atol=1e-3)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())
     assert [entry["equal"] + entry["ties"] for entry in entries.values()] == [224, 224]
-    search = dataclasses.asdict(strategy or GreedySearch())
+    search = (strategy or GreedySearch()).options
     assert [entry["search"] for entry in entries.values()] == [search, search]
     assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(CONFIG), "search": search}
 

@@ -22,6 +22,7 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, trai
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 STRATEGIES = {
     "beam": BeamSearch(beam_size=3, n_best=3, extra_length=4, min_length=4, no_repeat_ngram_size=2, token_scores=True),
+    "penalty": BeamSearch(beam_size=3, n_best=3, extra_length=4, repetition_penalty=1.7, token_scores=True),
     "greedy": BeamSearch(beam_size=1, extra_length=4, token_scores=True, no_repeat_ngram_size=1),
 }
 
@@ -81,6 +82,7 @@ def onnx_model(path):
     [
         pytest.param(STRATEGIES["beam"], None, id="beam"),
         pytest.param(STRATEGIES["greedy"], SHORTLIST, id="greedy, shortlist"),
+        pytest.param(STRATEGIES["penalty"], SHORTLIST, id="penalty, shortlist"),
     ],
 )
 def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, shortlist, write, load):
@@ -100,8 +102,8 @@ def test_an_export_finds_what_keras_finds(model, directory, tmp_path, strategy, 
 
 
 def test_the_options_are_the_export_configurations():
-    config = ExportConfig(beam_size=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
-    assert config.strategy == BeamSearch(beam_size=2, n_best=2, min_length=3, no_repeat_ngram_size=4, token_scores=True)
+    options = {"min_length": 3, "no_repeat_ngram_size": 4, "repetition_penalty": 1.5, "token_scores": True}
+    assert ExportConfig(beam_size=2, **options).strategy == BeamSearch(beam_size=2, n_best=2, **options)
 
 
 MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "gated", "activation": "silu", "num_kv_heads": 2}
@@ -122,13 +124,14 @@ VARIANTS = {
     ],
 )
 def test_an_export_of_other_parts_finds_what_keras_finds(variant, write, load, directory, tmp_path, randomize):
+    strategy = STRATEGIES["penalty" if variant == "modern" else "beam"]
     sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 12}
     model = randomize(Transformer(TransformerConfig(**sizes, **VARIANTS[variant])), scale=0.4)
     tokenizer = Tokenizer(directory.tokenizer_files[0])
-    write(Exported(model, directory, (tokenizer, tokenizer), STRATEGIES["beam"], None), tmp_path / "export")
+    write(Exported(model, directory, (tokenizer, tokenizer), strategy, None), tmp_path / "export")
     program, _ = load(tmp_path / "export")
     for source in random_source_batches(270, longest=9, seed=1)[7:10]:
-        expected = model.generate(source, STRATEGIES["beam"], text_constraints=tokenizer.text_constraints)
+        expected = model.generate(source, strategy, text_constraints=tokenizer.text_constraints)
         found, length = program(source), expected.tokens.shape[2]
         np.testing.assert_array_equal(found["tokens"][:, :, :length], expected.tokens)
         np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)

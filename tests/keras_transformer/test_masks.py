@@ -35,6 +35,16 @@ def test_causal_mask_takes_a_tensor_as_offset():
     assert np.array_equal(to_numpy(masks.causal_mask(3, 5, offset)), np.tri(3, 5, k=2, dtype=bool))
 
 
+def test_prefix_lm_mask_is_the_picture_in_its_docstring():
+    picture = re.findall(r"prefix (\d):  ([01 ]+)\n", masks.prefix_lm_mask.__doc__)
+    prefix = [int(digit) for digit, _ in picture]
+    rows = [[int(digit) for digit in row.split()] for _, row in picture]
+    mask = to_numpy(masks.prefix_lm_mask(np.array([prefix, [0] * 5])))
+    assert mask.dtype == bool and prefix == [1, 1, 0, 0, 0]
+    assert mask[0].astype(int).tolist() == rows
+    assert np.array_equal(mask[1], np.tri(5, dtype=bool))
+
+
 def test_segment_mask_is_the_picture_in_its_docstring():
     picture = re.findall(r"segment (\d):  ([01 ]+)\n", masks.segment_mask.__doc__)
     queries = [int(segment) for segment, _ in picture]

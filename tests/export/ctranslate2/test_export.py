@@ -166,6 +166,8 @@ def test_the_length_penalty_is_of_the_kind_length(export):
 OPTIONS = {
     "least length": {"min_length": 15},
     "no token twice": {"no_repeat_ngram_size": 1},
+    "repetition penalty": {"repetition_penalty": 1.7},
+    "repetition penalty, beam": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 3, "beam_size": 4},
     "both": {"min_length": 5, "no_repeat_ngram_size": 2},
     "both, beam": {"min_length": 5, "no_repeat_ngram_size": 2, "beam_size": 4},
 }
@@ -178,8 +180,14 @@ def test_options_of_the_search_are_sound(likelier_end, options):
     search, source = dataclasses.replace(GREEDY, **options), sources(270)
     agreement = check_search(KerasSearch(model, search), CTranslate2Translator(path, search), [source])
     assert agreement.passed and agreement.equal > 8
-    without = dataclasses.replace(search, min_length=0, no_repeat_ngram_size=0)
+    without = dataclasses.replace(search, min_length=0, no_repeat_ngram_size=0, repetition_penalty=1.0)
     assert not check_search(KerasSearch(model, search), CTranslate2Translator(path, without), [source]).passed
+
+
+def test_a_logits_processor_is_refused(export):
+    _, path = export(norm_first=True)
+    with pytest.raises(ValueError, match="`logits_processor`.*Received: logits_processor=<function"):
+        CTranslate2Translator(path, BeamSearch(logits_processor=lambda logits, tokens, step: logits))
 
 
 def test_no_hypothesis_is_longer_than_the_exported_positions(export):

@@ -59,6 +59,16 @@ def test_the_search_is_written_as_far_as_transformers_has_it(tmp_path, tokenizer
     assert recorded_search(dataclasses.replace(strategy, length_penalty_kind="gnmt")) == fields
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_the_repetition_penalty_of_greedy_search_is_written(tmp_path, tokenizer, beam_size):
+    strategy = BeamSearch(beam_size=beam_size, repetition_penalty=1.5)
+    model = Transformer(TransformerConfig(**SIZES))
+    write_huggingface(Exported(model, None, (tokenizer, tokenizer), strategy), tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    for found in (written, recorded_search(strategy)):
+        assert found.get("repetition_penalty") == (1.5 if beam_size == 1 else None)
+
+
 def test_all_options_that_marian_lacks_are_named_at_once(tmp_path, tokenizer):
     options = {"norm_first": True, "use_bias": False, "d_k": 5, "activation": "mish", "layer_norm_epsilon": 1e-6}
     other = {"positions": "learned", "max_length": 11, "share_embeddings": False}

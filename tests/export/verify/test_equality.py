@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -37,12 +39,27 @@ class Program:
         return self.change(tokens, scores)
 
 
+def without_odd(logits, tokens, step):
+    """Forbids odd tokens, and makes others likelier with each step."""
+    odd = np.arange(31) % 2 == 1
+    biased = logits + 0.2 * keras.ops.cast(step, "float32") * (np.arange(31) == 8)
+    return keras.ops.where(odd, -np.inf, biased)
+
+
+SEARCHES = {
+    "plain": SEARCH,
+    "penalty": dataclasses.replace(SEARCH, repetition_penalty=1.8),
+    "processor": dataclasses.replace(SEARCH, repetition_penalty=1.8, logits_processor=without_odd),
+}
+
+
 @pytest.mark.slow
-def test_teacher_forced_scores_are_the_searches(model, batches):
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_teacher_forced_scores_are_the_searches(model, batches, search):
     for source in batches:
-        tokens, scores, _ = model.generate(source, SEARCH)
+        tokens, scores, _ = model.generate(source, search)
         for best in range(2):
-            forced = KerasSearch(model, SEARCH).forced_scores(source, tokens[:, best])
+            forced = KerasSearch(model, search).forced_scores(source, tokens[:, best])
             np.testing.assert_allclose(forced, scores[:, best], atol=1e-4)
 
 

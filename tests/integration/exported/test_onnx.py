@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import shutil
 
@@ -176,7 +175,7 @@ def test_graphs_have_the_documented_interfaces(folder):
 
 def test_metadata_records_the_search(proto, exported):
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
-    search = dataclasses.asdict(BeamSearch(extra_length=5, n_best=4))
+    search = BeamSearch(extra_length=5, n_best=4).options
     assert json.loads(metadata["search"]) == search
     assert json.loads(metadata["config"])["vocab_size"] == 300
     sha256 = Tokenizer(exported / "tokenizer.model").sha256

@@ -1,4 +1,3 @@
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +43,13 @@ def test_files_and_options_in_any_order(parsed, arguments):
     assert (options.directory, options.file, options.runtime, options.beam_size) == ("DIR", "FILE", "onnx", 3)
 
 
+def test_the_penalty_is_an_option_and_a_processor_is_none(parsed):
+    options = parsed("DIR", "--repetition_penalty", "1.3")
+    assert chosen(options).search == {"repetition_penalty": 1.3}
+    with pytest.raises(ArgumentError, match="logits_processor"):
+        parsed("DIR", "--logits_processor", "print")
+
+
 def test_the_file_can_be_left_out(parsed):
     assert parsed("DIR").file is parsed("--runtime=onnx", "DIR").file is None
     with pytest.raises(ArgumentError, match="unrecognized.*OTHER"):
@@ -66,7 +72,7 @@ GIVEN = [
 
 @pytest.mark.parametrize(("arguments", "search"), GIVEN)
 def test_options_count_wherever_they_are_given(parsed, monkeypatch, arguments, search):
-    exported = dataclasses.asdict(BeamSearch(beam_size=5, n_best=5))
+    exported = BeamSearch(beam_size=5, n_best=5).options
     clients = {
         "onnx": SimpleNamespace(strategy=None, exported_search=exported),
         "ctranslate2": SimpleNamespace(strategy=BeamSearch(beam_size=5, n_best=5)),
@@ -92,7 +98,7 @@ def test_options_count_wherever_they_are_given(parsed, monkeypatch, arguments, s
 
 
 def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
-    client = SimpleNamespace(strategy=None, exported_search=dataclasses.asdict(BeamSearch(n_best=4)))
+    client = SimpleNamespace(strategy=None, exported_search=BeamSearch(n_best=4).options)
     monkeypatch.setattr("keras_transformer.cli.translator_options.load_translator", lambda *_, **__: client)
     assert chosen(parsed("DIR", "--runtime=onnx", "--n_best=2", "--beam_size=4")).load() is client
 
@@ -105,7 +111,7 @@ def test_an_export_gives_any_number_of_its_hypotheses(parsed, monkeypatch):
     ],
 )
 def test_threads_and_parallel_batches_are_those_of_python(parsed, monkeypatch, arguments, options):
-    client, received = SimpleNamespace(strategy=None, exported_search=dataclasses.asdict(BeamSearch())), {}
+    client, received = SimpleNamespace(strategy=None, exported_search=BeamSearch().options), {}
 
     def load(directory, runtime, **options):
         received.update(options)

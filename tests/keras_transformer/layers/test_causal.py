@@ -53,6 +53,45 @@ def test_neither_later_nor_masked_positions_matter(layer):
     assert np.abs(before - to_numpy(layer(X)))[MASK].max() > 1e-3
 
 
+ADDITIONAL = np.random.default_rng(1).random((BATCH, LENGTH, LENGTH)) < 0.6
+PREFIX = np.array([[True, True, True, False, False], [True, False, False, False, False]])
+CALLS = {
+    "attention mask": ({"attention_mask": ADDITIONAL}, ADDITIONAL & CAUSAL),
+    "of heads": ({"attention_mask": ADDITIONAL[:, None]}, ADDITIONAL & CAUSAL),
+    "prefix": ({"prefix_mask": PREFIX}, CAUSAL | PREFIX[:, None]),
+    "both": ({"attention_mask": ADDITIONAL, "prefix_mask": PREFIX}, ADDITIONAL & (CAUSAL | PREFIX[:, None])),
+}
+
+
+@pytest.mark.parametrize(("arguments", "may"), CALLS.values(), ids=CALLS)
+def test_attention_masks_and_prefixes_are_the_formula(arguments, may, randomize, reference):
+    layer = make(CausalDecoderLayer, randomize)
+    expected = reference.encoder_layer(layer, X.astype("float64"), MASK[:, None] & may)
+    np.testing.assert_allclose(to_numpy(layer(X, mask=MASK, **arguments)), expected, atol=1e-4)
+    stack = make(CausalDecoder, randomize, num_layers=2)
+    expected = X
+    for layer in stack.layers:
+        expected = layer(expected, mask=MASK, **arguments)
+    np.testing.assert_allclose(to_numpy(stack(X, mask=MASK, **arguments)), to_numpy(expected), atol=1e-5)
+
+
+def test_masks_may_be_symbolic(layer):
+    inputs = [
+        keras.Input((None, D_MODEL), name="x"),
+        keras.Input((None, None), dtype="bool", name="attention_mask"),
+        keras.Input((None,), dtype="bool", name="prefix_mask"),
+    ]
+    model = keras.Model(inputs, layer(inputs[0], attention_mask=inputs[1], prefix_mask=inputs[2]))
+    expected = to_numpy(layer(X, attention_mask=ADDITIONAL, prefix_mask=PREFIX))
+    np.testing.assert_allclose(to_numpy(model([X, ADDITIONAL, PREFIX])), expected, atol=1e-5)
+
+
+def test_a_prefix_with_a_cache_is_refused(layer):
+    cache = layer.empty_cache(np.zeros((BATCH, 1), "int32"), BATCH, LENGTH)
+    with pytest.raises(ValueError, match="cache.*Received: prefix_mask"):
+        layer(X, prefix_mask=PREFIX, cache=cache)
+
+
 def test_the_implicit_mask_is_the_explicit_one(layer):
     masked = keras.layers.Masking()((X * MASK[..., None]).astype("float32"))
     expected = to_numpy(layer(to_numpy(masked), mask=MASK))

@@ -49,6 +49,40 @@ def test_later_tokens_never_matter(model):
     assert np.array_equal(before[:, :3], after[:, :3]) and not np.array_equal(before[0, 3], after[0, 3])
 
 
+# The texts of IDS in one row, and another row.
+PACKED = {
+    "tokens": np.array([[2, 12, 13, 14, 15, 2, 16, 17, 0], [2, 5, 6, 2, 7, 0, 0, 0, 0]], "int32"),
+    "segments": np.array([[1, 1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 2, 2, 0, 0, 0, 0]], "int32"),
+}
+
+
+def test_packed_logits_equal_those_of_separate_rows(model):
+    packed, apart = to_numpy(model(PACKED)), to_numpy(model(IDS))
+    np.testing.assert_allclose(packed[0, :5], apart[0], atol=1e-5)
+    np.testing.assert_allclose(packed[0, 5:8], apart[1, :3], atol=1e-5)
+    without = to_numpy(model({"tokens": PACKED["tokens"]}))
+    np.testing.assert_array_equal(without, to_numpy(model(PACKED["tokens"])))
+    assert np.abs(without - packed)[0, 5:8].max() > 1e-2
+
+
+@pytest.mark.slow
+def test_packed_loss_and_gradient_equal_those_of_separate_rows(randomize, few_steps):
+    model = make(randomize, dropout=0.0)
+    before, results = model.get_weights(), []
+    labels = np.array([[12, 13, 14, 15, 3], [16, 17, 3, 0, 0]], "int32")
+    packed = {name: ids[:1] for name, ids in PACKED.items()}
+    for inputs, ids in ((IDS, labels), (packed, np.array([[12, 13, 14, 15, 3, 16, 17, 3, 0]], "int32"))):
+        model.set_weights(before)
+        model.compile(keras.optimizers.SGD(1.0), LabelSmoothedCrossEntropy(0.1), **few_steps)
+        weights = (ids != 0) * (ids.size / (ids != 0).sum(dtype="float32"))
+        results.append((float(model.train_on_batch(inputs, ids, sample_weight=weights)), model.get_weights()))
+    (loss, one), (packed_loss, other) = results
+    assert packed_loss == pytest.approx(loss, rel=1e-5)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert max(np.abs(a - b).max() for a, b in zip(one, before, strict=True)) > 0.01
+
+
 @pytest.mark.slow
 def test_greedy_is_the_likeliest_token_of_the_uncached_model(model):
     tokens, scores, token_scores = model.generate(PROMPT, GreedySearch(extra_length=6, token_scores=True))
