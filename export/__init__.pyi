@@ -1,5 +1,6 @@
 from .config import ExportConfig as ExportConfig
 from .ctranslate2.translator import CTranslate2Translator as CTranslate2Translator
+from .huggingface.export import export_huggingface as export_huggingface
 from .interop.torch import import_torch_transformer as import_torch_transformer
 from .marian.importer import import_marian as import_marian
 from .onnx.translator import OnnxTranslator as OnnxTranslator

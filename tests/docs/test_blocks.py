@@ -82,7 +82,7 @@ PROGRAMS = {
 }
 
 #: Names for the conditions of `skip`.
-HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch")}
+HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch", "transformers")}
 HAS["has_npm"] = shutil.which("npm") is not None
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.
