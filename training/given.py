@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
+from keras import ops
 
 from keras_transformer.checks import require
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, TransformerConfig
@@ -93,7 +93,7 @@ class Given(NamedTuple):
         """
         if self.loss is not None:
             loss = keras.losses.get(self.loss)
-            values = getattr(loss, "call", loss)(np.zeros((2, 3), "float32"), np.zeros((2, 3, vocab_size), "float32"))
+            values = getattr(loss, "call", loss)(ops.zeros((2, 3)), ops.zeros((2, 3, vocab_size)))
             if (shape := tuple(values.shape)) != (2, 3):
                 raise ValueError(
                     "`loss` must have one value per token: for labels (2, 3) and logits "

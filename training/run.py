@@ -23,7 +23,7 @@ from keras_transformer.training.plan import TrainingPlan, make_plan, print_plan
 from keras_transformer.training.resume import GIVEN, check_resumable
 
 
-def run(config: TrainConfig, given: Given = Given()) -> ModelDirectory:  # noqa: B008
+def run(config: TrainConfig, given: Given) -> ModelDirectory:
     """Runs a training that `start.check_run` has accepted; see `keras_transformer.training.start.train`."""
     directory = ModelDirectory(config.output)
     devices = make_devices(config.devices)

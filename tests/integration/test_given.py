@@ -43,10 +43,11 @@ def squared_cross_entropy(labels, logits):
 
 
 class Notes(keras.callbacks.Callback):
-    """Notes what it sees."""
+    """Notes what it sees. May stop the training."""
 
-    def __init__(self):
+    def __init__(self, stop_at=None):
         super().__init__()
+        self.stop_at = stop_at
         self.steps, self.epochs, self.calls = 0, [], []
 
     def on_train_begin(self, logs=None):
@@ -59,12 +60,14 @@ class Notes(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1
         assert type(logs["loss"]) is float and self.params["steps"] <= 5
+        if self.steps == self.stop_at:
+            self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs.append(dict(logs))
 
 
-#: Callbacks of the user, for `--recipe.callbacks`.
+#: Callbacks of the user, for `--recipe.callbacks`: they stop the training at step 5.
 MODULE = """
 import keras
 
@@ -74,7 +77,7 @@ class Stopping(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1
-        self.model.stop_training = self.steps == {step}
+        self.model.stop_training = self.steps == 5
 
 
 def make():
@@ -114,13 +117,10 @@ def config(tokens, tmp_path):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes the module of callbacks to the current folder. They stop the training at a step."""
-
-    def module(step):
-        (tmp_path / "my_callbacks.py").write_text(MODULE.format(step=step))
-
+    """The module of callbacks, in the current folder."""
+    (tmp_path / "my_callbacks.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    yield module
+    yield
     sys.modules.pop("my_callbacks", None)
 
 
@@ -158,9 +158,11 @@ def test_a_given_model_is_trained_from_its_weights_and_resumed_with_it_alone(con
 
 @pytest.mark.slow
 def test_a_loss_metrics_and_callbacks_of_the_user(config):
-    notes = Notes()
+    notes = Notes(stop_at=7)
     directory = train(config(bleu_sentences=2), callbacks=[notes], metrics=["accuracy"], loss=squared_cross_entropy)
-    assert notes.calls == ["begin", "end"] and notes.steps == 12 and len(notes.epochs) == 3
+    assert notes.calls == ["begin", "end"] and notes.steps == 7 and len(notes.epochs) == 2
+    assert directory.record()["finished"] and directory.record()["weights_of_steps"][0] in (5, 7)
+    assert [found["step"] for found in validations_of(directory)] == [5, 7]
     assert all("val_bleu" in logs for logs in notes.epochs)
     # With these sample weights, the accuracy of Keras is that of the tokens.
     assert notes.epochs[-1]["val_accuracy"] == pytest.approx(notes.epochs[-1]["val_token_accuracy"], abs=1e-6)
@@ -180,15 +182,13 @@ def test_a_loss_metrics_and_callbacks_of_the_user(config):
         train(config(bleu_sentences=2))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [pytest.param(5, marks=pytest.mark.nightly), 7])
-def test_a_callback_that_stops_the_training_finishes_the_run(arguments, module, tmp_path, step):
-    module(step)
+@pytest.mark.nightly
+def test_the_command_line_runs_callbacks(arguments, module, tmp_path):
     options = {"recipe.validate_every": 5, "recipe.callbacks": "my_callbacks:make"}
     assert main(arguments(tmp_path / "run", **options)) == 0
     directory = ModelDirectory(tmp_path / "run")
-    assert directory.record()["finished"] and directory.record()["weights_of_steps"][0] <= step
-    assert [found["step"] for found in validations_of(directory)] == sorted({5, step})
+    assert directory.record()["finished"] and directory.record()["weights_of_steps"] == [5]
+    assert [found["step"] for found in validations_of(directory)] == [5]
 
 
 @pytest.mark.nightly
@@ -213,7 +213,6 @@ def test_the_default_loss_given_as_that_of_the_user_trains_as_the_default(config
     ],
 )
 def test_a_wrong_name_of_callbacks_is_refused_before_work(arguments, module, tmp_path, capsys, name, message):
-    module(5)
     assert main(arguments(tmp_path / "run", **{"recipe.callbacks": name})) == 2
     assert f"error: {message}" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -11,8 +11,8 @@ import keras_transformer as kt
 from keras_transformer.training import PrepareConfig, ValidationBleu, make_dataset, prepare
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "fit.py"
-#: Trains 50 steps with `train` and with the example, from the same seed. Prints how far apart the weights are, and how
-#: far the training has moved them.
+#: Trains 50 steps with `train` and with the example, from the same seed. On several devices, `train` gets the model and
+#: a metric. Prints how far apart the weights are, and how far the training has moved them.
 PROGRAM = """
 import importlib.util, json, sys
 
@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import Transformer, load_model
+from keras_transformer import Transformer, TransformerConfig, load_model
 from keras_transformer.training import ModelConfig, RecipeConfig, TrainConfig, train
 
 example, prepared, folder, replicas = *sys.argv[1:4], int(sys.argv[4])
@@ -29,11 +29,17 @@ if replicas > 1:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
 devices = [f"CPU:{i}" for i in range(replicas)]
 sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
+config = TransformerConfig(vocab_size=280, **sizes)
+keras.utils.set_random_seed(1)
+given = Transformer(config)
+initial = given.get_weights()
 recipe = RecipeConfig(max_steps=50, warmup_steps=400, peak_learning_rate=0.002, weights="last")
 options = {"tokens_per_batch": 2048, "devices": ",".join(devices) if replicas > 1 else None}
-directory = train(
-    TrainConfig(output=f"{folder}/train", prepared=prepared, model=ModelConfig(**sizes), recipe=recipe, **options)
-)
+if replicas > 1:
+    objects = {"model": given, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="own")]}
+else:
+    objects, options = {}, {**options, "model": ModelConfig(**sizes)}
+directory = train(TrainConfig(output=f"{folder}/train", prepared=prepared, recipe=recipe, **options), **objects)
 theirs = load_model(directory.model_file)
 
 spec = importlib.util.spec_from_file_location("example", example)
@@ -42,8 +48,6 @@ spec.loader.exec_module(module)
 module.main(prepared, f"{folder}/fit.keras", epochs=2, steps=25, devices=devices, **sizes)
 ours = load_model(f"{folder}/fit.keras")
 assert int(ours.optimizer.iterations) == 50
-keras.utils.set_random_seed(1)
-initial = Transformer(theirs.config).get_weights()
 
 
 def distance(weights):

@@ -17,7 +17,7 @@ import numpy as np
 import keras_transformer as kt
 
 folder, vocab_size, changes = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
-config = kt.TransformerConfig(vocab_size=vocab_size, num_layers=2, d_model=24, num_heads=4, d_ff=40, **changes)
+config = kt.TransformerConfig(vocab_size=vocab_size, num_layers=1, d_model=24, num_heads=4, d_ff=40, **changes)
 rng = np.random.default_rng(3)
 source, target = (rng.integers(4, vocab_size, (3 * 6, length)) for length in (7, 5))
 labels = np.append(target[:, 1:], np.full((18, 1), 3), 1)
@@ -31,19 +31,19 @@ def train():
     return model, model.fit(*data, batch_size=6, epochs=2, shuffle=False, verbose=0).history["loss"]
 
 
-def describe(model):
-    return {"loss": model.evaluate(*data, batch_size=6, verbose=0), "tokens": model.generate(source).tokens.tolist()}
+def evaluate(model):
+    return model.evaluate(*data, batch_size=6, verbose=0)
 
 
 one, losses_of_one = train()
-found_of_one = describe(one)
+loss_of_one = evaluate(one)
 one.save(f"{folder}/one.keras")
 
 mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"])
 layouts = kt.distribution.layout_map(config, mesh)
 keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
 split, losses_of_split = train()
-found_of_split = describe(split)
+loss_of_split = evaluate(split)
 split.save(f"{folder}/split.keras")
 
 
@@ -53,13 +53,13 @@ def count_parts(variable):
 
 parts = {weight.path: count_parts(weight) for weight in split.weights}
 slots = [count_parts(variable) for variable in split.optimizer.variables if variable.shape == (24, 40)]
-one_in_mesh = describe(kt.load_model(f"{folder}/one.keras"))
+one_in_mesh = evaluate(kt.load_model(f"{folder}/one.keras"))
 keras.distribution.set_distribution(None)
-split_on_one = describe(kt.load_model(f"{folder}/split.keras"))
+split_on_one = evaluate(kt.load_model(f"{folder}/split.keras"))
 apart = max(float(abs(a - b).max()) for a, b in zip(one.get_weights(), split.get_weights(), strict=True))
 print(json.dumps({
-    "losses": [losses_of_one, losses_of_split], "apart": apart, "of one": [found_of_one, one_in_mesh],
-    "of split": [found_of_split, split_on_one], "parts": parts, "slots": slots,
+    "losses": [losses_of_one, losses_of_split], "apart": apart, "of one": [loss_of_one, one_in_mesh],
+    "of split": [loss_of_split, split_on_one], "parts": parts, "slots": slots,
 }))
 """
 
@@ -82,7 +82,7 @@ def test_a_mesh_trains_as_one_device(run_python, tmp_path, vocab_size, changes, 
     assert found["apart"] < 1e-4
     for saved in ("of one", "of split"):
         before, after = found[saved]
-        assert after["loss"] == pytest.approx(before["loss"], abs=1e-5) and after["tokens"] == before["tokens"]
+        assert after == pytest.approx(before, abs=1e-5)
     grouped = "num_kv_heads" in changes
     for path, parts in found["parts"].items():
         is_split = path.endswith(("query/kernel", "inner/kernel", "outer/kernel", "output/kernel", "inner/bias"))
