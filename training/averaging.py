@@ -88,16 +88,14 @@ def write_model(
         checkpoints: files of the checkpoints, at least one.
         moving: average the optimizer's moving averages instead of the weights.
     """
-    sums = []
+    model = rebuilt(load_model(checkpoints[0], compile=False), dtype="float32")
+    sums = [np.zeros(weight.shape, "float64") for weight in model.get_weights()]
     for path in checkpoints:
         checkpoint = load_model(path, compile=moving)
         if moving:
             copy_moving_average(checkpoint)
-        weights = checkpoint.get_weights()
-        sums = sums or [np.zeros(weight.shape, "float64") for weight in weights]
-        for total, weight in zip(sums, weights, strict=True):
+        for total, weight in zip(sums, checkpoint.get_weights(), strict=True):
             total += weight
-    model = rebuilt(checkpoint, dtype="float32")
     model.set_weights([total / len(checkpoints) for total in sums])
     with directory.replacing_model(tokenizers) as temporary:
         model.save(temporary)
