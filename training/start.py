@@ -65,9 +65,9 @@ def train(
         callbacks: Keras callbacks. They run after the BLEU of a validation is known, and before a checkpoint is saved.
             An epoch of theirs is the time between two validations. If one sets `model.stop_training`, the run is
             validated and finished.
-        loss: a loss as in `keras.Model.compile`, instead of label-smoothed cross-entropy. It gets int labels
-            `(batch, length)` and logits `(batch, length, vocab_size)`, and has one value per token. Its reduction
-            must be the default of Keras, so that it is the mean over the tokens of a batch.
+        loss: a loss as in `keras.Model.compile`, instead of label-smoothed cross-entropy. It gets labels
+            `(batch, length)`, in float32, and logits `(batch, length, vocab_size)`, and has one value per token. Its
+            reduction must be the default of Keras, so that it is the mean over the tokens of a batch.
         metrics: metrics as in `keras.Model.compile`, besides perplexity and token accuracy. They get the sample
             weights, which are 0 at padding.
         model: a `Transformer`, instead of that of `config.model`. Training starts from its weights, on a copy. Its

@@ -20,7 +20,7 @@ from keras_transformer.training.averaging import average
 from keras_transformer.training.checkpoints import CheckpointFiles
 from keras_transformer.training.data.batches import make_batches
 from keras_transformer.training.data_config import BatchConfig
-from keras_transformer.training.given import Given
+from keras_transformer.training.given import Given, rebuilt
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32}
 SMALL, DEFAULT = ModelConfig(**SIZES), ModelConfig()
@@ -253,6 +253,11 @@ def test_what_cannot_be_used_is_refused_before_work(config, recipe, given, messa
     with pytest.raises(ValueError, match=re.escape(message)):
         train(run, **given)
     assert not ModelDirectory(run.output).path.exists()
+
+
+def test_a_model_of_mixed_precision_is_finished_in_float32():
+    model = rebuilt(make_model(dtype="mixed_bfloat16"), dtype="float32")
+    assert {layer.compute_dtype for layer in model._flatten_layers()} == {"float32"}
 
 
 def test_a_loss_has_one_value_per_token():
