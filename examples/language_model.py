@@ -11,11 +11,12 @@ import numpy as np
 from num2words import num2words
 
 import keras_transformer as kt
-from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.export import export_model
-from keras_transformer.text.tokenization import SPECIAL_PIECES
 
+#: The tokens with the ids 0 to 3: padding, unknown, start and end.
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+BOS_ID, EOS_ID = 2, 3
 LARGEST, NUMBERS = 10_000, 4
 THEN = "then"
 #: Hundreds that are held out: no training text contains a number of them.
@@ -27,7 +28,7 @@ def words_of(number: int) -> list[str]:
     return num2words(number).replace("-", " ").replace(",", "").split()
 
 
-VOCABULARY = [*SPECIAL_PIECES, THEN, *sorted({word for n in range(LARGEST) for word in words_of(n)})]
+VOCABULARY = [*SPECIAL, THEN, *sorted({word for n in range(LARGEST) for word in words_of(n)})]
 IDS = {word: i for i, word in enumerate(VOCABULARY)}
 
 

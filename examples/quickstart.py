@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from keras_transformer.cli import main as keras_transformer
-from keras_transformer.evaluation.scores import evaluate
+from keras_transformer.evaluation import evaluate
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.data_config import DataConfig
 from keras_transformer.training.datasets import load_corpus

@@ -10,10 +10,11 @@ import numpy as np
 from num2words import num2words
 
 import keras_transformer as kt
-from keras_transformer.config import EOS_ID
 from keras_transformer.export import export_model
-from keras_transformer.text.tokenization import SPECIAL_PIECES
 
+#: The tokens with the ids 0 to 3: padding, unknown, start and end.
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+EOS_ID = 3
 SEPARATOR = "or"
 
 
@@ -22,7 +23,7 @@ def words_of(number: int) -> list[str]:
     return num2words(number).replace("-", " ").replace(",", "").split()
 
 
-VOCABULARY = [*SPECIAL_PIECES, SEPARATOR, *sorted({word for n in range(1000) for word in words_of(n)})]
+VOCABULARY = [*SPECIAL, SEPARATOR, *sorted({word for n in range(1000) for word in words_of(n)})]
 IDS = {word: i for i, word in enumerate(VOCABULARY)}
 
 

@@ -1,6 +1,7 @@
 from . import (
     apps as apps,
     decoding as decoding,
+    distribution as distribution,
     evaluation as evaluation,
     export as export,
     layers as layers,

@@ -87,6 +87,8 @@ class TokenLoss(_TokenMean):
         name: name of the metric.
         dtype: dtype of the result.
         pad_id: label id to ignore. Default: `None`, only sample weights mark padding.
+        loss: another loss, as in `keras.Model.compile`, with one value per token: a `keras.losses.Loss`, a function of
+            labels and logits, or a name. Its reduction is not used. Default: the cross-entropy.
 
     Call arguments:
         y_true: int `(batch, length)` or `(batch, length, 1)`.
@@ -105,17 +107,21 @@ class TokenLoss(_TokenMean):
     1.3863
     """
 
-    def __init__(self, label_smoothing=0.0, name="token_loss", dtype=None, pad_id=None):
+    def __init__(self, label_smoothing=0.0, name="token_loss", dtype=None, pad_id=None, loss=None):
         cross_entropy = functools.partial(token_cross_entropy, label_smoothing=label_smoothing)
-        super().__init__(cross_entropy, pad_id, name=name, dtype=dtype)
+        super().__init__(cross_entropy if loss is None else _values_of(loss), pad_id, name=name, dtype=dtype)
         self.label_smoothing = label_smoothing
+        self.loss = loss
 
     def get_config(self):
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+        config = {**super().get_config(), "label_smoothing": self.label_smoothing}
+        return config if self.loss is None else {**config, "loss": keras.saving.serialize_keras_object(self.loss)}
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_label_smoothing(config))
+        loss = config.get("loss")
+        own = {} if loss is None else {"loss": keras.saving.deserialize_keras_object(loss)}
+        return cls(**{**with_label_smoothing(config), **own})
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -149,6 +155,14 @@ class Perplexity(_TokenMean):
 
     def result(self):
         return ops.exp(super().result())
+
+
+def _values_of(loss):
+    """The function that computes the loss of each token from labels and logits."""
+    loss = keras.losses.get(loss)
+    function = getattr(loss, "call", loss)
+    # A Keras loss gets its arguments in float32, too.
+    return lambda labels, logits: function(labels, ops.cast(logits, "float32"))
 
 
 def _is_correct(labels, logits):

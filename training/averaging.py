@@ -6,12 +6,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.config import TransformerConfig
-from keras_transformer.models import Transformer
 from keras_transformer.optimizers import inner_adam
 from keras_transformer.saving import load_model
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.training.checkpoints import CheckpointFiles
+from keras_transformer.training.given import rebuilt
 
 
 class AverageInValidations(keras.callbacks.Callback):
@@ -73,28 +72,23 @@ def average(path: str | Path, last: int | None = None) -> list[int]:
         for step in steps:
             files.read(step)
         checkpoints = [files.path(step) for step in steps]
-        write_model(directory, TransformerConfig(**record["model_config"]), directory.tokenizer_models(), checkpoints)
+        write_model(directory, directory.tokenizer_models(), checkpoints)
         directory.write_record({**record, "weights_of_steps": steps}, finished=True)
     return steps
 
 
 def write_model(
-    directory: ModelDirectory,
-    model_config: TransformerConfig,
-    tokenizers: tuple[bytes, ...],
-    checkpoints: Sequence[Path],
-    moving: bool = False,
+    directory: ModelDirectory, tokenizers: tuple[bytes, ...], checkpoints: Sequence[Path], moving: bool = False
 ) -> None:
     """Writes the finished model: the mean of the checkpoints' weights, in float32, without the optimizer.
 
     Args:
         directory: the model directory.
-        model_config: configuration of the model.
         tokenizers: see `ModelDirectory.write_tokenizers`.
         checkpoints: files of the checkpoints, at least one.
         moving: average the optimizer's moving averages instead of the weights.
     """
-    model = Transformer(model_config)
+    model = rebuilt(load_model(checkpoints[0], compile=False), dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.get_weights()]
     for path in checkpoints:
         checkpoint = load_model(path, compile=moving)

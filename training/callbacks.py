@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -16,27 +17,65 @@ from keras_transformer.training.stopping import Diverged, Interrupted, StopReque
 
 
 class Callbacks(keras.callbacks.CallbackList):
-    """Callbacks that get the logs of a batch as tensors.
+    """The callbacks of a run, for all its calls of `fit`. The training begins with the first call and ends with `end`.
 
-    The list that `fit` makes of callbacks converts the logs to numbers after each batch. This waits until the device
-    has computed the batch, and the device then waits for the next one. On JAX, the attribute `model` of a callback also
-    takes time: it copies all variables out of `fit`.
+    The callbacks of this package get the logs of a batch as tensors. The list that `fit` makes of callbacks converts
+    the logs to numbers after each batch. This waits until the device has computed the batch, and the device then waits
+    for the next one. On JAX, the attribute `model` of a callback also takes time: it copies all variables out of `fit`.
+    Here, only callbacks of the user that observe batches get numbers.
 
     Args:
         callbacks: the callbacks.
         model: the model that they observe.
+        given: those of them that are the user's.
     """
 
-    def __init__(self, callbacks: list[keras.callbacks.Callback], model: keras.Model):
+    def __init__(
+        self,
+        callbacks: list[keras.callbacks.Callback],
+        model: keras.Model,
+        given: Sequence[keras.callbacks.Callback] = (),
+    ):
         super().__init__(callbacks, add_history=True, model=model)  # `fit` returns the history.
+        self._given = given
+        self._has_begun, self._last_logs = False, None
+
+    def on_train_begin(self, logs=None):
+        if not self._has_begun:
+            super().on_train_begin(logs)
+        self._has_begun = True
+
+    def on_train_end(self, logs=None):
+        self._last_logs = logs
+
+    def end(self) -> None:
+        """Ends the training."""
+        if self._has_begun:
+            super().on_train_end(self._last_logs)
 
     def on_train_batch_end(self, batch, logs=None):
-        for callback in self.callbacks:
-            callback.on_train_batch_end(batch, logs=logs)
+        self._call("on_train_batch_end", batch, logs)
 
     def on_test_batch_end(self, batch, logs=None):
+        self._call("on_test_batch_end", batch, logs)
+
+    def _call(self, hook, batch, logs):
+        numbers = None
         for callback in self.callbacks:
-            callback.on_test_batch_end(batch, logs=logs)
+            if callback in self._given and _observes_batches(callback, hook):
+                numbers = numbers or {name: float(value) for name, value in (logs or {}).items()}
+                getattr(callback, hook)(batch, logs=numbers)
+            else:
+                getattr(callback, hook)(batch, logs=logs)
+
+
+def _observes_batches(callback, hook):
+    """Whether a callback has a method of its own for the end of a batch."""
+    names = (hook, "on_batch_end") if hook == "on_train_batch_end" else (hook,)
+    return any(
+        getattr(getattr(callback, name), "__func__", None) is not getattr(keras.callbacks.Callback, name)
+        for name in names
+    )
 
 
 class Divergence(keras.callbacks.Callback):
@@ -109,6 +148,8 @@ class Divergence(keras.callbacks.Callback):
 class Checkpoints(keras.callbacks.Callback):
     """Writes checkpoints, records validations, and stops the run when patience or time has run out.
 
+    If another callback has stopped the training, a validation follows as at the last step.
+
     The checkpoint of a validation step is written after the validation and contains its result. A resumed run
     therefore neither loses nor repeats a validation.
 
@@ -154,13 +195,18 @@ class Checkpoints(keras.callbacks.Callback):
         """Whether patience or time has run out."""
         return self.devices.any_worker(self._is_out_of_patience() or self._is_out_of_time())
 
+    def set_model(self, model):
+        super().set_model(model)
+        self._fitted = model  # On JAX, the attribute `model` copies all variables out of `fit`.
+
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += self.recipe.steps_per_execution
         stops = ends = False
         # Communication between workers takes time: most steps make only this call.
-        if self.devices.any_worker(self._stop_requested() or self._is_out_of_time()):
+        is_ended = self._fitted.stop_training or self._is_out_of_time()
+        if self.devices.any_worker(self._stop_requested() or is_ended):
             stops = self.devices.any_worker(self._stop_requested())
-            ends = self.devices.any_worker(self._is_out_of_time())
+            ends = self.devices.any_worker(is_ended)
             self.model.stop_training = ends
         step = self.state.step
         if ends or step % self.validate_every == 0 or step == self.total:
@@ -178,7 +224,7 @@ class Checkpoints(keras.callbacks.Callback):
             with atomic_write(self.history_file) as temporary:  # For users; a resumed run reads the checkpoint.
                 temporary.write_text(json.dumps(self.state.validations, indent=1))
         self._save()
-        self.model.stop_training = self.model.stop_training or self.should_stop
+        self.model.stop_training = self.devices.any_worker(self.model.stop_training) or self.should_stop
 
     def _is_out_of_patience(self):
         best = self.state.best_step(self.recipe.best_by)

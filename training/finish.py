@@ -27,7 +27,7 @@ def finish(config, directory: ModelDirectory, plan: TrainingPlan, state: Trainin
         steps = list(itertools.islice(files.valid(step for step in ranked if step in kept), 1))
     steps = steps or [state.step]
     tokenizers, checkpoints = tuple(one.model for one in plan.tokenizers), [files.path(step) for step in steps]
-    write_model(directory, plan.model_config, tokenizers, checkpoints, moving=recipe.moving_average is not None)
+    write_model(directory, tokenizers, checkpoints, moving=recipe.moving_average is not None)
     record = {
         **directory.record(),
         **config.record(),

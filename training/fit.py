@@ -18,6 +18,7 @@ from keras_transformer.training.averaging import AverageInValidations
 from keras_transformer.training.backends.devices import Devices
 from keras_transformer.training.callbacks import Callbacks, Checkpoints, Divergence
 from keras_transformer.training.checkpoints import CheckpointFiles, TrainingState, restore_random, seed_generators
+from keras_transformer.training.given import Given, copied, rebuilt
 from keras_transformer.training.plan import TrainingPlan
 from keras_transformer.training.progress import Progress
 from keras_transformer.training.scalars import Scalars
@@ -31,7 +32,7 @@ _SCALARS = 1000
 _SCALARS_EVERY = 10
 
 
-def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices) -> TrainingState:
+def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices, given: Given) -> TrainingState:
     """Trains from the latest valid checkpoint, or from the start. Returns the state at the end, which is saved.
 
     Raises:
@@ -50,34 +51,39 @@ def fit(config, directory: ModelDirectory, plan: TrainingPlan, devices: Devices)
         run=directory.record().get("run"),
     )
     state = files.latest_valid()
-    model = _prepare_model(config, directory, plan, devices, files, state)
+    model = _prepare_model(config, directory, plan, devices, files, state, given)
     plan.batches.resume(state.position)
     every = recipe.round_to_execution(recipe.validate_every or plan.batches.steps)
-    limit = _RUNAWAY * math.log(plan.model_config.vocab_size)
+    limit = _RUNAWAY * math.log(plan.model_config.vocab_size) if given.loss is None else sys.float_info.max
     divergence = Divergence(files, state, plan.batches.steps, limit, recipe.steps_per_execution)
     with files.noting_last(), contextlib.ExitStack() as stack:
         stack.callback(plan.batches.close)
         request = stack.enter_context(StopRequest())
         checkpoints = Checkpoints(directory, files, state, recipe, every, plan, divergence, request, devices)
-        # In this order: BLEU must see the moving average, and `checkpoints` records BLEU.
+        # In this order: BLEU and the given callbacks must see the moving average at the end of a validation, and
+        # `checkpoints` records BLEU and saves what the given callbacks change.
         validating = [plan.bleu] if plan.bleu else []
+        validating += given.callbacks
         validating += [AverageInValidations()] if recipe.moving_average else []
         showing = _progress_callbacks(stack, directory, plan, state, recipe, devices) if devices.is_chief else []
-        callbacks = [*validating, divergence, checkpoints, *showing]
+        callbacks = Callbacks([*validating, divergence, checkpoints, *showing], model, given.callbacks)
         for call in _fit_calls(state.step, plan.total, every):
             if state.validations and checkpoints.should_stop:
                 break
             _call_fit(model, call, plan, devices, recipe.seed, callbacks)
+            if model.stop_training:
+                break
+        callbacks.end()
     if devices.is_chief and (sources := plan.batches.sources(state.step)):
         print(f"pairs trained on: {sources}", file=sys.stderr)
     return state
 
 
-def _prepare_model(config, directory, plan, devices, files, state):
+def _prepare_model(config, directory, plan, devices, files, state, given):
     """The model of a checkpoint, or a new one."""
     recipe = config.recipe
     with devices.scope(), _remat(recipe, plan.model_config):
-        model = load_model(files.path(state.step)) if state.step else _compiled(config, plan)
+        model = load_model(files.path(state.step)) if state.step else _compiled(config, plan, given)
     devices.set_steps(model, plan.accumulation_steps)
     model.jit_compile = devices.jit_compile(recipe.xla)
     seeds = [((1000 * recipe.seed + i) % 2**32, 0) for i in range(len(seed_generators(model)))]  # 32 bits, as in JAX.
@@ -118,6 +124,7 @@ def _progress_callbacks(stack, directory, plan, state, recipe, devices):
 
 
 def _call_fit(model, call, plan, devices, seed, callbacks):
+    callbacks.set_params({"verbose": 0, "epochs": call.last, "steps": call.steps})
     try:
         model.fit(
             devices.training_data(plan.batches, seed, call.start),
@@ -125,7 +132,7 @@ def _call_fit(model, call, plan, devices, seed, callbacks):
             epochs=call.last,
             steps_per_epoch=call.steps,
             **devices.validation_data(plan.validation),
-            callbacks=Callbacks(callbacks, model),
+            callbacks=callbacks,
             shuffle=False,
             verbose=0,
         )
@@ -135,19 +142,25 @@ def _call_fit(model, call, plan, devices, seed, callbacks):
         raise
 
 
-def _compiled(config, plan):
+def _compiled(config, plan, given):
     recipe = config.recipe
-    model = Transformer(plan.model_config, dtype=recipe.precision)
+    if given.model is not None:
+        model = rebuilt(given.model)
+        model.set_weights(given.model.get_weights())
+    else:
+        model = Transformer(plan.model_config, dtype=recipe.precision)
     if config.init_from:
         model.set_weights(load_model(ModelDirectory(config.init_from).model_file, compile=False).get_weights())
     options = {"use_ema": True, "ema_momentum": recipe.moving_average} if recipe.moving_average else {}
     options |= {"weight_decay": recipe.weight_decay or None, "global_clipnorm": recipe.clip_norm}
     smoothing = recipe.label_smoothing
+    loss = RDropCrossEntropy(recipe.r_drop, smoothing) if recipe.r_drop else LabelSmoothedCrossEntropy(smoothing)
+    metrics = [TokenLoss(smoothing, name="loss", loss=given.loss), TokenAccuracy(), Perplexity()]
     model.compile(
         Adam(plan.learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, **options),
-        loss=RDropCrossEntropy(recipe.r_drop, smoothing) if recipe.r_drop else LabelSmoothedCrossEntropy(smoothing),
+        loss=loss if given.loss is None else given.loss,
         r_drop=recipe.r_drop > 0,
-        weighted_metrics=[TokenLoss(smoothing, name="loss"), TokenAccuracy(), Perplexity()],
+        weighted_metrics=[*metrics, *map(copied, given.metrics)],
         steps_per_execution=recipe.steps_per_execution,
     )
     # Without this, the first step creates the optimizer's variables and TensorFlow traces it twice.

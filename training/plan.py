@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import keras
 
+from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.counting import counted
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -16,6 +17,7 @@ from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.batches import Batches, make_batches
 from keras_transformer.training.data.stream import make_stream
 from keras_transformer.training.flops import StepCost, step_cost
+from keras_transformer.training.given import Given, vocabulary_problems
 from keras_transformer.training.learning_rate import describe, learning_rate
 from keras_transformer.training.validation_bleu import ValidationBleu
 
@@ -53,11 +55,14 @@ class TrainingPlan(NamedTuple):
         return {"tokens_sha256": self.tokens_sha256, "batches": [shape._asdict() for shape in self.batches.shapes]}
 
 
-def make_plan(config: TrainConfig, tokens: TokenDirectory, directory: ModelDirectory, devices: Devices) -> TrainingPlan:
-    """Makes the plan of a run. Checks that the options, the tokens and the model to fine-tune fit together."""
+def make_plan(
+    config: TrainConfig, tokens: TokenDirectory, directory: ModelDirectory, devices: Devices, given: Given
+) -> TrainingPlan:
+    """Makes the plan of a run. Checks that the options, the tokens and the given model and loss fit together."""
     record, recipe = tokens.record(), config.recipe
     tokenizers = tuple(map(Tokenizer, tokens.tokenizer_models()))
-    model_config = _model_config(config, tokenizers, record["data"]["max_length"])
+    model_config = _model_config(config, tokenizers, record["data"]["max_length"], given.model)
+    given.check_loss_values(model_config.vocab_size)
     accumulation_steps = config.accumulation_steps(devices.count)
     multiple = devices.count * accumulation_steps
     if config.augmentation.is_used or tokens.train_splits != ["train"]:
@@ -82,8 +87,12 @@ def make_plan(config: TrainConfig, tokens: TokenDirectory, directory: ModelDirec
     )
 
 
-def _model_config(config, tokenizers, max_length) -> TransformerConfig:
-    if config.init_from:
+def _model_config(config, tokenizers, max_length, model) -> TransformerConfig:
+    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
+    if model is not None:
+        model_config = model.config
+        require(vocabulary_problems(model_config, sizes))
+    elif config.init_from:
         directory = ModelDirectory(config.init_from)
         if tuple(tokenizer.model for tokenizer in tokenizers) != directory.tokenizer_models():
             raise ValueError(
@@ -92,7 +101,6 @@ def _model_config(config, tokenizers, max_length) -> TransformerConfig:
             )
         model_config = TransformerConfig(**directory.record()["model_config"])
     else:
-        sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
         separate = {"source_vocab_size": sizes[0]} if len(sizes) == 2 else {}
         model_config = config.model.transformer(vocab_size=sizes[-1], share_embeddings=not separate, **separate)
     if model_config.max_length is not None and model_config.max_length < max_length:

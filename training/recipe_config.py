@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import sys
 from typing import Literal
 
@@ -61,6 +62,8 @@ class RecipeConfig:
         steps_per_execution: Keras `steps_per_execution`: training steps run between host callbacks. `max_steps`,
             `validate_every`, `checkpoint_every` and the length of an epoch are rounded up to a multiple. Must be 1
             with several workers.
+        callbacks: Keras callbacks of your own, as MODULE:FUNCTION. The function has no arguments and returns a list of
+            them. The module is searched in the current folder too.
 
     Raises:
         ValueError: if an option is out of range.
@@ -90,6 +93,7 @@ class RecipeConfig:
     xla: bool | None = None
     remat: bool = False
     steps_per_execution: int = 1
+    callbacks: str | None = None
 
     def round_to_execution(self, steps: int) -> int:
         """Rounds a number of steps up to a multiple of `steps_per_execution`.
@@ -127,6 +131,10 @@ class RecipeConfig:
             within("(0, 1)", moving_average=self.moving_average),
             within(f"[0, {2**32 - 1}]", seed=self.seed),
         )
+        if self.callbacks is not None and not re.fullmatch(r"[\w.]+:\w+", self.callbacks):
+            raise ValueError(
+                f"`recipe.callbacks` must have the form MODULE:FUNCTION. Received: callbacks={self.callbacks!r}"
+            )
         if self.best_by == "bleu" and not self.bleu_sentences:
             raise ValueError("`best_by` bleu requires `bleu_sentences`. Received: bleu_sentences=0")
         if self.moving_average is not None and self.weights == "average":

@@ -1,5 +1,6 @@
 """Whether a run may resume: `check_resumable` decides it. `fit` then needs a valid checkpoint of this run."""
 
+import reprlib
 from typing import Any
 
 from keras_transformer.counting import counted
@@ -10,13 +11,17 @@ from keras_transformer.training.config import TrainConfig
 #: change.
 _CHANGEABLE = (
     *("recipe.max_time", "recipe.patience", "recipe.keep_checkpoints", "recipe.checkpoint_every"),
-    "recipe.remat",
+    *("recipe.remat", "recipe.callbacks"),
 )
+#: Entry of the record: the record of `Given`.
+GIVEN = "given"
 #: Options that set the number of steps. They may change too, except with a cosine schedule, which depends on it.
 _STEP_OPTIONS = ("recipe.epochs", "recipe.max_steps")
 
 
-def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: bool = False, plan=None) -> bool:
+def check_resumable(
+    config: TrainConfig, directory: ModelDirectory, overwrite: bool = False, plan=None, given: dict | None = None
+) -> bool:
     """Decides whether a run resumes the one in its directory, starts there, or must not use the directory.
 
     A run resumes if its options are those in the record, except the ones that may change. A finished run resumes only
@@ -28,13 +33,15 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
         directory: its model directory.
         overwrite: start over and replace an existing model or run.
         plan: the `TrainingPlan`. Default: `None`, the data and the number of steps are not checked.
+        given: the record of `Given`: model, loss and metrics of the caller. Default: `None`, they are not checked.
 
     Returns:
         `True` to resume the run in the directory, `False` to start a new one.
 
     Raises:
         ModelDirectoryError: if the directory contains a finished model or another run and `overwrite` is false, if it
-            is neither empty nor a model directory, or if the run has other data or, once finished, no checkpoints.
+            is neither empty nor a model directory, or if the run has another model, loss, metrics or data or, once
+            finished, no checkpoints.
         ValueError: if the run would end before the step that it has reached.
     """
     if not directory.is_started() or overwrite:
@@ -42,6 +49,8 @@ def check_resumable(config: TrainConfig, directory: ModelDirectory, overwrite: b
     record = directory.record()
     changes = _changes(config, record)
     _check_options(config, directory, record["finished"], changes)
+    if given is not None:
+        _check_given(directory, record.get(GIVEN, {}), given)
     if plan is not None:
         _check_data(plan, directory, record)
         if record["finished"] or changes:  # Otherwise the number of steps is that of the start.
@@ -94,6 +103,27 @@ def _check_options(config, directory, is_finished, changes):
             "To resume it, give these options as they were. To start over, use --overwrite. "
             f"A resumed run may change only: {names}"
         )
+
+
+def _check_given(directory, recorded, given):
+    changes = _differences(_without_names(given), _without_names(recorded))
+    if changes:
+        shown = {name: tuple(map(reprlib.repr, values)) for name, values in changes.items()}
+        words = "; ".join(f"{name} is {old}, given {new}" for name, (old, new) in shown.items())
+        raise ModelDirectoryError(
+            f"{directory.path} contains a run with other arguments of `train`: {words}. "
+            "To resume it, give the model, loss and metrics that it was started with. To start over, use --overwrite"
+        )
+
+
+def _without_names(config):
+    """A serialized object without the names of layers and metrics, which depend on what was made before them."""
+    if isinstance(config, list):
+        return [_without_names(value) for value in config]
+    if not isinstance(config, dict) or config.get("class_name") == "DTypePolicy":
+        return config
+    left_out = ("name", "build_config", "shared_object_id")
+    return {name: _without_names(value) for name, value in config.items() if name not in left_out}
 
 
 def _check_data(plan, directory, record):

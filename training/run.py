@@ -18,11 +18,12 @@ from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.run_tokens import run_tokens
 from keras_transformer.training.finish import finish
 from keras_transformer.training.fit import fit
+from keras_transformer.training.given import Given
 from keras_transformer.training.plan import TrainingPlan, make_plan, print_plan
-from keras_transformer.training.resume import check_resumable
+from keras_transformer.training.resume import GIVEN, check_resumable
 
 
-def run(config: TrainConfig) -> ModelDirectory:
+def run(config: TrainConfig, given: Given) -> ModelDirectory:
     """Runs a training that `start.check_run` has accepted; see `keras_transformer.training.start.train`."""
     directory = ModelDirectory(config.output)
     devices = make_devices(config.devices)
@@ -33,22 +34,23 @@ def run(config: TrainConfig) -> ModelDirectory:
         set_attention_implementation(config.recipe.attention)
         if devices.is_chief:
             stack.enter_context(directory.locked())
-            plan = _start_run(config, directory, devices)
+            plan = _start_run(config, directory, devices, given)
         devices.any_worker(False)  # A barrier: the other workers wait until the directory is ready.
         if not devices.is_chief:
-            plan = _join_run(config, directory, devices)
-        state = fit(config, directory, plan, devices)
+            plan = _join_run(config, directory, devices, given)
+        state = fit(config, directory, plan, devices, given)
         if devices.is_chief:
             finish(config, directory, plan, state)
     return directory
 
 
-def _start_run(config, directory, devices) -> TrainingPlan:
+def _start_run(config, directory, devices, given) -> TrainingPlan:
     """Prepares the directory of a new run, or checks that of a resumed one."""
-    resuming = check_resumable(config, directory, config.overwrite)  # Again: another process may have written since.
+    # Again: another process may have written since.
+    resuming = check_resumable(config, directory, config.overwrite, given=given.record())
     with directory.claimed():
         with run_tokens(config, directory, resuming) as tokens:
-            plan = make_plan(config, tokens, directory, devices)
+            plan = make_plan(config, tokens, directory, devices, given)
             print_plan(plan, tokens, devices, config.recipe)
             texts = {"languages": _languages(config, tokens, directory if resuming else None)}
             texts |= _source_text(config, tokens)
@@ -57,7 +59,8 @@ def _start_run(config, directory, devices) -> TrainingPlan:
         if not resuming:
             _clear(config, directory, plan)
         run_id = {} if resuming else {"run": uuid.uuid4().hex}
-        record = {**directory.record(), **config.record(), **plan.data_fingerprint, **run_id, **texts}
+        own = {GIVEN: found} if (found := given.record()) else {}
+        record = {**directory.record(), **config.record(), **plan.data_fingerprint, **run_id, **texts, **own}
         directory.write_record(record, finished=False)
     return plan
 
@@ -71,12 +74,12 @@ def _clear(config, directory, plan):
         directory.write_tokenizers(tuple(tokenizer.model for tokenizer in plan.tokenizers))
 
 
-def _join_run(config, directory, devices) -> TrainingPlan:
+def _join_run(config, directory, devices, given) -> TrainingPlan:
     """The plan of the run that the chief has started, for the other workers."""
-    if not check_resumable(config, directory):
+    if not check_resumable(config, directory, given=given.record()):
         raise ValueError(f"`output` must be on a disk that all workers share. Received: output={config.output}")
     with run_tokens(config, directory, resuming=True) as tokens:
-        plan = make_plan(config, tokens, directory, devices)
+        plan = make_plan(config, tokens, directory, devices, given)
         check_resumable(config, directory, plan=plan)
     return plan
 

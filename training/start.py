@@ -1,5 +1,6 @@
 """The start of a training. Options and files are checked before the slow import of Keras and its backend."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -49,19 +50,34 @@ def _check_sampling(config):
                 raise ValueError(f"Subword sampling requires a BPE tokenizer. Received: the tokenizer of {path}")
 
 
-def train(config: TrainConfig) -> ModelDirectory:
+def train(
+    config: TrainConfig, *, callbacks: Sequence | None = None, loss=None, metrics: Sequence | None = None, model=None
+) -> ModelDirectory:
     """Trains a model, or resumes the unfinished run of the same configuration.
 
     Some options, such as the number of epochs, may change. A finished run is then trained further.
 
+    A loss or a metric of your own must be known to Keras: a class or function with
+    `keras.saving.register_keras_serializable`. To resume, give the same model, loss and metrics.
+
     Args:
         config: the run.
+        callbacks: Keras callbacks. They run after the BLEU of a validation is known, and before a checkpoint is saved.
+            An epoch of theirs is the time between two validations. If one sets `model.stop_training`, the run is
+            validated and finished.
+        loss: a loss as in `keras.Model.compile`, instead of label-smoothed cross-entropy. It gets labels
+            `(batch, length)`, in float32, and logits `(batch, length, vocab_size)`, and has one value per token. Its
+            reduction must be the default of Keras, so that it is the mean over the tokens of a batch.
+        metrics: metrics as in `keras.Model.compile`, besides perplexity and token accuracy. They get the sample
+            weights, which are 0 at padding.
+        model: a `Transformer`, instead of that of `config.model`. Training starts from its weights, on a copy. Its
+            vocabularies must be those of the tokenizers, and its dtype policy that of `config.recipe.precision`.
 
     Returns:
         The finished model directory.
 
     Raises:
-        ValueError: if the data, the directory or an option is invalid. No files are left behind.
+        ValueError: if the data, the directory, an option or another argument is invalid. No files are left behind.
         Interrupted: if a signal stopped the process. A checkpoint is saved.
         Diverged: if the loss or a weight is NaN, infinite or too large.
         WorkerLost: if another worker stops.
@@ -72,6 +88,9 @@ def train(config: TrainConfig) -> ModelDirectory:
         train(TrainConfig(output="runs/en-de", source="train.en", target="train.de"))
     """
     check_run(config)
+    from keras_transformer.training.given import Given, load_callbacks
     from keras_transformer.training.run import run
 
-    return run(config)
+    given = Given(model, loss, metrics or (), callbacks or ())
+    given.check(config)
+    return run(config, given._replace(callbacks=[*load_callbacks(config.recipe.callbacks), *given.callbacks]))

@@ -1,27 +1,87 @@
 """BLEU of validation sentences during training."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import keras
 
+from keras_transformer.checks import require, same_number
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.evaluation.scores import evaluate
+from keras_transformer.storage.token_directory import TokenDirectory
+from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.keras_translator import ModelTranslator
 
 
 class ValidationBleu(keras.callbacks.Callback):
-    """Adds `val_bleu` to the logs: sacreBLEU (cased, detokenized) of greedy translations of validation sentences."""
+    """Adds `val_bleu` to the logs: sacreBLEU (cased, detokenized) of translations of validation sentences.
 
-    def __init__(self, tokenizers: tuple[Tokenizer, ...], source: Sequence[str], target: Sequence[str]):
+    BLEU is computed once per epoch: at the end of the validation of `fit`, or at the end of the epoch if `fit` has no
+    validation data. Place this callback before those that read `val_bleu`, such as `EarlyStopping`.
+
+    Attributes:
+        bleu: the latest BLEU; `None` before the first.
+
+    Args:
+        tokenizers: `Tokenizer`s, `(shared,)` or `(source, target)`.
+        source: source sentences.
+        target: their translations.
+        strategy: a search strategy. Default: greedy search.
+        batch_size: number of sentences that are translated at a time.
+
+    Raises:
+        ValueError: if `source` and `target` are empty or have different numbers of sentences.
+
+    Example:
+
+        bleu = ValidationBleu.from_prepared("tokens/en-de", sentences=200)
+        best = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=3)
+        model.fit(data, callbacks=[bleu, best])
+    """
+
+    def __init__(
+        self,
+        tokenizers: Sequence[Tokenizer],
+        source: Sequence[str],
+        target: Sequence[str],
+        strategy=None,
+        batch_size: int = 64,
+    ):
         super().__init__()
-        self.tokenizers = tokenizers
+        require(same_number("sentences", 1, source=source, target=target))
+        self.tokenizers = tokenizers[0], tokenizers[-1]
         self.source, self.target = source, target
+        self.strategy = strategy or GreedySearch()
+        self.batch_size = batch_size
+        self.bleu: float | None = None
+        self._is_current = False
+
+    @classmethod
+    def from_prepared(cls, prepared: str | Path, sentences: int, **kwargs) -> "ValidationBleu":
+        """Takes the tokenizers and the first validation sentences of a folder written by `prepare`.
+
+        Args:
+            prepared: the folder.
+            sentences: maximum number of sentences.
+            **kwargs: `strategy` and `batch_size`.
+        """
+        tokens = TokenDirectory(prepared)
+        return cls(load_tokenizers(tokens), *tokens.validation_lines(sentences), **kwargs)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._is_current = False
 
     def on_test_end(self, logs=None):
-        tokenizers = self.tokenizers[0], self.tokenizers[-1]
-        translator = ModelTranslator(self.model, tokenizers, GreedySearch(), protect="off")
-        self.bleu = evaluate(translator, self.source, self.target, batch_size=64).bleu
+        self._evaluate()
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["val_bleu"] = self.bleu
+        if not self._is_current:
+            self._evaluate()
+        if logs is not None:
+            logs["val_bleu"] = self.bleu
+
+    def _evaluate(self):
+        translator = ModelTranslator(self.model, self.tokenizers, self.strategy, protect="off")
+        self.bleu = evaluate(translator, self.source, self.target, batch_size=self.batch_size).bleu
+        self._is_current = True

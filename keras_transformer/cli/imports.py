@@ -1,10 +1,8 @@
 """The option `--import`: modules with layers of the user, which must be registered before a model is loaded."""
 
-import importlib
-import os
-import sys
-
 from jsonargparse import ArgumentParser
+
+from keras_transformer.user_modules import import_user_module
 
 
 def add_imports(parser: ArgumentParser) -> None:
@@ -28,13 +26,5 @@ def import_modules(names: list[str] | str | None) -> None:
     names = [names] if isinstance(names, str) else names or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"`--import` must be names of modules. Received: {names}")
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # At the end: a file there must not hide a library.
     for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # A module may raise anything.
-            raise ValueError(
-                "`--import` must name a module that can be imported. "
-                f"Received: {name} ({type(error).__name__}: {error})"
-            ) from error
+        import_user_module(name, "--import")

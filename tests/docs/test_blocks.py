@@ -78,6 +78,7 @@ CHANGES = {"model.preset": "tiny", "model.use_bias": "true", "recipe.max_steps":
 #: Replacements of the programs that blocks call.
 PROGRAMS = {
     "keras-transformer": f'exec {sys.executable} {ROOT / "tests/docs/tiny.py"} "$@"',
+    "python": f'exec {sys.executable} "$@"',
     "pip": 'echo "not installed here: $*"',
 }
 

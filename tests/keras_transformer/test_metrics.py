@@ -166,3 +166,18 @@ def test_padding_counts_for_nothing_in_compile(kind, few_steps):
         assert found["token_accuracy"] == pytest.approx(np.mean(logits.argmax(-1) == ids[is_real]))
     whole = model.evaluate(inputs, ids, batch_size=4, verbose=0, return_dict=True)
     assert whole["perplexity"] == pytest.approx(np.exp(whole["loss"]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss", ["sparse_categorical_crossentropy", keras.losses.SparseCategoricalCrossentropy(reduction="sum"), "own"]
+)
+def test_the_mean_of_any_loss(loss, batches):
+    loss = keras.losses.sparse_categorical_crossentropy if loss == "own" else loss
+    serialized = keras.saving.serialize_keras_object(TokenLoss(name="loss", loss=loss))
+    metric, values = keras.saving.deserialize_keras_object(serialized), []
+    for labels, logits, weights in batches:
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        metric.update_state(labels, probabilities, weights)
+        values += [-np.log(np.take_along_axis(probabilities, labels[..., None], -1)[..., 0][weights > 0])]
+    assert metric.name == "loss"
+    assert float(metric.result()) == pytest.approx(np.concatenate(values).mean(), rel=1e-5)

@@ -1,11 +1,18 @@
 """The public names, against a golden file: a change of it is a change for users, and belongs in the changelog."""
 
+import ast
 import importlib
 import pathlib
+
+import pytest
 
 import keras_transformer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "public_names.txt"
+EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "examples").glob("*.py"))
+#: Imports of the quickstart that have no public name.
+NOT_PUBLIC = {"cli.main", "storage.model_directory.ModelDirectory", "training.data_config.DataConfig"}
+NOT_PUBLIC |= {"training.datasets.load_corpus", "translate.load.available_runtimes"}
 
 
 def public_names_of(module):
@@ -25,6 +32,7 @@ def public_names():
         "apps",
         "apps.distillation",
         "decoding",
+        "distribution",
         "evaluation",
         "export",
         "layers",
@@ -56,3 +64,15 @@ def test_every_public_name_can_be_reached():
 
 def test_dir_lists_the_public_names():
     assert set(public_names_of(keras_transformer)) <= set(dir(keras_transformer))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_import_public_names(path):
+    imported = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_transformer")
+        for alias in node.names
+    ]
+    known = set(public_names()) | {f"keras_transformer.{name}" for name in NOT_PUBLIC if path.stem == "quickstart"}
+    assert set(imported) <= known

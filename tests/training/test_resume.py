@@ -48,7 +48,7 @@ def test_an_unfinished_run_of_another_configuration_names_what_differs(directory
         "reverse is False, requested True; recipe.seed is 1, requested 2. "
         "To resume it, give these options as they were. To start over, use --overwrite. A resumed run may change only: "
         "recipe.epochs, recipe.max_steps, recipe.max_time, recipe.patience, recipe.keep_checkpoints, "
-        "recipe.checkpoint_every, recipe.remat"
+        "recipe.checkpoint_every, recipe.remat, recipe.callbacks"
     )
     assert not check_resumable(other, directory, overwrite=True)
 
@@ -67,7 +67,7 @@ def test_a_finished_run_resumes_with_other_changeable_options_only(directory, co
     assert check_resumable(config(epochs=5), directory)
     message = "finished model. .*--overwrite.*--init_from .*run .*--output.*recipe.epochs.*"
     for refused, more in (
-        (config(epochs=3), "checkpoint_every, recipe.remat$"),
+        (config(epochs=3), "checkpoint_every, recipe.remat, recipe.callbacks$"),
         (config(epochs=5, seed=2), "Other differences: recipe.seed is 1, requested 2$"),
     ):
         with pytest.raises(ModelDirectoryError, match=message + more):
@@ -107,3 +107,24 @@ def test_the_data_of_a_resumed_run_must_be_the_same(directory, config):
     directory.write_record(config(epochs=3).record(), finished=True)
     with pytest.raises(ModelDirectoryError, match="its record lacks the training data"):
         check_resumable(config(epochs=5), directory, plan=plan)
+
+
+def test_another_model_loss_or_metric_is_named(directory, config):
+    policy = {"class_name": "DTypePolicy", "config": {"name": "float32"}}
+    model = {"class_name": "Transformer", "name": "transformer", "dtype": policy, "config": {"num_layers": 1}}
+    given = {"model": model, "loss": "mse"}
+    directory.write_record({**config().record(), "given": given}, finished=False)
+    assert check_resumable(config(), directory)  # The arguments are not known yet.
+    assert check_resumable(config(), directory, given={**given, "model": {**model, "name": "transformer_1"}})
+    half = {**model, "dtype": {**policy, "config": {"name": "mixed_float16"}}, "config": {"num_layers": 2}}
+    for other, message in (
+        ({"loss": "mse"}, r"model is \{.*\}, given None\. To resume it, give the model, loss and metrics that it was"),
+        ({**given, "loss": "mae", "metrics": ["ce"]}, r"loss is 'mse', given 'mae'; metrics is None, given \['ce'\]\."),
+        ({**given, "model": half}, r"dtype\.config\.name is 'float32', .*; model\.config\.num_layers is 1, given 2\."),
+    ):
+        with pytest.raises(ModelDirectoryError, match=f"other arguments of `train`: .*{message}"):
+            check_resumable(config(), directory, given=other)
+    directory.write_record(config().record(), finished=False)
+    with pytest.raises(ModelDirectoryError, match="loss is None, given 'mse'"):
+        check_resumable(config(), directory, given={"loss": "mse"})
+    assert check_resumable(config(), directory, given={})

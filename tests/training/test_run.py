@@ -8,6 +8,7 @@ import pytest
 from keras_transformer.layers import attention_implementation, set_attention_implementation
 from keras_transformer.training import run
 from keras_transformer.training.config import TrainConfig
+from keras_transformer.training.given import Given
 from keras_transformer.training.recipe_config import RecipeConfig
 
 
@@ -33,5 +34,5 @@ def test_the_attention_of_a_run_is_that_of_its_recipe(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "fit", fit)
     set_attention_implementation("auto")
     with pytest.raises(Failure):
-        run.run(TrainConfig(output=str(tmp_path / "run"), recipe=RecipeConfig(attention="plain")))
+        run.run(TrainConfig(output=str(tmp_path / "run"), recipe=RecipeConfig(attention="plain")), Given())
     assert found == ["plain"] and attention_implementation() == "auto"
