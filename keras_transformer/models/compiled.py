@@ -27,6 +27,7 @@ class Compiled(keras.Model):
         # Without `autocast` the inputs keep their dtype. Sampling noise in half precision would be too coarse.
         super().__init__(name=function.__name__, dtype=transformer.dtype_policy, autocast=False)
         self.transformer = transformer
+        self.has_weights_of_model = _weights_check(transformer)
         self.function = function
         self.options = options
         # XLA needs static shapes. JAX always compiles.
@@ -48,6 +49,13 @@ class Compiled(keras.Model):
             _trace(self._graph, arrays)
             self._traced.add(frozenset(arrays))
         return keras.tree.map_structure(keras.ops.convert_to_numpy, self._graph(arrays))
+
+
+def _weights_check(model):
+    """A function that tells whether the weights of a model are those of now: not after `enable_lora` or `quantize`."""
+    # A tuple in an attribute would be tracked by Keras.
+    weights = tuple(model.weights)
+    return lambda: [*map(id, model.weights)] == [*map(id, weights)]
 
 
 def _tensorflow_function(function):
