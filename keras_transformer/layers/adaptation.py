@@ -12,10 +12,10 @@ from keras_transformer.layers.recomputation import Recomputable
 
 
 class Adaptable:
-    """The methods for LoRA of composite layers and models, which are Keras layers.
+    """The methods for LoRA that all composite layers and models of this package have.
 
     An adapter is a set of low-rank matrices with a name. At most one adapter is active: its matrices are weights of the
-    layer, and all other weights are frozen.
+    layer, and all other weights are frozen. The other adapters wait in memory.
     """
 
     name: str
@@ -131,11 +131,12 @@ class Adaptable:
     def _existing(self, name) -> tuple[Adapters, str]:
         """The adapters of this layer, and the given name, by default that of the active adapter."""
         adapters = self._adapters
-        if adapters is None or (adapters.active if name is None else name) not in adapters.by_name:
+        found = adapters.active if name is None and adapters is not None else name
+        if adapters is None or found not in adapters.by_name:
             rule = "An adapter must be active." if name is None else "`name` must be that of an adapter."
             known = [] if adapters is None else [*adapters.by_name]
             raise ValueError(f"{rule} Received: name={name!r}, adapters={known}")
-        return adapters, adapters.active if name is None else name
+        return adapters, found
 
     def _activate(self, adapters, name, adapter=None):
         if adapters.activate(name, adapter):

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import zipfile
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,14 @@ _FORMAT = 1
 def write_adapter(path, adapter: Adapter, shapes: dict):
     """Writes an adapter, and the shapes of all projections and embeddings of its layer."""
     record = {"format": _FORMAT, "rank": adapter.rank, "alpha": adapter.alpha, "targets": adapter.targets}
-    arrays = {f"{part}/{name}": x for part, ab in adapter.matrices.items() for name, x in zip("ab", ab, strict=True)}
+    record = np.array(json.dumps({**record, "shapes": shapes}))
+    pairs = adapter.matrices.items()
+    arrays: dict[str, Any] = {f"{part}/{name}": x for part, ab in pairs for name, x in zip("ab", ab, strict=True)}
     path = pathlib.Path(path)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, adapter=np.array(json.dumps({**record, "shapes": shapes})), **arrays)
+            np.savez(file, adapter=record, **arrays)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ class Adapter:
     rank: int
     alpha: float
     targets: list[str] | None
-    matrices: dict[str, tuple[np.ndarray, np.ndarray]]
+    matrices: dict[str, tuple[np.ndarray, ...]]
 
     def has_weights_of(self, other: "Adapter") -> bool:
         """Whether the weights that this adapter adds to the parts can take the values of another one."""
@@ -52,7 +52,7 @@ class Adapters:
         self.parts = {path: part for path, part in _paths(layer) if isinstance(part, ADAPTED)}
         self.shapes = {path: tuple(_weight(part).shape) for path, part in self.parts.items()}
         self.by_name: dict[str, Adapter] = {}
-        self.active = None
+        self.active: str | None = None
 
     def new(self, rank, alpha, targets, a_initializer, b_initializer) -> Adapter:
         """Makes an adapter for the parts that match the targets."""
@@ -99,13 +99,10 @@ class Adapters:
         """
         if name == self.active:
             return False
-        old = None if self.active is None else self.current(self.active)
-        new = adapter or self.by_name.get(name)
+        old, new = self._stored(), adapter or self.by_name.get(name)
         if new is not None:
             require(self._refusals(new))
             self.by_name[name] = new
-        if old is not None:
-            self.by_name[self.active] = old
         stays = old is not None and new is not None and old.has_weights_of(new)
         if old is not None and not stays:
             self._remove_weights(old)
@@ -116,6 +113,13 @@ class Adapters:
                 weight.assign(value)
         self.active = name
         return not stays
+
+    def _stored(self):
+        """The active adapter, or `None`, after the values of its weights are stored."""
+        if self.active is None:
+            return None
+        self.by_name[self.active] = self.current(self.active)
+        return self.by_name[self.active]
 
     def _refusals(self, adapter):
         """Why the parts cannot have an adapter, whatever its values are."""
