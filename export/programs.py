@@ -71,8 +71,8 @@ def _named(structure, single=None):
     Names are keys of the structure, joined by `_`, or those of the tensors. A single tensor may be called `single`.
     """
     tensors = keras.tree.flatten_with_path(structure)
-    names = ["_".join(map(str, path)) if path and isinstance(path[-1], str) else x.name for path, x in tensors]
-    names = [single] if single and len(names) == 1 else names
+    names = ["_".join(map(str, path)) if path and isinstance(path[-1], str) else str(x.name) for path, x in tensors]
+    names = [single or names[0]] if len(names) == 1 else names
     specs = [tf.TensorSpec(x.shape, x.dtype, name=name) for name, (_, x) in zip(names, tensors, strict=True)]
     return specs, {spec.name: _shape(spec.name, spec.shape) for spec in specs}
 

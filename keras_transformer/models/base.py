@@ -14,12 +14,18 @@ from keras_transformer.layers.adaptation import AdaptableModel, quantization_con
 from keras_transformer.losses import RDropCrossEntropy
 from keras_transformer.models.compiled import CompiledSearch
 
+_NO_CLONE = (
+    "`keras.models.clone_model` would return a model without the methods of this one. Use `copy.deepcopy(model)`, or, "
+    "for new weights, `type(model).from_config(model.get_config())`. Received: model={}"
+)
+
 
 class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
     """Base class of functional models that are built from a `TransformerConfig`.
 
-    Copy a model with `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a plain
-    functional model without `generate`, unless the model is nested in another model.
+    `copy.deepcopy` and `pickle` copy a model with its weights, its compilation and the state of its optimizer.
+    `type(model).from_config(model.get_config())` is a model with new weights. `keras.models.clone_model` is refused,
+    because it would return a plain functional model without `generate`.
 
     Attributes:
         parts: the `Parts` that made the layers.
@@ -77,6 +83,16 @@ class ConfiguredModel(AdaptableModel, keras.Model, CompiledSearch):
 
     def _forward(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)
+
+    def _run_through_graph(self, inputs, operation_fn=lambda operation: operation, **kwargs):
+        # Keras has no public way to change what `clone_model` does. It runs the graph with copies of the layers.
+        def checked(operation):
+            made = operation_fn(operation)
+            if made is not operation and isinstance(made, keras.Layer):
+                raise ValueError(_NO_CLONE.format(self.name))
+            return made
+
+        return super()._run_through_graph(inputs, checked, **kwargs)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         y_pred = first_pass(y, y_pred) if self._r_drop else y_pred

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer import cache as kv_cache
-from keras_transformer.decoding import Hypotheses, Sampling, SpecialIds
+from keras_transformer.decoding import Hypotheses, Sampling
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 
 #: With static shapes each length is compiled separately, so lengths are rounded up to a multiple of this.
@@ -32,13 +32,17 @@ class CompiledSearch:
 
     source_name = "source"
     source_spec: Any
-    special_ids: SpecialIds
-    max_length: int | None
+    special_ids: Any  # `Any`, because in some models these are properties.
+    max_length: Any
     search: Callable[..., Hypotheses]
 
     def _compiled(self, function, **options) -> "Compiled":
         with _COMPILING:  # Several threads may generate at a time.
-            return self._compiled_functions(function, **options)
+            compiled = self._compiled_functions(function, **options)
+            if not compiled.has_weights_of_model():
+                self._compiled_functions.cache_clear()
+                compiled = self._compiled_functions(function, **options)
+            return compiled
 
     @functools.cached_property
     def _compiled_functions(self):
@@ -90,6 +94,7 @@ class Compiled(keras.Model):
         # Without `autocast` the inputs keep their dtype. Sampling noise in half precision would be too coarse.
         super().__init__(name=function.__name__, dtype=model.dtype_policy, autocast=False)
         self.model = model
+        self.has_weights_of_model = _weights_check(model)
         self.function = function
         self.options = options
         # XLA needs static shapes. JAX always compiles.
@@ -111,6 +116,13 @@ class Compiled(keras.Model):
             _trace(self._graph, arrays, getattr(self.model, "source_spec", None))
             self._traced.add(frozenset(arrays))
         return keras.tree.map_structure(keras.ops.convert_to_numpy, self._graph(arrays))
+
+
+def _weights_check(model):
+    """A function that tells whether the weights of a model are those of now: not after `enable_lora` or `quantize`."""
+    # A tuple in an attribute would be tracked by Keras.
+    weights = tuple(model.weights)
+    return lambda: [*map(id, model.weights)] == [*map(id, weights)]
 
 
 def _tensorflow_function(function):

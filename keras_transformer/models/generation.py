@@ -73,8 +73,8 @@ class Seq2SeqMethods(CompiledSearch):
         source_vocabulary: size of the vocabulary of source ids; `None` if the source is something else.
     """
 
-    vocab_size: int
-    source_vocabulary: int | None = None
+    vocab_size: Any
+    source_vocabulary: Any = None
     encode: Callable
     decode: Callable
     decoder: Any
@@ -225,7 +225,7 @@ class Seq2SeqMethods(CompiledSearch):
         require(same_number("rows", source=keras.tree.flatten(source)[0], target=target))
         return source, target
 
-    def _check_shortlist(self, shortlist, strategy):
+    def _check_shortlist(self, shortlist, strategy) -> None:
         raise ValueError(
             f"`shortlist` requires a Transformer of token ids, or several. Received: {type(self).__name__}"
         )

@@ -109,15 +109,15 @@ COPIES = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.nightly if kind == "separate" else ()) for kind in TIED]
-)
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("kind", TIED)
 @pytest.mark.portable
 def test_a_copy_of_a_model_is_tied_like_the_model(kind, copy, randomize, tmp_path):
     made = TIED[kind](TokenEmbedding(VOCAB, D_MODEL), keras.Input((None,), dtype="int32"))
+    if copy == "clone_model" and isinstance(made, (Transformer, LanguageModel)):
+        pytest.skip("clone_model refuses the models of this package")
     model = randomize(made, scale=0.3)
-    copied = copy(model)
+    copied = COPIES[copy](model)
     assert [weight.shape for weight in copied.trainable_weights] == [weight.shape for weight in model.trainable_weights]
     copied.set_weights(model.get_weights())
     inputs = {"source": IDS, "target": IDS} if kind == "Transformer" else IDS

@@ -61,7 +61,7 @@ def test_only_lora_weights_train_and_what_is_saved_holds_them(model_and_inputs, 
     loaded = kt.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(to_numpy(loaded(inputs)), trained, atol=1e-4)
     assert len(loaded.weights) == num_weights and loaded.trainable_weights and not loaded.compiled
-    with pytest.raises(ValueError, match="LoRA.*once.*Received: layer="):
+    with pytest.raises(ValueError, match="`name`.*Received: name='default'"):
         model.enable_lora(2)
 
 

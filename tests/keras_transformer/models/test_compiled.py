@@ -44,6 +44,9 @@ def test_threads_share_a_compiled_function(monkeypatch):
             time.sleep(0.02)
             made.append(function)
 
+        def has_weights_of_model(self):
+            return True
+
     monkeypatch.setattr(compiled, "Compiled", Slow)
     model = compiled.CompiledSearch()
     with ThreadPoolExecutor(4) as threads:
