@@ -65,7 +65,7 @@ def _single_output(model):
     return "logits" if isinstance(model, ConfiguredModel) else model.output_names[0]
 
 
-def _named(structure, single=None):
+def _named(structure, single: str | None = None):
     """The `tf.TensorSpec`s of a structure, and name -> shape.
 
     Names are keys of the structure, joined by `_`, or those of the tensors. A single tensor may be called `single`.
@@ -74,7 +74,7 @@ def _named(structure, single=None):
     names = ["_".join(map(str, path)) if path and isinstance(path[-1], str) else str(x.name) for path, x in tensors]
     names = [single or names[0]] if len(names) == 1 else names
     specs = [tf.TensorSpec(x.shape, x.dtype, name=name) for name, (_, x) in zip(names, tensors, strict=True)]
-    return specs, {spec.name: _shape(spec.name, spec.shape) for spec in specs}
+    return specs, {name: _shape(name, spec.shape) for name, spec in zip(names, specs, strict=True)}
 
 
 def _shape(name, shape):
