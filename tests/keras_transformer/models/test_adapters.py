@@ -155,6 +155,7 @@ def test_equal_adapters_need_no_new_compilation(few_steps):
         model.fit(IDS, np.ones((2, 3)), verbose=0)
 
 
+@pytest.mark.slow
 def test_merging_makes_a_plain_model_of_the_active_adapter(tmp_path):
     model, outputs = with_adapters("law", "medicine", lora_alpha=3)
     model.set_adapter("law")
@@ -183,8 +184,8 @@ def test_merging_keeps_the_precision_of_the_weights():
     np.testing.assert_allclose(values(kernel), before + a @ b, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_quantized_base_has_adapters(tmp_path):
+@pytest.mark.nightly
+def test_a_quantized_base_has_adapters():
     model = classifier()
     model.quantize("int8")
     base = values(model(IDS))
