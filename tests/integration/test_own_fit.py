@@ -33,7 +33,7 @@ config = TransformerConfig(vocab_size=280, **sizes)
 keras.utils.set_random_seed(1)
 given = Transformer(config)
 initial = given.get_weights()
-recipe = RecipeConfig(max_steps=50, warmup_steps=400, peak_learning_rate=0.002, weights="last")
+recipe = RecipeConfig(max_steps=50, warmup_steps=400, peak_learning_rate=0.002, weights="last", xla=False)
 options = {"tokens_per_batch": 2048, "devices": ",".join(devices) if replicas > 1 else None}
 if replicas > 1:
     objects = {"model": given, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="own")]}
