@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.decoding.scores import NEG_INF
+from keras_transformer.decoding.search import is_possible
 
 
 def processed(strategy, logits, tokens, step):
@@ -34,7 +34,7 @@ def processed(strategy, logits, tokens, step):
             "`logits_processor` must return logits of the shape that it receives, (rows, vocab_size="
             f"{logits.shape[1]}). Received: {f'shape={shape}' if shape else changed}"
         )
-    is_allowed = changed > 0.5 * NEG_INF
+    is_allowed = is_possible(changed)
     return ops.where(is_allowed, ops.cast(changed, "float32"), logits), is_allowed
 
 
