@@ -1,7 +1,8 @@
 """Keras layers of the Transformer, each usable alone in any Keras model."""
 
 from keras_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
-from keras_transformer.layers.decoder import CausalDecoder, CausalDecoderLayer, Decoder, DecoderLayer
+from keras_transformer.layers.causal import CausalDecoder, CausalDecoderLayer
+from keras_transformer.layers.decoder import Decoder, DecoderLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TiedLogits, TokenEmbedding
 from keras_transformer.layers.encoder import Encoder, EncoderLayer
