@@ -5,14 +5,25 @@ import numpy as np
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.format import Exported
-from keras_transformer.export.model_copy import copy_with_dtype
+from keras_transformer.export.model_copy import copy_with_dtype, is_float32
 from keras_transformer.export.programs import input_structure
 from keras_transformer.export.verify.equality import random_batches, random_source_batches
 from keras_transformer.models import LanguageModel
+from keras_transformer.models.checks import checked_source
 from keras_transformer.text.lines import max_tokens
 
 #: Formats of a model without tokenizers.
 MODEL_FORMATS = ("saved_model", "onnx", "onnx_int8", "onnx_float16")
+
+
+def checked_formats(formats) -> list[str]:
+    """Checks the argument `formats` of `export_model`."""
+    names = [formats] if isinstance(formats, str) else [*formats]
+    if not names or len({*names}) < len(names) or not {*names} <= {*MODEL_FORMATS}:
+        raise ValueError(
+            f"`formats` must be different ones of {', '.join(MODEL_FORMATS)}. Received: formats={formats!r}"
+        )
+    return names
 
 
 def checked_export(model, strategy, metric) -> Exported:
@@ -31,8 +42,11 @@ def checked_export(model, strategy, metric) -> Exported:
             model.build()
     elif strategy is not None:
         raise ValueError(f"`strategy` requires a model that generates tokens. Received: strategy={strategy}")
-    model = model if model.dtype_policy.name == "float32" else copy_with_dtype(model, "float32")
-    return Exported(model, None, None, strategy, metric=metric)
+    if metric is not None and strategy is not None:
+        raise ValueError("`metric` requires a model without a search. Received: metric and a strategy")
+    return Exported(
+        model if is_float32(model) else copy_with_dtype(model, "float32"), None, None, strategy, metric=metric
+    )
 
 
 def sample_batches(model, samples) -> list:
@@ -44,13 +58,15 @@ def sample_batches(model, samples) -> list:
     """
     structure = input_structure(model)
     if samples is not None:
-        samples = samples if isinstance(samples, list) else [samples]
-        return [keras.tree.map_structure(lambda x, of: np.asarray(x, of.dtype), x, structure) for x in samples]
+        samples = samples if isinstance(samples, list) and not isinstance(structure, list) else [samples]
+        if not samples:
+            raise ValueError("`sample_inputs` must contain an input. Received: []")
+        return [checked_source(x, structure, "sample_inputs") for x in samples]
     vocab_size = getattr(model, "source_vocabulary", None)
     if vocab_size is None:
         return random_batches(structure)
     ids = model.special_ids
     if not isinstance(model, LanguageModel):
-        return random_source_batches(vocab_size, min(30, max_tokens(model.config.max_length)), ids=ids)
-    batches = random_source_batches(vocab_size, min(30, max_tokens(model.config.max_length) - 1), ids=ids)
+        return random_source_batches(vocab_size, min(30, max_tokens(model.max_length)), ids=ids)
+    batches = random_source_batches(vocab_size, min(30, max_tokens(model.max_length) - 1), ids=ids)
     return [np.where(batch == ids.eos, ids.pad, batch) for batch in batches]  # Prompts do not end.

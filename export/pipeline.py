@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 
-from keras_transformer.checks import one_of, require
 from keras_transformer.counting import counted
 from keras_transformer.decoding import Shortlist
 from keras_transformer.export.config import ExportConfig
@@ -80,9 +79,9 @@ def export_model(
     if path.exists():
         raise ValueError(f"`path` must not exist. Received: path={path}")
 
-    from keras_transformer.export.model_checks import MODEL_FORMATS, checked_export, sample_batches
+    from keras_transformer.export.model_checks import checked_export, checked_formats, sample_batches
 
-    require(*(one_of(MODEL_FORMATS, formats=name) for name in formats))
+    formats = checked_formats(formats)
     exported = checked_export(model, strategy, metric)
     batches = sample_batches(exported.model, sample_inputs)
     found = {}

@@ -40,12 +40,12 @@ def signature_of(exported: Exported) -> Signature:
             return tuple(keras.tree.flatten(model(pack(inputs), training=False)))
 
         output = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
-        return Signature(run, *_named(structure), _named(output, _single_output(model))[1])
+        return Signature(run, *_named(structure, _input_names(model)), _named(output, _output_names(model))[1])
 
     def search(*inputs):
         return tuple(keras.tree.flatten(exported.search(pack(inputs), strategy)))  # Omits scores of tokens: `()`.
 
-    return Signature(search, *_named(structure, model.source_name), search_outputs(strategy))
+    return Signature(search, *_named(structure, _source_names(model)), search_outputs(strategy))
 
 
 def input_structure(model):
@@ -61,18 +61,29 @@ def search_outputs(strategy) -> dict[str, tuple]:
     return outputs | ({"token_scores": outputs["tokens"]} if strategy.token_scores else {})
 
 
-def _single_output(model):
-    return "logits" if isinstance(model, ConfiguredModel) else model.output_names[0]
+def _input_names(model):
+    return [x.name for x in model.inputs]
 
 
-def _named(structure, single: str | None = None):
+def _output_names(model):
+    return ["logits"] if isinstance(model, ConfiguredModel) else model.output_names
+
+
+def _source_names(model):
+    count = len(keras.tree.flatten(model.source_spec))
+    return [model.source_name] if count == 1 else [f"{model.source_name}_{i}" for i in range(count)]
+
+
+def _named(structure, names):
     """The `tf.TensorSpec`s of a structure, and name -> shape.
 
-    Names are keys of the structure, joined by `_`, or those of the tensors. A single tensor may be called `single`.
+    Names are the keys of the structure, joined by `_`. Tensors without a key have the given names.
     """
     tensors = keras.tree.flatten_with_path(structure)
-    names = ["_".join(map(str, path)) if path and isinstance(path[-1], str) else str(x.name) for path, x in tensors]
-    names = [single or names[0]] if len(names) == 1 else names
+    names = [
+        "_".join(map(str, path)) if path and isinstance(path[-1], str) else str(name)
+        for name, (path, _) in zip(names, tensors, strict=True)
+    ]
     specs = [tf.TensorSpec(x.shape, x.dtype, name=name) for name, (_, x) in zip(names, tensors, strict=True)]
     return specs, {name: _shape(name, spec.shape) for name, spec in zip(names, specs, strict=True)}
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 # Keras has no public function that reads the implicit mask. JAX tracers do not store it as an attribute.
-from keras.src.backend import get_keras_mask
+from keras.src.backend import get_keras_mask, set_keras_mask
 
 from keras_transformer.config import PAD_ID
 
@@ -161,6 +161,12 @@ def as_boolean(name, mask):
             f"supported. Received: dtype={dtype}"
         )
     return mask if dtype == "bool" else ops.cast(mask, "bool")
+
+
+def without_mask(x):
+    """Removes the implicit Keras mask of a tensor, and returns the tensor."""
+    set_keras_mask(x, None)
+    return x
 
 
 def resolve(mask, inputs):

@@ -29,7 +29,7 @@ def write_huggingface(exported: Exported, path: Path) -> None:
     Raises:
         ValueError: if `MarianMTModel` does not support the model. The message lists all problems.
     """
-    model, _, tokenizers, strategy, _ = exported
+    model, _, tokenizers, strategy, *_ = exported
     require_expressible(model.config, tokenizers)
     path.mkdir()
     safetensors().save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})

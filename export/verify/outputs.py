@@ -70,17 +70,20 @@ def compare_outputs(
     """
     differences, similarities = [], []
     for inputs in batches:
-        ours, theirs = expected.run(inputs), program.run(inputs)
+        both = expected.run(inputs), program.run(inputs)
+        ours, theirs = ([np.asarray(x, "float64") for x in outputs] for outputs in both)
         differences += [
             np.abs(a - b).max(initial=0) / max(np.abs(a).max(initial=0), 1e-9)
             for a, b in zip(ours, theirs, strict=True)
         ]
-        similarities.append((metric or _cosine)(ours, theirs))
-    difference, similarity = float(np.max(differences)), float(np.min(similarities))
+        if is_approximate:
+            similarities.append(float((metric or _cosine)(ours, theirs)))
+    difference = float(np.max(differences))
     difference = difference if np.isfinite(difference) else np.inf
-    return OutputAgreement(len(batches), difference, similarity if is_approximate else None)
+    return OutputAgreement(len(batches), difference, float(np.min(similarities)) if is_approximate else None)
 
 
 def _cosine(ours, theirs):
-    a, b = (np.concatenate([np.ravel(x) for x in outputs]).astype("float64") for outputs in (ours, theirs))
-    return a @ b / np.sqrt((a @ a) * (b @ b))
+    a, b = (np.concatenate([np.ravel(x) for x in outputs]) for outputs in (ours, theirs))
+    norms = np.sqrt((a @ a) * (b @ b))
+    return a @ b / norms if norms else float(np.array_equal(a, b))

@@ -21,9 +21,12 @@ class Beams(Searcher):
         """Returns the state after one more token per row. Each new row continues one of the best old rows."""
         tokens, log_probs = self.candidates(s, logits, self.beam_size)
         rows, made, values = self._select(s, tokens, log_probs)
-        of_parents = (s.history, s.suffixes, cache)
-        history, suffixes, cache = keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), of_parents)
+        history, suffixes, cache = self._reordered((s.history, s.suffixes, cache), rows)
         return s._replace(history=history, suffixes=suffixes).append(made, values, cache)
+
+    @staticmethod
+    def _reordered(tensors, rows):
+        return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), tensors)
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether an unfinished hypothesis can still reach the `n_best` of its sentence."""

@@ -3,13 +3,15 @@
 import keras
 from keras import ops
 
-from keras_transformer.checks import at_least, require
+from keras_transformer.checks import counts, require
 from keras_transformer.layers.projections import Projections
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class PatchEmbedding(Projections):
     """x_p E + b for each patch x_p: the pixels of a square, without overlap, row by row.
+
+    Masking: the output has no mask.
 
     The result is a sequence for an encoder: `PositionalEncoding` or `LearnedPositionalEmbedding` add positions.
 
@@ -52,27 +54,27 @@ class PatchEmbedding(Projections):
         **kwargs,
     ):
         super().__init__(kernel_initializer, bias_initializer, kernel_regularizer, seed, **kwargs)
-        require(at_least(1, patch_size=patch_size, d_model=d_model))
+        require(counts(1, patch_size=patch_size, d_model=d_model))
         self.patch_size = patch_size
         self.d_model = d_model
         self.use_bias = use_bias
         self.projection = self._dense(d_model, "projection", use_bias)
 
     def build(self, images_shape):
-        self.projection.build((images_shape[0], self._patches(images_shape), self.patch_size**2 * images_shape[-1]))
+        self.projection.build((images_shape[0], self._num_patches(images_shape), self.patch_size**2 * images_shape[-1]))
 
     def call(self, images):
         size, shape = self.patch_size, images.shape
-        patches = self._patches(shape)
+        patches = self._num_patches(shape)
         # (batch, rows, size, columns, size, channels) -> (batch, rows, columns, size, size, channels)
         grid = ops.reshape(images, (-1, shape[1] // size, size, shape[2] // size, size, shape[3]))
         grid = ops.transpose(grid, (0, 1, 3, 2, 4, 5))
         return self.projection(ops.reshape(grid, (-1, patches, size * size * shape[3])))
 
     def compute_output_shape(self, images_shape):
-        return (images_shape[0], self._patches(images_shape), self.d_model)
+        return (images_shape[0], self._num_patches(images_shape), self.d_model)
 
-    def _patches(self, shape):
+    def _num_patches(self, shape):
         """The number of patches of an image."""
         size = self.patch_size
         if len(shape) != 4 or None in shape[1:] or shape[1] % size or shape[2] % size:

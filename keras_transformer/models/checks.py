@@ -83,24 +83,27 @@ def checked_beginnings(name, ids, model) -> np.ndarray:
     return ids[:, :longest]
 
 
-def checked_source(source, spec):
+def checked_source(source, spec, name: str = "source"):
     """Converts a source to arrays of the dtypes of a structure of tensors.
 
     Raises an error unless it has the structure, ranks and static sizes, and the same number of rows in each array.
     """
     try:
-        keras.tree.assert_same_structure(source, spec)
-        arrays = keras.tree.map_structure(lambda x, expected: np.asarray(x, expected.dtype), source, spec)
+        if isinstance(spec, keras.KerasTensor):
+            arrays = np.asarray(source, spec.dtype)  # Nested lists are one array.
+        else:
+            keras.tree.assert_same_structure(source, spec)
+            arrays = keras.tree.map_structure(lambda x, expected: np.asarray(x, expected.dtype), source, spec)
     except (ValueError, TypeError) as error:
         expected = keras.tree.map_structure(_described, spec)
-        raise ValueError(f"`source` must be {expected}. Received: source={reprlib.repr(source)}") from error
+        raise ValueError(f"`{name}` must be {expected}. Received: {name}={reprlib.repr(source)}") from error
     found, expected = keras.tree.flatten(arrays), keras.tree.flatten(spec)
     for x, of in zip(found, expected, strict=True):
         fits = len(x.shape) == len(of.shape) and all(b in (None, a) for a, b in zip(x.shape, of.shape, strict=True))
         if not fits or len(x) != len(found[0]):
             shapes = ", ".join(str(array.shape) for array in found)
             specs = ", ".join(map(_described, expected))
-            raise ValueError(f"`source` must be {specs}. Received: {shapes}")
+            raise ValueError(f"`{name}` must be {specs}. Received: {shapes}")
     return arrays
 
 

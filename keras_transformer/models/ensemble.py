@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -34,8 +35,8 @@ class Ensemble(Seq2Seq):
     def __init__(self, models: Sequence[Transformer]):
         if not models:
             raise ValueError("`models` must contain at least one model. Received: []")
-        names = ("source_vocabulary", "vocab_size", "pad_id", "bos_id", "eos_id")
-        found = [tuple(getattr(model.config, name) for name in names) for model in models]
+        names = ("source_vocabulary", "vocab_size", "special_ids", "source")
+        found = [(*(getattr(model, name) for name in names[:3]), _described(model.source_spec)) for model in models]
         if len(set(found)) > 1:
             raise ValueError(f"The models must have equal {', '.join(names)}. Received: {found}")
         first = models[0]
@@ -55,16 +56,17 @@ class Ensemble(Seq2Seq):
         self.built = True
 
     def encode(self, source):
-        """The memories of all models, and their mask; see `Transformer.encode`."""
-        memories, masks = zip(*(model.encode(source) for model in self.models), strict=True)
-        return memories, masks[0]
+        """The memories of all models with their masks, and the mask of the first; see `Transformer.encode`."""
+        found = [model.encode(source) for model in self.models]
+        # A memory without a mask is a tuple of one.
+        return tuple(pair if pair[1] is not None else pair[:1] for pair in found), found[0][1]
 
     def decode(self, target, memory, memory_mask=None, cache=None, offset=0, output_weights=None):
-        """The logits of the mean of the probabilities; see `Transformer.decode`."""
+        """The logits of the mean of the probabilities; see `Transformer.decode`. Each memory has its own mask."""
         models = len(self.models)
         each = zip(self.models, memory, cache or [None] * models, output_weights or [None] * models, strict=True)
         found = [
-            model.decode(target, own, memory_mask, cache=own_cache, offset=offset, output_weights=weights)
+            model.decode(target, *own, cache=own_cache, offset=offset, output_weights=weights)
             for model, own, own_cache, weights in each
         ]
         if cache is None:
@@ -74,7 +76,8 @@ class Ensemble(Seq2Seq):
 
     def project_memory(self, memory):
         """See `Seq2Seq.project_memory`."""
-        return tuple(model.project_memory(own) for model, own in zip(self.models, memory, strict=True))
+        pairs = zip(self.models, memory, strict=True)
+        return tuple((model.project_memory(own), *mask) for model, (own, *mask) in pairs)
 
     def empty_cache(self, batch_size, max_length):
         """See `Seq2Seq.empty_cache`."""
@@ -103,6 +106,11 @@ class Ensemble(Seq2Seq):
 
     def _source_length(self, source):
         return self.models[0]._source_length(source)
+
+
+def _described(structure):
+    """The shapes and dtypes of a structure of symbolic tensors."""
+    return str(keras.tree.map_structure(lambda x: (x.shape, x.dtype), structure))
 
 
 def _mean(logits):

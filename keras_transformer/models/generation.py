@@ -45,7 +45,7 @@ def search(
     if subset and prefix is not None:
         prefix = subset.to_subset_ids(prefix)
     sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
-    options = model.step_options() if candidates is None else model.step_options(candidates)
+    options = model.step_options(candidates)
 
     def next_logits(tokens, cache, memory, offset):
         if subset:
@@ -149,7 +149,7 @@ class Seq2SeqMethods(CompiledSearch):
         if shortlist is not None:
             self._check_shortlist(shortlist, strategy)
             candidates = np.union1d(shortlist.candidates(source), arrays.get("prefix", ()))
-        if any(x.size == 0 for x in keras.tree.flatten(source)):
+        if not rows or (self.source_vocabulary and not source.size):
             return empty_hypotheses(rows, strategy)
         longest = 0
         if isinstance(strategy, Sampling):
@@ -197,7 +197,7 @@ class Seq2SeqMethods(CompiledSearch):
         Returns:
             The memory that `search` passes to `decode`. Its tensors have one row per sentence.
         """
-        return self.decoder.project_memory(memory)
+        return self._own_decoder.project_memory(memory)
 
     def empty_cache(self, batch_size, max_length):
         """Makes the cache of the first decoding step.
@@ -209,11 +209,26 @@ class Seq2SeqMethods(CompiledSearch):
         Returns:
             A structure of tensors with `batch_size` rows.
         """
-        return self.decoder.empty_cache(batch_size, max_length)
+        return self._own_decoder.empty_cache(batch_size, max_length)
 
-    def step_options(self) -> dict:
-        """Keyword arguments of `decode` that are the same in all steps of a search, and are computed once."""
+    def step_options(self, candidates=None) -> dict:
+        """Computes the keyword arguments of `decode` that are the same in all steps of a search.
+
+        Args:
+            candidates: int tensor `(candidates,)`: the tokens whose logits are computed. Default: the vocabulary.
+        """
+        if candidates is not None:
+            raise ValueError(f"`candidates` requires a Transformer, or several. Received: {type(self).__name__}")
         return {}
+
+    @property
+    def _own_decoder(self):
+        if not hasattr(self, "decoder"):
+            raise ValueError(
+                "A Seq2Seq without a Decoder as its attribute `decoder` must override `project_memory` and "
+                f"`empty_cache`. Received: {type(self).__name__}"
+            )
+        return self.decoder
 
     def _checked_source(self, source):
         return checked_source(source, self.source_spec)

@@ -133,9 +133,9 @@ class LanguageModel(ConfiguredModel):
         """See `Seq2Seq.empty_cache`."""
         return self.decoder.empty_cache(batch_size, max_length)
 
-    def step_options(self) -> dict:
-        """Keyword arguments of `decode` that are the same in all steps of a search; see `TiedLogits.output_weights`."""
-        return {"output_weights": self.logits.output_weights()}
+    def step_options(self, candidates=None) -> dict:
+        """See `Seq2Seq.step_options`."""
+        return {"output_weights": self.logits.output_weights(candidates)}
 
     def search(self, prompt, strategy, noise=None) -> Hypotheses:
         """Runs a search on tensors, without checks and compilation, for use inside a graph; see `generate`.

@@ -73,7 +73,7 @@ class Parts:
             raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         self.config = config
         self.policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        self.source = checked_front_end(source, config.d_model)
+        self.source = checked_front_end(source, config)
         blocks = {"source": source, **blocks}
         self.blocks = {name: serialized_part(layer) for name, layer in blocks.items() if layer is not None}
         self.arguments = {name: arguments.pop(name) for name in _LAYER_ARGUMENTS if name in arguments}
@@ -267,20 +267,26 @@ class Parts:
         return mix_seed(self.arguments.get("seed"), _index(path))
 
 
-def checked_front_end(source, d_model):
+def checked_front_end(source, config):
     """Returns the model in place of the embedding, or raises an error if it does not fit."""
     if source is None:
         return None
-    outputs = getattr(source, "outputs", ())  # Subclassed models, and `keras.Sequential` without an input, have none.
-    if not isinstance(source, keras.Model) or len(outputs) != 1:
+    # Subclassed models, and `keras.Sequential` without an input, have no outputs.
+    outputs = getattr(source, "outputs", None) if isinstance(source, keras.Model) else None
+    output = outputs and (outputs[0] if isinstance(source, keras.Sequential) else source.output)
+    if not isinstance(output, keras.KerasTensor):
         raise ValueError(
             "`source` must be a functional model with one output, such as "
             f"keras.Sequential([keras.Input(shape), layer]). Received: source={source!r}"
         )
-    shape = outputs[0].shape
-    if len(shape) != 3 or shape[-1] != d_model:
+    shape = output.shape
+    if len(shape) != 3 or shape[-1] != config.d_model:
         raise ValueError(
-            f"The output of `source` must have shape (batch, length, d_model={d_model}). Received: {shape}"
+            f"The output of `source` must have shape (batch, length, d_model={config.d_model}). Received: {shape}"
+        )
+    if config.max_length and (shape[1] or 0) > config.max_length:
+        raise ValueError(
+            f"The output of `source` must have at most `max_length`={config.max_length} positions. Received: {shape[1]}"
         )
     return source
 

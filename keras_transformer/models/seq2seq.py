@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer import masks
+from keras_transformer.checks import counts, require
 from keras_transformer.decoding import SpecialIds
 from keras_transformer.models.generation import Seq2SeqMethods
 
@@ -29,15 +31,23 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
     The limit of a hypothesis is the number of memory positions whose mask is `True`, plus the strategy's
     `extra_length`. A memory without a mask counts as 0 positions.
 
+    The implicit mask of the target must not hide the start token. If `special_ids` has equal `pad` and `bos`, as in T5,
+    make the embedding without a mask, `TokenEmbedding(…, pad_id=None)`: later padding is hidden by the causal mask.
+
     Args:
         source: the source as `keras.Input`, or a structure of them. Axes that vary are `None`.
         vocab_size: size of the vocabulary of the target.
         special_ids: the ids of padding and of the start and end tokens.
         max_length: maximum number of target tokens, such as the number of learned positions. Default: any number.
-        **kwargs: `name` and `dtype`.
+        **kwargs: `name` and `dtype`. Pass `dtype=self.dtype_policy` on to the layers of a subclass.
+
+    Raises:
+        ValueError: if `source` is not symbolic, `vocab_size` is not positive, or the special ids clash or are not in
+            the vocabulary.
 
     Example: from the pixels of an image to words.
 
+    >>> import keras_transformer as kt
     >>> @keras.saving.register_keras_serializable()
     ... class Captioner(Seq2Seq):
     ...     def __init__(self, vocab_size, **kwargs):
@@ -68,13 +78,15 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
 
     def __init__(self, source, vocab_size, special_ids=_IDS, max_length=None, **kwargs):
         super().__init__(**kwargs)
-        self.__dict__["source_spec"] = source  # Keras would replace a dict by one of a type of its own.
+        ids = SpecialIds(*special_ids)
+        require(counts(1, vocab_size=vocab_size), _problems(source, ids, vocab_size))
+        # Not as attributes: Keras would replace dicts and tuples by types of its own.
+        self.__dict__.update(source_spec=source, special_ids=ids)
         self.vocab_size = vocab_size
-        self.special_ids = special_ids
         self.max_length = max_length
 
     def build(self, input_shape=None):
-        """Creates the weights."""
+        """Creates the weights. Keras calls this method before the first call."""
         target = keras.KerasTensor((None, None), "int32")
         self.compute_output_spec({"source": self.source_spec, "target": target})
 
@@ -93,6 +105,13 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
         return _Pass(lambda source, target: self.decode(target, *self.encode(source)))(**inputs, training=training)
 
 
+def _problems(source, ids, vocab_size):
+    if not all(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten(source)):
+        yield f"`source` must be a keras.Input, or a structure of them. Received: source={source}"
+    if ids.eos in ids[:2] or not all(0 <= i < vocab_size for i in ids):
+        yield (f"`special_ids` must be in [0, {vocab_size}), and `eos` must differ from the others. Received: {ids}")
+
+
 class _Pass(keras.layers.Layer):
     """Runs a function of source and target as the call of a layer.
 
@@ -105,7 +124,7 @@ class _Pass(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, source, target):
-        return self.function(source, target)
+        return masks.without_mask(self.function(source, target))  # Keras would rescale the loss on each replica.
 
     def compute_mask(self, *inputs, **masks):
         return None

@@ -170,7 +170,7 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         return (logits, *others) if others else logits
 
     def step_options(self, candidates=None) -> dict:
-        """Keyword arguments of `decode` that are the same in all steps of a search; see `TiedLogits.output_weights`."""
+        """See `Seq2Seq.step_options`."""
         return {"output_weights": self.logits.output_weights(candidates)}
 
     def attention_scores(self, source, target) -> tuple[np.ndarray, ...]:
@@ -224,8 +224,21 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
 
     def _checked_source(self, source):
         if self.parts.source is not None:
-            return super()._checked_source(source)
+            return self._checked_length(super()._checked_source(source))
         return checked_ids("source", source, self.config.source_vocabulary, self.config.max_length)
+
+    def _checked_length(self, source):
+        """Raises an error if a source that is not token ids has more positions than are learned."""
+        longest = self.config.max_length
+        if longest:
+            shapes = keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape, str(x.dtype)), source)
+            length = self.parts.source.compute_output_spec(shapes).shape[1]
+            if length > longest:
+                raise ValueError(
+                    f"`source` must have at most `max_length`={longest} positions, the number of learned ones. "
+                    f"Received: {length}"
+                )
+        return source
 
     def _check_shortlist(self, shortlist, strategy):
         if self.parts.source is not None:

@@ -226,7 +226,7 @@ def test_too_little_memory_for_a_new_model_leaves_the_old_one(
     shutil.copytree(model_directory, run)
     before = {name: (run / name).read_bytes() for name in ("model.keras", "tokenizer.model")}
 
-    def fit(config, directory, plan, devices):
+    def fit(config, directory, plan, devices, given):
         tokenizers.append(plan.tokenizers[0].model)
         raise MemoryError
 

@@ -116,7 +116,7 @@ def test_unknown_override_is_named():
         ({"layer_norm_epsilon": float("nan")}, ["`layer_norm_epsilon`.*Received: layer_norm_epsilon=nan"]),
         ({"d_model": 10, "num_heads": 4}, ["`d_model`.*`num_heads`.*Received: d_model=10, num_heads=4"]),
         ({"d_model": 9, "num_heads": 3}, ["`d_model`.*even.*Received: d_model=9"]),
-        ({"bos_id": 0}, ["`pad_id`, `bos_id`.*Received: pad_id=0, bos_id=0, eos_id=3"]),
+        ({"eos_id": 0}, ["`eos_id` must differ.*Received: pad_id=0, bos_id=2, eos_id=0"]),
         ({"eos_id": 11}, [r"`eos_id`.*\[0, 11\).*eos_id=11"]),
         ({"activation": "rellu"}, ["`activation`.*celu, elu,.*Received: activation='rellu'"]),
         ({"positions": "spiral"}, ["`positions`.*learned, rotary.*Received: positions='spiral'"]),

@@ -39,6 +39,7 @@ def public_names():
         "losses",
         "masks",
         "metrics",
+        "models",
         "optimizers",
         "plotting",
         "schedules",

@@ -140,7 +140,7 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
 
     class Script:
         generate = staticmethod(lambda source, strategy, **options: (np.array([[[5, 6, 3]]]), np.array([[-1.0]])))
-        token_log_probs = staticmethod(blank.token_log_probs)
+        token_log_probs, special_ids = staticmethod(blank.token_log_probs), blank.special_ids
 
     for answer, ties in (([7, 8, 3], 1), ([7, 3, 0], 0)):
         program = Program(None, None)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, SpecialIds
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.search import check_search
 
@@ -19,7 +19,7 @@ EMPTY, WORD, UNKNOWN = [3, 0], [4, 3], [1, 3]
 class Model:
     """A model whose probabilities are fixed. Its own search finds the word."""
 
-    config = SimpleNamespace(max_length=None)
+    config, special_ids = SimpleNamespace(max_length=None), SpecialIds()
 
     def __call__(self, inputs, training):
         return np.broadcast_to(np.log(PROBABILITIES), (*inputs["target"].shape, 6))

@@ -31,8 +31,8 @@ def replace_format(monkeypatch, name, **changes):
     monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], **changes))
 
 
-def programs_of(title, program, path, strategy):
-    return {title: program._replace(strategy=strategy)}
+def programs_of(title, program, path, exported):
+    return {title: program._replace(strategy=exported.strategy)}
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def test_a_text_proves_a_quantised_export_by_bleu(exported, toy_files, tmp_path,
         monkeypatch,
         "onnx_int8",
         write=lambda exported, path: shutil.copytree(folder, path),
-        programs=lambda path, strategy: {"onnx_int8": Program(OnnxTranslator(path), strategy, lambda *args: AGREEING)},
+        programs=lambda path, exported: {
+            "onnx_int8": Program(OnnxTranslator(path), exported.strategy, lambda *args: AGREEING)
+        },
     )
     options = {"format": "onnx", "quantize": "int8", "extra_length": 5}
     texts = {"source": str(toy_files / "test.en"), "reference": str(toy_files / "test.de")}

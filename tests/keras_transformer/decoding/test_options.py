@@ -165,7 +165,7 @@ def test_a_beam_of_one_reorders_no_caches(scripted, monkeypatch):
     def refuse(*args):
         raise AssertionError("a cache was reordered")
 
-    monkeypatch.setattr("keras_transformer.cache.reorder", refuse)
+    monkeypatch.setattr("keras_transformer.decoding.beams.Beams._reordered", refuse)
     scripted(3).run(BeamSearch(beam_size=1))
     with pytest.raises(AssertionError, match="a cache was reordered"):
         scripted(3).run(BeamSearch(beam_size=2))

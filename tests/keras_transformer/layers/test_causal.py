@@ -87,7 +87,7 @@ def test_masks_may_be_symbolic(layer):
 
 
 def test_a_prefix_with_a_cache_is_refused(layer):
-    cache = layer.empty_cache(np.zeros((BATCH, 1), "int32"), BATCH, LENGTH)
+    cache = layer.empty_cache(BATCH, LENGTH)
     with pytest.raises(ValueError, match="cache.*Received: prefix_mask"):
         layer(X, prefix_mask=PREFIX, cache=cache)
 

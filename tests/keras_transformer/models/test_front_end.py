@@ -163,13 +163,3 @@ def test_packing_and_shortlists_need_ids():
     shortlist = kt.decoding.Shortlist(np.zeros((23, 1), "int32"), range(23), vocab_size=23)
     with pytest.raises(ValueError, match="`shortlist` requires a Transformer of token ids"):
         model.generate(IMAGES, shortlist=shortlist)
-
-
-def test_patches_are_squares_of_pixels():
-    layer = kt.layers.PatchEmbedding(7, 12, use_bias=False)
-    found = to_numpy(layer(IMAGES))
-    kernel = to_numpy(layer.projection.kernel)
-    for patch, pixels in enumerate([IMAGES[:, :7], IMAGES[:, 7:]]):
-        np.testing.assert_allclose(found[:, patch], pixels.reshape(3, -1) @ kernel, atol=1e-5)
-    with pytest.raises(ValueError, match=r"`patch_size`=5. Received: shape=\(3, 14, 7, 3\)"):
-        kt.layers.PatchEmbedding(5, 12)(IMAGES)
