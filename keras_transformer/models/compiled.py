@@ -119,7 +119,7 @@ class Compiled(keras.Model):
 
 
 def _weights_check(model):
-    """A function that tells whether the weights of a model are those of now: not after `enable_lora` or `quantize`."""
+    """Returns a function that tells whether a model still has the same weights: `enable_lora` and `quantize` add some."""
     # A tuple in an attribute would be tracked by Keras.
     weights = tuple(model.weights)
     return lambda: [*map(id, model.weights)] == [*map(id, weights)]

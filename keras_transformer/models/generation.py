@@ -29,7 +29,7 @@ from keras_transformer.models.compiled import CompiledSearch, batch_size
 def search(
     model, source, strategy, prefix=None, noise=None, candidates=None, shortlist=None, text_constraints=None
 ) -> Hypotheses:
-    """`Seq2Seq.search` of any model with its methods."""
+    """Searches with any model that has `encode`, `decode` and the other methods of `Seq2Seq`; see `Seq2Seq.search`."""
     memory, mask = model.encode(source)
     rows = ops.shape(keras.tree.flatten(source)[0])[0]
     lengths, longest = ops.zeros((rows,), "int32"), 0

@@ -83,10 +83,13 @@ class LanguageModel(ConfiguredModel):
         return self.config.vocab_size
 
     def encode(self, prompt):
-        """Returns no memory, `()`, and the mask of a prompt, for `search`.
+        """Returns an empty memory and the mask of a prompt, for `search`.
 
         Args:
             prompt: int `(batch, prompt_length)`, padded with `pad_id`.
+
+        Returns:
+            `()` and a boolean mask `(batch, prompt_length)`.
         """
         return (), masks.padding_mask(prompt, self.config.pad_id)
 

@@ -177,7 +177,7 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         """Computes the cross-attention weights of given targets. The function is compiled.
 
         Args:
-            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            source: the source; see `generate`.
             target: int ids `(batch, target_length)`; see `token_log_probs`.
 
         Returns:
@@ -209,7 +209,7 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         """Computes the mean of `attention_scores` over heads and layers.
 
         Args:
-            source: int ids `(batch, source_length)`, padded with `pad_id`.
+            source: the source; see `generate`.
             target: int ids `(batch, target_length)`; see `token_log_probs`.
 
         Returns:

@@ -193,14 +193,18 @@ def test_nothing_is_replaced(tmp_path):
     [
         (lambda: keras.Sequential([keras.layers.Dense(3)]), {}, "`model` must be .*Received: Sequential"),
         (lambda: 3, {}, "`model` must be .*Received: int"),
-        (lambda: SentenceClassifier(CONFIG, 5), {"formats": ["onnx", "web"]}, "`formats` must be one of .*'web'"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"formats": ["onnx", "web"]}, "`formats` must be .*'web'"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"formats": []}, r"`formats` must be .*Received: formats=\[\]"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": []}, "`sample_inputs` must contain an input"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": np.ones(3)}, "`sample_inputs` must be int32 of"),
+        (lambda: LanguageModel(CONFIG), {"metric": min}, "`metric` requires a model without a search"),
         (
             lambda: keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(7, 3)]),
             {},
             "`sample_inputs` must be given .*Received: an input of dtype int32",
         ),
     ],
-    ids=["no inputs", "no model", "format", "samples"],
+    ids=["no inputs", "no model", "format", "no format", "no samples", "sample", "metric", "samples"],
 )
 def test_what_cannot_be_exported_is_refused(tmp_path, model, options, message):
     with pytest.raises(ValueError, match=message):
@@ -244,7 +248,14 @@ def of_foreign_layers():
     return keras.Model({"frames": frames, "image": image}, outputs)
 
 
+def with_lora():
+    model = LanguageModel(TransformerConfig(**SIZES), dtype="mixed_bfloat16")
+    model.enable_lora(2, b_initializer="he_normal")
+    return model
+
+
 MODELS = {
+    "LoRA": (with_lora, STRATEGY),
     "ids 0, 1, 2": (lambda: with_ids(0, 1, 2), STRATEGY),
     "ids 0, 0, 1": (lambda: with_ids(0, 0, 1), STRATEGY),
     "images": (of_images, STRATEGY),

@@ -163,3 +163,35 @@ def test_packing_and_shortlists_need_ids():
     shortlist = kt.decoding.Shortlist(np.zeros((23, 1), "int32"), range(23), vocab_size=23)
     with pytest.raises(ValueError, match="`shortlist` requires a Transformer of token ids"):
         model.generate(IMAGES, shortlist=shortlist)
+
+
+def test_models_of_an_ensemble_have_a_mask_each(randomize):
+    class Masked(keras.layers.Layer):
+        """Has a mask of its own, whatever the frames are."""
+
+        def __init__(self):
+            super().__init__()
+            self.supports_masking = True
+
+        def call(self, x):
+            return x
+
+        def compute_mask(self, x, mask=None):
+            return keras.ops.any(x > 0.5, axis=-1)
+
+    unmasked = keras.Sequential([keras.Input((None, 11)), keras.layers.Dense(12)])
+    masked = keras.Sequential([keras.Input((None, 11)), Masked(), keras.layers.Dense(12)])
+    models = [randomize(kt.Transformer(CONFIG, source=source), scale=0.3) for source in (unmasked, masked)]
+    together = kt.Ensemble(models).token_log_probs(FRAMES, TARGET[:, 1:])
+    probs = [np.exp(model.token_log_probs(FRAMES, TARGET[:, 1:])) for model in models]
+    np.testing.assert_allclose(np.exp(together), np.mean(probs, axis=0), atol=1e-5)
+    with pytest.raises(ValueError, match="The models must have equal .*source"):
+        kt.Ensemble([models[0], kt.Transformer(CONFIG, source=patches())])
+
+
+def test_more_positions_than_are_learned_are_refused():
+    config = kt.TransformerConfig(**FIELDS, positions="learned", max_length=4)
+    with pytest.raises(ValueError, match="at most `max_length`=1 positions. Received: 2"):
+        kt.Transformer(kt.TransformerConfig(**FIELDS, positions="learned", max_length=1), source=patches())
+    with pytest.raises(ValueError, match="`source` must have at most `max_length`=4 positions.*Received: 5"):
+        kt.Transformer(config, source=frames()).generate(FRAMES)

@@ -17,14 +17,14 @@ TARGET = np.array([[2, 5, 6, 4], [2, 4, 0, 0], [2, 6, 6, 5]], "int32")
 
 @keras.saving.register_keras_serializable(package="test_seq2seq")
 class Captioner(kt.Seq2Seq):
-    def __init__(self, vocab_size=7, dropout=0.0, **kwargs):
+    def __init__(self, vocab_size=7, dropout=0.0, pad_id=0, dense=False, **kwargs):
         super().__init__(keras.Input((14, 7, 2)), vocab_size, **kwargs)
         self.patches = kt.layers.PatchEmbedding(7, 12)
         self.dropout = keras.layers.Dropout(dropout, seed=1)
-        self.embedding = kt.layers.TokenEmbedding(vocab_size, 12)
+        self.embedding = kt.layers.TokenEmbedding(vocab_size, 12, pad_id=pad_id)
         self.positions = kt.layers.PositionalEncoding()
         self.decoder = kt.layers.Decoder(num_layers=2, d_model=12, num_heads=2, d_ff=13)
-        self.logits = kt.layers.TiedLogits(self.embedding)
+        self.logits = keras.layers.Dense(vocab_size) if dense else kt.layers.TiedLogits(self.embedding)
 
     def encode(self, images):
         return self.dropout(self.patches(images)), None
@@ -154,3 +154,56 @@ def test_a_shortlist_is_refused(captioner):
     shortlist = kt.decoding.Shortlist(np.zeros((7, 1), "int32"), range(7), vocab_size=7)
     with pytest.raises(ValueError, match="`shortlist` requires a Transformer of token ids.*Received: Captioner"):
         captioner.generate(IMAGES, shortlist=shortlist)
+
+
+@pytest.mark.parametrize("ids", [SpecialIds(1, 2, 0), SpecialIds(0, 0, 1)], ids=str)
+def test_scores_equal_those_of_one_full_pass_with_any_ids(ids, randomize, tmp_path):
+    model = Captioner(pad_id=None if ids.bos == ids.pad else ids.pad, special_ids=ids)
+    model.build()
+    randomize(model, scale=0.4)
+    found = model.generate(IMAGES, BeamSearch(beam_size=3, n_best=2, length_penalty=0.0, extra_length=5))
+    for best in range(2):
+        log_probs = model.token_log_probs(IMAGES, found.tokens[:, best])
+        np.testing.assert_allclose(log_probs.sum(axis=1), found.scores[:, best], atol=1e-4)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.special_ids == ids
+    np.testing.assert_array_equal(loaded.generate(IMAGES).tokens, model.generate(IMAGES).tokens)
+
+
+def test_logits_have_no_mask():
+    model = Captioner(dense=True)
+    assert getattr(model({"source": IMAGES, "target": TARGET}), "_keras_mask", None) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 0}, "`vocab_size` must be at least 1"),
+        ({"special_ids": (0, 2, 2)}, "`special_ids` must be .*Received: SpecialIds"),
+        ({"special_ids": (0, 2, 7)}, r"`special_ids` must be in \[0, 7\)"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Captioner(**arguments)
+
+
+def test_a_source_that_is_not_symbolic_is_refused():
+    with pytest.raises(ValueError, match=r"`source` must be a keras.Input.*Received: source=\(28, 28\)"):
+        kt.Seq2Seq((28, 28), 7)
+
+
+def test_a_model_without_a_decoder_must_have_a_cache():
+    class NoDecoder(kt.Seq2Seq):
+        def __init__(self):
+            super().__init__(keras.Input((3,)), 7)
+
+        def encode(self, source):
+            return source, None
+
+        def decode(self, tokens, memory, mask=None, cache=None, offset=0):
+            return ops.one_hot(tokens, 7) if cache is None else (ops.one_hot(tokens, 7), cache)
+
+    with pytest.raises(ValueError, match="must override `project_memory` and `empty_cache`. Received: NoDecoder"):
+        NoDecoder().search(np.ones((2, 3), "float32"), GreedySearch())
