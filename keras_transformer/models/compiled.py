@@ -119,7 +119,7 @@ class Compiled(keras.Model):
 
 
 def _weights_check(model):
-    """Returns a function that tells whether a model still has the same weights: `enable_lora` and `quantize` add some."""
+    """Returns a function that tells whether a model still has its weights. `enable_lora` and `quantize` add some."""
     # A tuple in an attribute would be tracked by Keras.
     weights = tuple(model.weights)
     return lambda: [*map(id, model.weights)] == [*map(id, weights)]
