@@ -1,6 +1,7 @@
 """Makes the layers of a model from its `TransformerConfig`: its names of parts -> layers."""
 
 import zlib
+from typing import Any
 
 import keras
 
@@ -273,7 +274,7 @@ def checked_front_end(source, config):
         return None
     # Subclassed models, and `keras.Sequential` without an input, have no outputs.
     outputs = getattr(source, "outputs", None) if isinstance(source, keras.Model) else None
-    output = outputs and (outputs[0] if isinstance(source, keras.Sequential) else source.output)
+    output: Any = outputs and (outputs[0] if isinstance(source, keras.Sequential) else source.output)
     if not isinstance(output, keras.KerasTensor):
         raise ValueError(
             "`source` must be a functional model with one output, such as "
