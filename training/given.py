@@ -8,9 +8,9 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import require
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, TransformerConfig
 from keras_transformer.models import Transformer
 from keras_transformer.storage.token_directory import TokenDirectory
+from keras_transformer.storage.tokenizers import tokenizer_problems
 from keras_transformer.training.config import ModelConfig, TrainConfig
 from keras_transformer.training.recipe_config import RecipeConfig
 from keras_transformer.user_modules import import_user_module
@@ -82,7 +82,7 @@ class Given(NamedTuple):
         if (sizes := _known_vocabulary(config)) is None:
             yield "`tokenizer.vocab_size` must be given with `model`. Received: vocab_size=None"
         else:
-            yield from vocabulary_problems(self.model.config, sizes)
+            yield from vocabulary_problems(self.model, sizes)
         yield from _problems_of_saving("model", self.model, rebuilt)
 
     def check_loss_values(self, vocab_size: int) -> None:
@@ -113,24 +113,16 @@ class Given(NamedTuple):
         return json.loads(json.dumps(entries))  # YAML has no tuples.
 
 
-def vocabulary_problems(config: TransformerConfig, vocab_sizes: Sequence[int]) -> Iterator[str]:
+def vocabulary_problems(model, vocab_sizes: Sequence[int]) -> Iterator[str]:
     """The problems of a given model with its tokenizers.
 
     Args:
-        config: the configuration of the model.
+        model: the model, or its `TransformerConfig`.
         vocab_sizes: sizes of the tokenizers, `(shared,)` or `(source, target)`.
     """
-    wanted, found = (vocab_sizes[0], vocab_sizes[-1]), (config.source_vocabulary, config.vocab_size)
-    if found != wanted:
-        yield f"`model` must have the vocabularies of the tokenizers, {wanted} (source, target). Received: {found}"
-    if len(vocab_sizes) > 1 and config.share_embeddings:
+    yield from tokenizer_problems(model, vocab_sizes)
+    if len(vocab_sizes) > 1 and getattr(model, "config", model).share_embeddings:
         yield "`share_embeddings` of `model` must be False with two tokenizers. Received: share_embeddings=True"
-    ids = config.pad_id, config.bos_id, config.eos_id
-    if ids != (PAD_ID, BOS_ID, EOS_ID):
-        yield (
-            f"`pad_id`, `bos_id` and `eos_id` of `model` must be those of the tokenizers, {(PAD_ID, BOS_ID, EOS_ID)}. "
-            f"Received: {ids}"
-        )
 
 
 def load_callbacks(name: str | None) -> list[keras.callbacks.Callback]:

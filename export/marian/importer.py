@@ -1,6 +1,5 @@
 """Import of Marian models, such as OPUS-MT, from the files of Hugging Face's `MarianMTModel`. Reads no pickle."""
 
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -23,9 +22,8 @@ from keras_transformer.export.interop.weight_map import (
 from keras_transformer.export.marian.config import read_config
 from keras_transformer.export.marian.vocabulary import lay_out, parse, rewritten, vocabulary_problems, warn_of_lacking
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.storage.token_directory import TokenDirectory
-from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.languages import checked_language, is_language, normal_code
+from keras_transformer.text.tokenization import Tokenizer
 
 FILES = ("config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json")
 EMBEDDING, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"
@@ -74,25 +72,11 @@ def import_marian(
 
         import_marian("opus-mt-en-de", "runs/opus-en-de")
     """
-    result = ModelDirectory(output)
-    result.require_free(overwrite)
+    ModelDirectory(output).require_free(overwrite)
     languages = _languages(Path(directory), source_language, target_language)
-    model, tokenizers = read_marian(directory)
-    with result.locked():
-        result.require_free(overwrite)
-        with result.claimed():
-            result.clear()
-            TokenDirectory(result.tokens).delete()
-            with result.replacing_model(tokenizers) as temporary:
-                model.save(temporary)
-        record = {
-            "imported_from": "marian",
-            "languages": languages,
-            "model_config": dataclasses.asdict(model.config),
-            "tokenizers_sha256": [tokenizer.sha256 for tokenizer in load_tokenizers(result)],
-        }
-        result.write_record(record, finished=True)
-    return result
+    model, models = read_marian(directory)
+    tokenizers = [Tokenizer(spm) for spm in models]
+    return ModelDirectory.create(output, model, tokenizers, languages, overwrite, imported_from="marian")
 
 
 def read_marian(directory: str | Path) -> "tuple[kt.Transformer, tuple[bytes, ...]]":

@@ -5,15 +5,19 @@ replaced only in a folder that contains it.
 """
 
 import contextlib
+import dataclasses
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_transformer.checks import require
 from keras_transformer.storage.atomic_files import atomic_write, delete_matching
 from keras_transformer.storage.recorded_folder import ModelDirectoryError, parsing, read_json
-from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder
+from keras_transformer.storage.token_directory import TokenDirectory
+from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder, tokenizer_problems
+from keras_transformer.text.tokenization import Tokenizer
 
 FORMAT_VERSION = 2
 
@@ -58,6 +62,56 @@ class ModelDirectory(TokenizerFolder):
         self.curve_file = self.logs / "training_curve.png"
         self.export = self.path / "export"
         self.verification_file = self.export / "verification.json"
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        model,
+        tokenizers: Sequence[Tokenizer],
+        languages: tuple[str | None, str | None] = (None, None),
+        overwrite: bool = False,
+        **entries,
+    ) -> "ModelDirectory":
+        """Makes the directory of a model that is in memory: it can be translated with, exported, served and fine-tuned.
+
+        Args:
+            path: the directory.
+            model: a `Transformer` whose source is token ids.
+            tokenizers: `(shared,)` or `(source, target)`, with the vocabularies of the model.
+            languages: codes of the source language and the target language, such as `("en", "de")`.
+            overwrite: whether to replace an existing model or run.
+            **entries: further entries of the record, `config.yaml`.
+
+        Returns:
+            The directory.
+
+        Raises:
+            ValueError: if the directory contains a model, a run or other files, or the model and the tokenizers do not
+                belong together. Nothing is written then.
+
+        Example:
+
+            ModelDirectory.create("runs/mine", model, [Tokenizer("tokenizer.model")], ("en", "de"))
+        """
+        directory = cls(path)
+        require(tokenizer_problems(model, [tokenizer.vocab_size for tokenizer in tokenizers]))
+        directory.require_free(overwrite)
+        with directory.locked():
+            directory.require_free(overwrite)
+            with directory.claimed():
+                directory.clear()
+                TokenDirectory(directory.tokens).delete()
+                with directory.replacing_model(tuple(tokenizer.model for tokenizer in tokenizers)) as temporary:
+                    model.save(temporary)
+            record = {
+                **entries,
+                "languages": [*languages],
+                "model_config": dataclasses.asdict(model.config),
+                "tokenizers_sha256": [tokenizers[0].sha256, tokenizers[-1].sha256],
+            }
+            directory.write_record(record, finished=True)
+        return directory
 
     def exported(self, name: str) -> Path:
         """The folder of an export, which need not exist, by the name that `export_name` returns."""

@@ -1,8 +1,9 @@
 """Folders with tokenizers: their files, and loading them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.storage.atomic_files import atomic_write
 from keras_transformer.storage.recorded_folder import ModelDirectoryError, RecordedFolder
 from keras_transformer.text.tokenization import Tokenizer
@@ -52,3 +53,25 @@ def load_tokenizers(folder: TokenizerFolder, sha256: Sequence[str] | None = None
     if sha256 and list(sha256) != [source.sha256, target.sha256]:
         raise ModelDirectoryError(f"The tokenizers in {folder.path} do not belong to its model")
     return source, target
+
+
+def tokenizer_problems(model, vocab_sizes: Sequence[int]) -> Iterator[str]:
+    """The problems of a model with tokenizers.
+
+    Args:
+        model: a `Transformer`, or its `TransformerConfig`.
+        vocab_sizes: sizes of the tokenizers, `(shared,)` or `(source, target)`.
+    """
+    if model.source_vocabulary is None:
+        yield "`model` must have token ids as source. Received: a model with `source`"
+        return
+    config = getattr(model, "config", model)
+    wanted, found = (vocab_sizes[0], vocab_sizes[-1]), (config.source_vocabulary, config.vocab_size)
+    if found != wanted:
+        yield f"`model` must have the vocabularies of the tokenizers, {wanted} (source, target). Received: {found}"
+    ids = config.pad_id, config.bos_id, config.eos_id
+    if ids != (PAD_ID, BOS_ID, EOS_ID):
+        yield (
+            f"`pad_id`, `bos_id` and `eos_id` of `model` must be those of the tokenizers, {(PAD_ID, BOS_ID, EOS_ID)}. "
+            f"Received: {ids}"
+        )

@@ -239,6 +239,7 @@ def sum_of_tokens(labels, logits):
         ({"r_drop": 1.0}, {"loss": "mse"}, "`recipe.r_drop` must not be given with `loss`. Received: r_drop=1.0"),
         ({}, {"metrics": ["none"]}, "`metrics` must be an object that Keras can save and load"),
         ({}, {"model": keras.Sequential()}, "`model` must be a Transformer. Received: model=<Sequential"),
+        ({}, {"model": "of images"}, "`model` must have token ids as source. Received: a model with `source`"),
         ({}, {"model": 280}, "`model` must have the vocabularies of the tokenizers, (300, 300) (source, target). Rec"),
         ({"precision": "mixed_bfloat16"}, {"model": 300}, "`recipe.precision` must be the dtype policy of `model`, f"),
         (
@@ -252,6 +253,10 @@ def test_what_cannot_be_used_is_refused_before_work(config, recipe, given, messa
     run = config("run", recipe.get("model", DEFAULT), **{k: v for k, v in recipe.items() if k != "model"})
     if isinstance(given.get("model"), int):
         given = {"model": make_model(given["model"])}
+    if given.get("model") == "of images":
+        source = keras.Sequential([keras.Input((14, 7, 3)), kt.layers.PatchEmbedding(7, 12)])
+        sizes = {"vocab_size": 300, "num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 13}
+        given = {"model": kt.Transformer(kt.TransformerConfig(**sizes), source=source)}
     with pytest.raises(ValueError, match=re.escape(message)):
         train(run, **given)
     assert not ModelDirectory(run.output).path.exists()
