@@ -69,7 +69,7 @@ class ModelDirectory(TokenizerFolder):
         path: str | Path,
         model,
         tokenizers: Sequence[Tokenizer],
-        languages: tuple[str | None, str | None] = (None, None),
+        languages: Sequence[str | None] = (None, None),
         overwrite: bool = False,
         **entries,
     ) -> "ModelDirectory":
