@@ -114,7 +114,7 @@ def exported(export_all, build_once):
 
     def build(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("keras_transformer.export.pipeline._passed", lambda *args: Agreement(0, 0, 0, 0.0))
+            patch.setattr("keras_transformer.export.pipeline._verified", lambda *args: Agreement(0, 0, 0, 0.0))
             export_all(folder)
 
     return build_once("exported", build)
