@@ -55,7 +55,7 @@ class CompiledSearch:
         Args:
             strategy: the decoding strategy.
             arrays: tensor arguments of `search` by name.
-            longest: positions of the longest source and prefix.
+            longest: number of positions of the longest source or prefix.
             candidates: the tokens to search among, or `None`.
             **options: other arguments of `search`.
         """

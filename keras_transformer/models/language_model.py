@@ -54,6 +54,8 @@ class LanguageModel(ConfiguredModel):
         Liu et al. 2018, "Generating Wikipedia by Summarizing Long Sequences", §4.2.3.
     """
 
+    source_name = "prompt"
+
     def __init__(self, config: TransformerConfig, layer=None, *, name="language_model", dtype=None, **kwargs):
         parts = Parts(config, dtype, kwargs, layer=layer)
         layers = parts.one_stack(
@@ -69,8 +71,6 @@ class LanguageModel(ConfiguredModel):
             return super()._forward(inputs, training=training, mask=mask)
         # On JAX, Keras runs `call` outside of `__call__`, so that layers get `training` only as an argument.
         return self.decode(inputs["tokens"], segments=inputs.get("segments"), training=training)
-
-    source_name = "prompt"
 
     @property
     def source_spec(self):
@@ -108,8 +108,8 @@ class LanguageModel(ConfiguredModel):
 
         Args:
             tokens: int `(batch, length)`; with a cache also `(batch,)`, one token per row.
-            memory: not used; a language model has none.
-            memory_mask: not used.
+            memory: the empty memory of `encode`.
+            memory_mask: ignored, because nothing attends to the memory.
             cache: result of `decoder.empty_cache` or of the previous call.
             offset: position of the first token, if a cache is given.
             output_weights: result of `logits.output_weights`, to compute it once for many decoding steps.

@@ -109,7 +109,7 @@ def _problems(source, ids, vocab_size):
     if not all(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten(source)):
         yield f"`source` must be a keras.Input, or a structure of them. Received: source={source}"
     if ids.eos in ids[:2] or not all(0 <= i < vocab_size for i in ids):
-        yield (f"`special_ids` must be in [0, {vocab_size}), and `eos` must differ from the others. Received: {ids}")
+        yield f"`special_ids` must be in [0, {vocab_size}), and `eos` must differ from the others. Received: {ids}"
 
 
 class _Pass(keras.layers.Layer):
