@@ -21,6 +21,7 @@ class Exported(NamedTuple):
         strategy: the search that the program performs; `None` if it is one call of the model.
         shortlist: the `Shortlist` of the tokens among which it searches. Default: the whole vocabulary.
         metric: similarity of two lists of outputs of approximate programs without a search. Default: the cosine.
+        takes_prefix: whether the program has the input `prefix`: the first tokens of the hypotheses.
     """
 
     model: Any
@@ -29,11 +30,12 @@ class Exported(NamedTuple):
     strategy: Any
     shortlist: Any = None
     metric: Callable | None = None
+    takes_prefix: bool = False
 
-    def search(self, source, strategy):
+    def search(self, source, strategy, **inputs):
         """The search on tensors, for a graph."""
         if self.tokenizers is None:
-            return self.model.search(source, strategy)
+            return self.model.search(source, strategy, **inputs)
         constraints = self.tokenizers[1].text_constraints
         return self.model.search(source, strategy, shortlist=self.shortlist, text_constraints=constraints)
 

@@ -9,7 +9,7 @@ from keras_transformer.export.model_copy import copy_with_dtype, is_float32
 from keras_transformer.export.programs import input_structure
 from keras_transformer.export.verify.equality import random_batches, random_source_batches
 from keras_transformer.models import LanguageModel
-from keras_transformer.models.checks import checked_source
+from keras_transformer.models.checks import checked_source, checked_strategy
 from keras_transformer.text.lines import max_tokens
 
 #: Formats of a model without tokenizers.
@@ -26,7 +26,7 @@ def checked_formats(formats) -> list[str]:
     return names
 
 
-def checked_export(model, strategy, metric) -> Exported:
+def checked_export(model, strategy, metric, prefix) -> Exported:
     """Checks the arguments of `export_model`. Returns the `Exported` of the model in float32."""
     if not isinstance(model, keras.Model) or not (hasattr(model, "search") or getattr(model, "outputs", None)):
         raise ValueError(
@@ -36,17 +36,22 @@ def checked_export(model, strategy, metric) -> Exported:
     if hasattr(model, "search"):
         default = GreedySearch() if isinstance(model, LanguageModel) else BeamSearch()
         strategy = default if strategy is None else strategy
-        if not isinstance(strategy, (BeamSearch, GreedySearch)):
-            raise ValueError(f"`strategy` must be a BeamSearch or a GreedySearch. Received: strategy={strategy}")
+        checked_strategy(strategy)
+        if getattr(strategy, "seed", None) is not None:
+            raise ValueError(
+                "`seed` must not be given, because an exported sampling has its random numbers as the input `noise`. "
+                f"Received: strategy={strategy}"
+            )
         if not model.built:
             model.build()
     elif strategy is not None:
         raise ValueError(f"`strategy` requires a model that generates tokens. Received: strategy={strategy}")
+    if prefix and (strategy is None or isinstance(model, LanguageModel)):
+        raise ValueError(f"`prefix` requires a model of a source and a target. Received: {type(model).__name__}")
     if metric is not None and strategy is not None:
         raise ValueError("`metric` requires a model without a search. Received: metric and a strategy")
-    return Exported(
-        model if is_float32(model) else copy_with_dtype(model, "float32"), None, None, strategy, metric=metric
-    )
+    model = model if is_float32(model) else copy_with_dtype(model, "float32")
+    return Exported(model, None, None, strategy, metric=metric, takes_prefix=prefix)
 
 
 def sample_batches(model, samples) -> list:

@@ -36,6 +36,7 @@ def export_model(
     formats: Sequence[str] = ("saved_model", "onnx"),
     sample_inputs=None,
     metric=None,
+    prefix: bool = False,
 ) -> dict[str, Any]:
     """Exports a model that is in memory, without tokenizers. Each format is verified, or nothing appears.
 
@@ -54,13 +55,18 @@ def export_model(
     Args:
         model: the model, of any dtype. It is exported in float32, or in the type of the format.
         path: the folder to create. It gets one folder per format, and verification.json.
-        strategy: search of a model that generates tokens: `BeamSearch` or `GreedySearch`. Default: `BeamSearch()`;
-            for a `LanguageModel` `GreedySearch()`.
+        strategy: search of a model that generates tokens. Default: `BeamSearch()`; for a `LanguageModel`
+            `GreedySearch()`. With a `Sampling` the programs have the input `noise`, float32 `[batch, n_samples,
+            noise_length]`, uniform random numbers in [0, 1): `strategy.noise(batch, noise_length)` with a seed gives
+            the samples of `generate` with that seed. `noise_length` is at least `extra_length` plus the largest number
+            of positions of a source or prefix; for a `LanguageModel` plus the length of the prompt and 1.
         formats: `"saved_model"`, `"onnx"`, `"onnx_int8"` and `"onnx_float16"`.
         sample_inputs: an input of the model with a batch axis, or a list of them, for the verification. Default: random
             token ids, or normal random numbers for float inputs.
         metric: similarity of two lists of outputs, a callable that returns at most 1, for int8 and float16 formats of
             a model without a search. Default: the cosine.
+        prefix: whether the programs have the input `prefix`, int32 `[batch, prefix_length]`, padded: the first tokens
+            of the hypotheses of each row, as in `generate`. It has at least one column.
 
     Returns:
         The agreement of each format with the model, as in verification.json.
@@ -82,7 +88,7 @@ def export_model(
     from keras_transformer.export.model_checks import checked_export, checked_formats, sample_batches
 
     formats = checked_formats(formats)
-    exported = checked_export(model, strategy, metric)
+    exported = checked_export(model, strategy, metric, prefix)
     batches = sample_batches(exported.model, sample_inputs)
     found = {}
     with atomic_write(path) as temporary:

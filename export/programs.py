@@ -10,11 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.decoding import Sampling
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.keras_search import KerasSearch, PromptSearch
 from keras_transformer.export.verify.outputs import KerasCall, compare_outputs
 from keras_transformer.export.verify.quality import compare_likelihood
+from keras_transformer.export.verify.samples import compare_samples
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.base import ConfiguredModel
 
@@ -42,10 +44,30 @@ def signature_of(exported: Exported) -> Signature:
         output = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
         return Signature(run, *_named(structure, _input_names(model)), _named(output, _output_names(model))[1])
 
-    def search(*inputs):
-        return tuple(keras.tree.flatten(exported.search(pack(inputs), strategy)))  # Omits scores of tokens: `()`.
+    source_specs, inputs = _named(structure, _source_names(model))
+    added, count = _search_inputs(exported), len(source_specs)
 
-    return Signature(search, *_named(structure, _source_names(model)), search_outputs(strategy))
+    def search(*tensors):
+        given = dict(zip(added, tensors[count:], strict=True))
+        found = exported.search(pack(tensors[:count]), strategy, **given)
+        return tuple(keras.tree.flatten(found))  # Omits scores of tokens: `()`.
+
+    specs = [
+        tf.TensorSpec([n if isinstance(n, int) else None for n in shape], dtype, name=name)
+        for name, (dtype, shape) in added.items()
+    ]
+    inputs |= {name: shape for name, (_, shape) in added.items()}
+    return Signature(search, [*source_specs, *specs], inputs, search_outputs(strategy))
+
+
+def _search_inputs(exported):
+    """The inputs of a search beside the source: dtype and shape by name."""
+    inputs = {}
+    if isinstance(exported.strategy, Sampling):
+        inputs["noise"] = tf.float32, ("batch", exported.strategy.n_samples, "noise_length")
+    if exported.takes_prefix:
+        inputs["prefix"] = tf.int32, ("batch", "prefix_length")
+    return inputs
 
 
 def input_structure(model):
@@ -107,8 +129,17 @@ def model_programs(exported: Exported, name: str, client, is_approximate: bool) 
         verify = functools.partial(compare_outputs, is_approximate=is_approximate, metric=exported.metric)
         return {name: Program(client, None, verify, reference=KerasCall(exported.model))}
     verify = compare_likelihood if is_approximate else compare
+    if isinstance(exported.strategy, Sampling):
+        verify = functools.partial(compare_samples, is_approximate=is_approximate)
+    search = keras_search(exported)
+    client.added_inputs = search.added_inputs
+    return {name: Program(client, exported.strategy, verify, reference=search)}
+
+
+def keras_search(exported: Exported) -> KerasSearch:
+    """The search of the Keras model with which a program of the model alone is compared."""
     search = PromptSearch if isinstance(exported.model, LanguageModel) else KerasSearch
-    return {name: Program(client, exported.strategy, verify, reference=search(exported.model, exported.strategy))}
+    return search(exported.model, exported.strategy, takes_prefix=exported.takes_prefix)
 
 
 class ModelProgram:
@@ -117,10 +148,14 @@ class ModelProgram:
     Args:
         run: maps a dict of the inputs to a dict of the outputs.
         signature: the `Signature`.
+
+    Attributes:
+        added_inputs: returns the inputs of a search that belong to a source, such as the noise of a sampling.
     """
 
     def __init__(self, run, signature: Signature):
         self._run, self._signature = run, signature
+        self.added_inputs = lambda source: {}
 
     def run(self, inputs) -> list[np.ndarray]:
         """The outputs for a structure of arrays."""
@@ -130,7 +165,7 @@ class ModelProgram:
 
     def search(self, source, n_best=None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses and their scores; see `TokenTranslator.search`."""
-        tokens, scores, *_ = self.run(source)
+        tokens, scores, *_ = self.run((source, self.added_inputs(source)))
         return tokens, scores
 
 

@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -15,7 +16,7 @@ from keras import ops
 from onnx import numpy_helper
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.model_copy import copy_with_dtype
 from keras_transformer.export.onnx.attention import fold_scales, simplify_masks
@@ -25,22 +26,24 @@ from keras_transformer.export.onnx.graphs import captured
 from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx.quantization import quantize_matrices
+from keras_transformer.export.onnx.step_graphs import alignment, decoder, encoder, text_decoder
+from keras_transformer.export.onnx.text_decoder import OnnxTextDecoder
 from keras_transformer.export.onnx.translator import OnnxTranslator
 from keras_transformer.export.programs import load_onnx_program, model_metadata, model_programs, signature_of
 from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import compare
+from keras_transformer.export.verify.keras_search import ContinuationSearch
 from keras_transformer.export.verify.quality import compare_likelihood
-from keras_transformer.models.teacher_forcing import attention_scores, mean_attention
+from keras_transformer.models import LanguageModel
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 _OPSET = 18
 
 
 def write_onnx(exported: Exported, path: Path, quantize: str | None = None) -> None:
-    """Writes `model.onnx`, `encoder.onnx`, `decoder.onnx` and `alignment.onnx`, their weights, and the tokenizers.
+    """Writes `model.onnx`, the other graphs of `graphs`, their weights, and the tokenizers.
 
-    Without tokenizers, only `model.onnx`. Weights become int8 with `quantize="int8"`; weights and activations become
-    float16 with `quantize="float16"`.
+    Weights become int8 with `quantize="int8"`; weights and activations become float16 with `quantize="float16"`.
     """
     path.mkdir()
     if exported.tokenizers is not None:
@@ -48,7 +51,7 @@ def write_onnx(exported: Exported, path: Path, quantize: str | None = None) -> N
     if quantize == "float16":
         exported = exported._replace(model=copy_with_dtype(exported.model, "float16"))
     weights = WeightsFile(path)
-    for name in GRAPHS if exported.tokenizers is not None else ("model",):
+    for name in graphs(exported):
         proto = make_graph(name, exported, quantize)
         weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
@@ -60,7 +63,12 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     name, verify = export_name("onnx", quantize), compare_likelihood if quantize else compare
     if exported.tokenizers is None:
         client = load_onnx_program(path / "model.onnx", signature_of(exported))
-        return model_programs(exported, name, client, is_approximate=quantize is not None)
+        found = model_programs(exported, name, client, is_approximate=quantize is not None)
+        if "decoder" not in graphs(exported):
+            return found
+        search = ContinuationSearch(exported.model, GreedySearch(extra_length=exported.strategy.extra_length))
+        client = OnnxTextDecoder(path, exported.strategy.extra_length)
+        return {**found, f"{name} decoder": Program(client, search.strategy, verify, reference=search)}
     strategy = exported.strategy
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     verify_attention = functools.partial(compare_attention, is_approximate=quantize is not None)
@@ -74,9 +82,20 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     }
 
 
+def graphs(exported: Exported) -> dict[str, Callable]:
+    """The graphs of an export by name: functions that make their `Signature`."""
+    found: dict[str, Callable] = {"model": signature_of}
+    if exported.tokenizers is not None:
+        return {**found, "encoder": encoder, "decoder": decoder, "alignment": alignment}
+    model = exported.model
+    if isinstance(model, LanguageModel) and all(isinstance(layer, KeyValue) for layer in model.empty_cache(1, 1)):
+        return {**found, "decoder": text_decoder}
+    return found
+
+
 def make_graph(name: str, exported: Exported, quantize: str | None = None) -> onnx.ModelProto:
-    """Makes one of `GRAPHS`, with its weights and with the metadata that `OnnxTranslator` reads."""
-    proto = convert(*GRAPHS[name](exported), exported.model.weights)
+    """Makes one of `graphs`, with its weights and with the metadata that `OnnxTranslator` reads."""
+    proto = convert(*graphs(exported)[name](exported), exported.model.weights)
     if quantize == "int8":
         quantize_matrices(proto.graph)
     sink_constants(proto.graph)
@@ -86,83 +105,6 @@ def make_graph(name: str, exported: Exported, quantize: str | None = None) -> on
         metadata |= {f"{side}_tokenizer_sha256": tokenizer.sha256 for side, tokenizer in hashes}
     onnx.helper.set_model_props(proto, metadata)
     return proto
-
-
-def _encoder(exported):
-    model = exported.model
-
-    def encode(source):
-        memory, mask = model.encode(source)
-        return *_stacked(model.project_memory(memory)), mask
-
-    inputs = {"source": ("batch", "source_length")}
-    return encode, [tf.TensorSpec([None, None], tf.int32, name="source")], inputs, _memory_shapes(model)
-
-
-def _decoder(exported):
-    model = exported.model
-
-    def decode(tokens, memory_key, memory_value, memory_mask, cache_key, cache_value):
-        logits, cache = model.decode(
-            tokens[:, 0],
-            _unstacked(memory_key, memory_value),
-            memory_mask=memory_mask,
-            cache=_unstacked(cache_key, cache_value),
-            offset=ops.shape(cache_key)[3],
-        )
-        return ops.cast(logits, "float32"), *_stacked(cache)
-
-    def cache_shapes(prefix, length):
-        layers = model.config.depths[1]
-        key, value = ((layers, "rows", heads, length, width) for heads, width in _cache_sizes(model))
-        return {f"{prefix}_key": key, f"{prefix}_value": value}
-
-    inputs = {"tokens": ("rows", 1), **_memory_shapes(model), **cache_shapes("cache", "time")}
-    outputs = {"logits": ("rows", model.config.vocab_size), **cache_shapes("next_cache", "next_time")}
-    dtypes = {"tokens": tf.int32, "memory_mask": tf.bool}
-    signature = [
-        tf.TensorSpec(
-            [d if isinstance(d, int) else None for d in shape], dtypes.get(name, model.compute_dtype), name=name
-        )
-        for name, shape in inputs.items()
-    ]
-    return decode, signature, inputs, outputs
-
-
-def _alignment(exported):
-    model = exported.model
-
-    def align(source, target):
-        return (mean_attention(attention_scores(model, source, target)),)
-
-    inputs = {"source": ("batch", "source_length"), "target": ("batch", "target_length")}
-    outputs = {"weights": ("batch", "target_length", "source_length")}
-    return align, [tf.TensorSpec([None, None], tf.int32, name=name) for name in inputs], inputs, outputs
-
-
-#: Names of the graphs, and the functions that make them.
-GRAPHS = {"model": signature_of, "encoder": _encoder, "decoder": _decoder, "alignment": _alignment}
-
-
-def _memory_shapes(model):
-    layers = model.config.depths[1]
-    key, value = ((layers, "batch", heads, "source_length", width) for heads, width in _cache_sizes(model))
-    return {"memory_key": key, "memory_value": value, "memory_mask": ("batch", "source_length")}
-
-
-def _cache_sizes(model):
-    """Number of heads and width, of the keys and of the values."""
-    first, *_ = model.decoder.empty_cache(1, 1)
-    return [(part.shape[1], part.shape[3]) for part in first]
-
-
-def _stacked(caches):
-    """Stacks the layers' keys, and their values. The first axis is the layer."""
-    return tuple(ops.stack(parts) for parts in zip(*caches, strict=True))
-
-
-def _unstacked(key, value):
-    return tuple(KeyValue(key[i], value[i]) for i in range(key.shape[0]))
 
 
 def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelProto:

@@ -44,7 +44,7 @@ class OnnxGreedySearch:
             choosable[:, [PAD_ID, BOS_ID]] = -np.inf
             token = np.where(len(tokens) + 1 >= limits, EOS_ID, choosable.argmax(axis=1)).astype("int32")
             chosen = np.take_along_axis(logits, token[:, None], axis=1)[:, 0]
-            scores += np.where(finished, 0, chosen - _log_sum_exp(logits))
+            scores += np.where(finished, 0, chosen - log_sum_exp(logits))
             token = np.where(finished, PAD_ID, token).astype("int32")
             tokens.append(token)
             finished |= token == EOS_ID
@@ -64,6 +64,7 @@ class OnnxGreedySearch:
         return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def _log_sum_exp(logits):
+def log_sum_exp(logits: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of the exponentials of each row."""
     largest = logits.max(axis=1, keepdims=True)
     return (largest + np.log(np.exp(logits - largest).sum(axis=1, keepdims=True)))[:, 0]

@@ -1,15 +1,25 @@
 """The search of the Keras model, with which exported programs are compared."""
 
 import dataclasses
+import random
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Shortlist, TextConstraints, length_penalty
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Shortlist, TextConstraints, length_penalty
 from keras_transformer.decoding.logits import processed
 from keras_transformer.decoding.scores import NEG_INF
+from keras_transformer.export.verify.replay import Replay
+from keras_transformer.models.compiled import batch_size
+from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translator import with_n_best
+
+
+def with_seed(strategy):
+    """A `Sampling` with the seed of the verification, or another strategy as it is."""
+    return dataclasses.replace(strategy, seed=0) if isinstance(strategy, Sampling) else strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +31,14 @@ class KerasSearch:
         strategy: the exported search.
         shortlist: the tokens among which the program searches. Default: the whole vocabulary.
         text_constraints: those of the program, if it has any.
+        takes_prefix: whether the program has the input `prefix`.
     """
 
     model: Any
-    strategy: BeamSearch | GreedySearch
+    strategy: BeamSearch | GreedySearch | Sampling
     shortlist: Shortlist | None = None
     text_constraints: TextConstraints | None = None
+    takes_prefix: bool = False
 
     @property
     def pad_id(self) -> int:
@@ -35,9 +47,38 @@ class KerasSearch:
 
     def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses and their scores; see `TokenTranslator.search`."""
-        strategy = with_n_best(self.strategy, n_best)
+        strategy = with_n_best(with_seed(self.strategy), n_best)
+        return self._generate(source, strategy)[:2]
+
+    def _generate(self, source, strategy):
         options = {"shortlist": self.shortlist, "text_constraints": self.text_constraints}
-        return self.model.generate(source, strategy, **options)[:2]
+        return self.model.generate(source, strategy, prefix=self._prefix(source), **options)
+
+    def added_inputs(self, source) -> dict[str, np.ndarray]:
+        """The inputs of the program that belong to a source: the noise of `with_seed`, and a random prefix."""
+        inputs, prefix = {}, self._prefix(source)
+        if isinstance(self.strategy, Sampling):
+            longest = max(self._source_length(source), 0 if prefix is None else prefix.shape[1])
+            inputs["noise"] = with_seed(self.strategy).noise(batch_size(source), self.strategy.max_length(longest))
+        return inputs if prefix is None else {**inputs, "prefix": prefix}
+
+    def _source_length(self, source):
+        _, mask = self.model.encode(keras.tree.map_structure(ops.convert_to_tensor, source))
+        return 0 if mask is None else mask.shape[1]
+
+    def _prefix(self, source):
+        """Between no and three random tokens for each row of a source, the same ones in each call."""
+        if not self.takes_prefix:
+            return None
+        draw = random.Random(batch_size(source))
+        ordinary = [i for i in range(self.model.vocab_size) if i not in self.model.special_ids]
+        rows = [[draw.choice(ordinary) for _ in range(draw.randint(0, 3))] for _ in range(batch_size(source) - 1)]
+        return pad([[draw.choice(ordinary)], *rows], self.pad_id)
+
+    def replay(self, source, tokens: np.ndarray) -> np.ndarray:
+        """How far the noise is from each of given samples, `(batch, n_samples, length)`; see `Replay`."""
+        strategy = Replay(**{**vars(with_seed(self.strategy)), "token_scores": True}, tokens=tokens)
+        return self._generate(source, strategy).token_scores
 
     def candidates(self, source: np.ndarray) -> np.ndarray | None:
         """The tokens among which the model searches in a batch; `None` for the whole vocabulary."""
@@ -85,11 +126,26 @@ class KerasSearch:
 class PromptSearch(KerasSearch):
     """The search of a `LanguageModel`. The source is the prompt, with which the tokens begin."""
 
-    def search(self, source, n_best=None):
-        return self.model.generate(source, self.strategy)[:2]
+    def _generate(self, source, strategy):
+        return self.model.generate(source, strategy)
+
+    def _source_length(self, source):
+        return source.shape[1] + 1
 
     def _token_log_probs(self, source, tokens, candidates):
         return self.model.token_log_probs(tokens)
 
     def _teacher_forced(self, source, target):
         return self.model(target, training=False)
+
+
+class ContinuationSearch(PromptSearch):
+    """As `PromptSearch`, but the tokens that all prompts have are not part of the scores."""
+
+    def search(self, source, n_best=None):
+        tokens = super().search(source)[0]
+        return tokens, self.forced_scores(source, tokens[:, 0])[:, None]
+
+    def log_probs(self, source, tokens, candidates=None):
+        shortest = (source != self.pad_id).sum(axis=1).min()
+        return np.where(np.arange(tokens.shape[1]) < shortest, 0.0, super().log_probs(source, tokens, candidates))

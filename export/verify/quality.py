@@ -76,8 +76,6 @@ class BleuLoss:
 
 def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
     """Compares translations of `program.search` by the log probabilities that the Keras model gives to them."""
-    strategy = dataclasses.replace(expected.strategy, length_penalty=1.0, length_penalty_kind="length")
-    per_token = dataclasses.replace(expected, strategy=strategy)  # Scores in nats per token.
     losses, errors, sizes, equal = [], [], [], 0
     for source in batches:
         (our_tokens, _), (their_tokens, found_scores) = expected.search(source), program.search(source)
@@ -87,7 +85,8 @@ def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]
         equal += sum(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
         candidates = expected.candidates(source)
         own, other = (
-            per_token.forced_scores(source, pad(rows, expected.pad_id), candidates) for rows in (ours, theirs)
+            expected.log_probs(source, pad(rows, expected.pad_id), candidates).sum(axis=1) / [*map(len, rows)]
+            for rows in (ours, theirs)
         )
         losses += [*np.maximum(own - other, 0)]
         scores = expected.forced_scores(source, pad(theirs, expected.pad_id), candidates)

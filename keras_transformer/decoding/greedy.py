@@ -28,9 +28,7 @@ class Greedy(Searcher):
         tokens, log_probs = self.candidates(s, logits, 1)
         # Not `ops.argmax`: for floats it tests the sign bit on TensorFlow, which has no ONNX equivalent.
         best_log_prob, best = ops.top_k(log_probs, 1)
-        is_best = ops.arange(tokens.shape[-1], dtype="int32") == ops.cast(best, "int32")
-        # `take_along_axis` would become fifteen ONNX operators.
-        return ops.sum(ops.where(is_best, tokens, 0), axis=-1), best_log_prob[:, 0]
+        return _at(tokens, ops.cast(best, "int32")), best_log_prob[:, 0]
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether a sentence is unfinished."""
@@ -58,16 +56,19 @@ class Sampler(Greedy):
 
     def choose(self, s, logits):
         """Returns a sampled token per row and its log probability under the model, both `(rows,)`."""
+        tokens, log_probs, probabilities, cumulative = self.distribution(s, logits)
+        level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
+        # The first candidate whose cumulative probability exceeds `level`; if rounding leaves none, the likeliest.
+        place, width = ops.arange(ops.shape(tokens)[1], dtype="int32"), ops.shape(tokens)[1]
+        is_candidate = ops.logical_and(probabilities > 0, cumulative > level)
+        drawn = ops.min(ops.where(is_candidate, place, width), axis=-1, keepdims=True) % width
+        return _at(tokens, drawn), _at(log_probs, drawn)
+
+    def distribution(self, s, logits):
+        """The candidates: tokens, log probabilities, truncated and cumulative probabilities, all `(rows, width)`."""
         tokens, log_probs = self.candidates(s, logits, self.top_k or logits.shape[-1])
         probabilities = self._truncated(log_probs)
-        cumulative = ops.cumsum(probabilities, axis=-1)
-        level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
-        # The first candidate whose cumulative probability exceeds `level`. Truncated candidates have rank 0, so they
-        # are not chosen even if rounding leaves no cumulative probability above `level`.
-        rank = ops.where(probabilities > 0, 1.0 + ops.cast(cumulative > level, "float32"), 0.0)
-        drawn = ops.argmax(rank, axis=-1, keepdims=True)  # `top_k` may not return the first of equal values.
-        token, log_prob = (ops.take_along_axis(x, drawn, axis=-1)[:, 0] for x in (tokens, log_probs))
-        return token, log_prob
+        return tokens, log_probs, probabilities, ops.cumsum(probabilities, axis=-1)
 
     def is_active(self, s):
         """Boolean `(batch,)`: whether a sentence has unfinished samples."""
@@ -93,3 +94,10 @@ class Sampler(Greedy):
             before = (cumulative - probabilities) / cumulative[:, -1:]
             probabilities = ops.where(before < self.top_p, probabilities, 0.0)
         return probabilities
+
+
+def _at(x, place):
+    """The values `(rows,)` of `x`, `(rows, width)`, at the places `(rows, 1)`."""
+    # `take_along_axis` would become fifteen ONNX operators.
+    is_there = ops.arange(ops.shape(x)[1], dtype="int32") == place
+    return ops.sum(ops.where(is_there, x, ops.zeros_like(x)), axis=-1)

@@ -131,7 +131,7 @@ def run_search(
     """
     searcher = strategy.make_searcher(sentences, ids, allowed)
     batch_size = ops.shape(sentences.limits)[0]
-    start = _start(searcher, cache, batch_size, max_length)
+    start = start_search(searcher, cache, batch_size, max_length)
     if not kv_cache.GROWS:
         return searcher.best(_advance(searcher, next_logits, memory, start, max_length))
 
@@ -194,7 +194,7 @@ def _empty(searcher, shape):
     return (tokens, ops.zeros(shape, "float32")) if searcher.token_scores else (tokens,)
 
 
-def _start(searcher, cache, batch_size, max_length):
+def start_search(searcher, cache, batch_size, max_length) -> State:
     """Makes the initial state, in which the first `num_first` rows of each sentence are active."""
     rows = batch_size * searcher.beam_size
     values = ops.zeros((rows,), "float32")
@@ -211,13 +211,40 @@ def _start(searcher, cache, batch_size, max_length):
     )
 
 
+def with_first_tokens(searcher, state: State, tokens, cache) -> State:
+    """An initial state after some tokens, whose log probabilities are not added to the values.
+
+    Args:
+        searcher: the searcher.
+        state: result of `start_search`.
+        tokens: int32 `(batch, count)`, at least one column: the first tokens of the hypotheses of each sentence.
+        cache: the cache of the start token and of these tokens but the last, with `batch` rows.
+    """
+    tokens, cache = keras.tree.map_structure(searcher.repeated, (tokens, cache))
+    count = ops.shape(tokens)[1]
+    history = (ops.slice_update(state.history[0], (0, 0), tokens), *state.history[1:])
+    state = state._replace(step=state.step + count, newest=tokens[:, -1], history=history, cache=cache)
+    if isinstance(state.suffixes, tuple):
+        return state
+
+    def add(place, suffixes):
+        return place + 1, common_suffixes(suffixes, history[0], ops.take(tokens, place, axis=1))
+
+    start = ops.zeros((), "int32"), state.suffixes
+    return state._replace(suffixes=ops.while_loop(lambda place, suffixes: place < count, add, start)[1])
+
+
+def search_step(searcher, next_logits, memory, state: State) -> State:
+    """Runs the model on the newest token of each hypothesis, and appends the next one."""
+    logits, cache = next_logits(state.newest, state.cache, memory, state.step)
+    return searcher.advance(state, logits, cache)
+
+
 def _advance(searcher, next_logits, memory, state, max_length):
     """Runs steps until all sentences are finished or, with dynamic shapes, a quarter of them."""
 
     def step(*state):
-        s = State(*state)
-        logits, cache = next_logits(s.newest, s.cache, memory, s.step)
-        return searcher.advance(s, logits, cache)
+        return search_step(searcher, next_logits, memory, State(*state))
 
     def should_continue(*state):
         is_active = searcher.is_active(State(*state))

@@ -27,7 +27,7 @@ class Searcher:
         self.beam_size, self.n_best = strategy.beam_size, strategy.n_best
         self.min_length, self.ngram_size = strategy.min_length, strategy.no_repeat_ngram_size
         self.strategy, self.token_scores = strategy, strategy.token_scores
-        self.limits, self.prefix = keras.tree.map_structure(self._repeated, (sentences.limits, sentences.prefix))
+        self.limits, self.prefix = keras.tree.map_structure(self.repeated, (sentences.limits, sentences.prefix))
         self.ids, self.allowed = ids, allowed
 
     def candidates(self, s, logits, width):
@@ -89,7 +89,8 @@ class Searcher:
         )
         return values, tokens
 
-    def _repeated(self, x):
+    def repeated(self, x):
+        """Repeats the row of each sentence for each of its hypotheses."""
         return ops.repeat(x, self.beam_size, axis=0) if self.beam_size > 1 else x
 
 

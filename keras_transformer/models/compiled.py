@@ -15,7 +15,7 @@ from keras_transformer.decoding import Hypotheses, Sampling
 from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 
 #: With static shapes each length is compiled separately, so lengths are rounded up to a multiple of this.
-_LENGTH_STEP = 16
+LENGTH_STEP = 16
 _COMPILING = threading.Lock()
 
 
@@ -59,10 +59,7 @@ class CompiledSearch:
             candidates: the tokens to search among, or `None`.
             **options: other arguments of `search`.
         """
-        if isinstance(strategy, Sampling):
-            noise = strategy.noise(batch_size(next(iter(arrays.values()))), strategy.max_length(longest))
-            arrays = {**arrays, "noise": noise}
-            strategy = dataclasses.replace(strategy, seed=None)  # Share one compiled search between seeds.
+        strategy, arrays = with_noise(strategy, arrays, longest)
         if candidates is not None:
             arrays = {**arrays, "candidates": rounded_candidates(candidates)}
         tokens, scores, token_scores = self._compiled(type(self).search, strategy=strategy, **options).run(**arrays)
@@ -74,15 +71,15 @@ class CompiledSearch:
         """Pads ids to a multiple of 16 columns, at most `max_length`, unless shapes may be dynamic."""
         if kv_cache.GROWS:
             return ids
-        padding = min(-ids.shape[1] % _LENGTH_STEP, (self.max_length or sys.maxsize) - ids.shape[1])
+        padding = min(-ids.shape[1] % LENGTH_STEP, (self.max_length or sys.maxsize) - ids.shape[1])
         return np.pad(ids, ((0, 0), (0, padding)), constant_values=self.special_ids.pad)
 
 
 class Compiled(keras.Model):
     """Runs a function of a model compiled. Eager search is 100 times slower.
 
-    On TensorFlow this is a plain `tf.function`: `predict_on_batch` in the scope of a strategy runs every replica on all
-    rows. On other backends it is `predict_on_batch`.
+    Keras's `predict_on_batch` would not do: in the scope of a TensorFlow strategy it runs every replica on all rows, on
+    JAX it gives the buffers of the weights away, so that several threads cannot run it, and it returns NumPy arrays.
 
     Args:
         model: the model.
@@ -97,25 +94,27 @@ class Compiled(keras.Model):
         self.has_weights_of_model = _weights_check(model)
         self.function = function
         self.options = options
-        # XLA needs static shapes. JAX always compiles.
-        self.jit_compile = not kv_cache.GROWS
-        if keras.backend.backend() == "tensorflow":
-            self._graph = _tensorflow_function(lambda inputs: self(inputs))
-        else:
-            self.make_predict_function()  # Before several threads call `run`.
-        self._traced = set()
+        self._run = _COMPILERS[keras.backend.backend()](self)
 
     def call(self, inputs):
         return self.function(self.model, **inputs, **self.options)
 
     def run(self, **arrays):
         """Runs the function on arrays, its inputs by name. Returns its result as NumPy arrays."""
-        if keras.backend.backend() != "tensorflow":
-            return self.predict_on_batch(arrays)
-        if frozenset(arrays) not in self._traced:
-            _trace(self._graph, arrays, getattr(self.model, "source_spec", None))
-            self._traced.add(frozenset(arrays))
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, self._graph(arrays))
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, self.run_tensors(arrays))
+
+    def run_tensors(self, inputs, specs=None):
+        """Runs the function on a dict of arrays or tensors by name. Returns tensors.
+
+        Args:
+            inputs: the inputs.
+            specs: result of `result_specs` of the function that returned the inputs. Default: inputs of any size.
+        """
+        return self._run(inputs, specs)
+
+    def result_specs(self, inputs):
+        """What TensorFlow knows of the shapes of the result, after a call with these inputs."""
+        return self._run.result_specs(inputs) if isinstance(self._run, _TensorFlowFunction) else None
 
 
 def _weights_check(model):
@@ -125,25 +124,79 @@ def _weights_check(model):
     return lambda: [*map(id, model.weights)] == [*map(id, weights)]
 
 
-def _tensorflow_function(function):
-    import tensorflow as tf
+class _TensorFlowFunction:
+    """A `tf.function`, traced once for arrays of any size. TensorFlow itself traces the first size, then any size."""
 
-    return tf.function(function, autograph=False)
+    def __init__(self, compiled):
+        import tensorflow as tf
+
+        self._tf = tf
+        self._source_spec = getattr(compiled.model, "source_spec", None)
+        self._function = tf.function(lambda inputs: compiled(inputs), autograph=False)
+        self._traced = {}
+
+    def __call__(self, inputs, specs):
+        names = _names(inputs)
+        if names not in self._traced:
+            self._traced[names] = self._function.get_concrete_function(specs or self._any_size(inputs))
+        return self._function(inputs)
+
+    def result_specs(self, inputs):
+        """The `tf.TensorSpec`s of the result for such inputs. Axes whose sizes may differ are `None`."""
+        result = self._traced[_names(inputs)].structured_outputs
+        return keras.tree.map_structure(lambda x: None if x is None else self._tf.TensorSpec(x.shape, x.dtype), result)
+
+    def _any_size(self, inputs):
+        specs = {
+            name: keras.tree.map_structure(lambda x: self._tf.TensorSpec([None] * x.ndim, x.dtype), x)
+            for name, x in inputs.items()
+        }
+        if "source" in specs:  # Layers such as convolutions need the sizes that are static.
+            specs["source"] = keras.tree.map_structure(
+                lambda x, of: self._tf.TensorSpec(of.shape, x.dtype), specs["source"], self._source_spec
+            )
+        return specs
 
 
-def _trace(function, arrays, source_spec):
-    """Traces a TensorFlow function for arrays of any size. TensorFlow itself traces the first size, then any size."""
-    import tensorflow as tf
+def _names(inputs):
+    """The paths of the tensors of a structure."""
+    return tuple(path for path, _ in keras.tree.flatten_with_path(inputs))
 
-    specs = {
-        name: keras.tree.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), x)
-        for name, x in arrays.items()
-    }
-    if "source" in specs:  # Layers such as convolutions need the sizes that are static.
-        specs["source"] = keras.tree.map_structure(
-            lambda x, of: tf.TensorSpec(of.shape, x.dtype), specs["source"], source_spec
-        )
-    function.get_concrete_function(specs)
+
+def _jax_function(compiled):
+    import jax
+
+    @jax.jit
+    def run(values, inputs):
+        with keras.StatelessScope(state_mapping=[*zip(compiled.model.variables, values, strict=True)]):
+            return compiled(inputs)
+
+    return lambda inputs, specs: run([variable.value for variable in compiled.model.variables], inputs)
+
+
+def _torch_function(compiled):
+    import torch
+
+    def run(inputs, specs):
+        with torch.no_grad():
+            return compiled(inputs)
+
+    return run
+
+
+#: How a function is compiled on each backend.
+_COMPILERS = {"tensorflow": _TensorFlowFunction, "jax": _jax_function, "torch": _torch_function}
+
+
+def with_noise(strategy, arrays, longest):
+    """The strategy and the arrays of a search. A `Sampling` gives its seed up for noise.
+
+    So all seeds share one compiled search.
+    """
+    if not isinstance(strategy, Sampling):
+        return strategy, arrays
+    noise = strategy.noise(batch_size(next(iter(arrays.values()))), strategy.max_length(longest))
+    return dataclasses.replace(strategy, seed=None), {**arrays, "noise": noise}
 
 
 def batch_size(arrays) -> int:

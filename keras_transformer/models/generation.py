@@ -1,11 +1,10 @@
-"""Generation of targets: the search over a model's `encode` and `decode`, and its compiled form."""
+"""Generation of targets by a compiled search."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_transformer.checks import require, same_number
 from keras_transformer.decoding import (
@@ -13,56 +12,16 @@ from keras_transformer.decoding import (
     GreedySearch,
     Hypotheses,
     Sampling,
-    SearchInputs,
     Shortlist,
     TextConstraints,
-    run_search,
 )
-from keras_transformer.decoding.allowed_tokens import AllowedTokens
-from keras_transformer.decoding.vocabulary_subset import VocabularySubset, rounded_candidates, shortlist_candidates
+from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import empty_hypotheses
 from keras_transformer.models.checks import checked_ids, checked_prefix, checked_source, checked_strategy
 from keras_transformer.models.compiled import CompiledSearch, batch_size
-
-
-def search(
-    model, source, strategy, prefix=None, noise=None, candidates=None, shortlist=None, text_constraints=None
-) -> Hypotheses:
-    """Searches with any model that has `encode`, `decode` and the other methods of `Seq2Seq`; see `Seq2Seq.search`."""
-    memory, mask = model.encode(source)
-    rows = ops.shape(keras.tree.flatten(source)[0])[0]
-    lengths, longest = ops.zeros((rows,), "int32"), 0
-    if mask is not None:
-        lengths, longest = ops.sum(ops.cast(mask, "int32"), axis=-1), ops.shape(mask)[1]
-    if prefix is not None:
-        longest = _larger(longest, ops.shape(prefix)[1])
-    max_length = strategy.max_length(longest)
-    limits = strategy.limits(lengths, model.max_length or max_length)
-    if candidates is None and shortlist is not None:
-        candidates = shortlist_candidates(shortlist, source)
-    subset = None if candidates is None else VocabularySubset(candidates)
-    if subset and prefix is not None:
-        prefix = subset.to_subset_ids(prefix)
-    sentences = SearchInputs(limits, *(() if x is None else x for x in (prefix, noise)))
-    options = model.step_options(candidates)
-
-    def next_logits(tokens, cache, memory, offset):
-        if subset:
-            tokens = subset.to_vocabulary_ids(tokens)
-        logits, cache = model.decode(tokens, *memory, cache=cache, offset=offset, **options)
-        return subset.masked(logits) if subset else logits, cache
-
-    allowed = text_constraints and AllowedTokens(text_constraints, candidates)
-    cache = model.empty_cache(rows * strategy.beam_size, max_length)
-    memory = (model.project_memory(memory), *(() if mask is None else (mask,)))
-    found = run_search(strategy, next_logits, cache, memory, sentences, max_length, model.special_ids, allowed)
-    return found._replace(tokens=subset.to_vocabulary_ids(found.tokens)) if subset else found
-
-
-def _larger(*lengths):
-    """The largest of static or dynamic lengths."""
-    return max(lengths) if all(isinstance(x, int) for x in lengths) else ops.maximum(*lengths)
+from keras_transformer.models.model_search import search
+from keras_transformer.models.streaming import checked_stream_strategy, stream_tokens
 
 
 class Seq2SeqMethods(CompiledSearch):
@@ -141,20 +100,62 @@ class Seq2SeqMethods(CompiledSearch):
         """
         source = self._checked_source(source)
         strategy = BeamSearch() if strategy is None else checked_strategy(strategy)
-        arrays, rows = {"source": self._rounded_source(source)}, batch_size(source)
-        if prefix is not None:
-            prefix = checked_prefix(prefix, rows, self)
-            arrays |= {"prefix": self._rounded(prefix)} if prefix.size else {}
+        arrays = self._search_inputs(source, prefix)
         candidates = None
         if shortlist is not None:
             self._check_shortlist(shortlist, strategy)
             candidates = np.union1d(shortlist.candidates(source), arrays.get("prefix", ()))
-        if not rows or (self.source_vocabulary and not source.size):
-            return empty_hypotheses(rows, strategy)
-        longest = 0
-        if isinstance(strategy, Sampling):
-            longest = max(self._source_length(arrays["source"]), np.shape(arrays.get("prefix", [[]]))[1])
+        if self._is_empty(source):
+            return empty_hypotheses(batch_size(source), strategy)
+        longest = self._longest(strategy, **arrays)
         return self._hypotheses(strategy, arrays, longest, candidates, text_constraints=text_constraints)
+
+    def stream(self, source, strategy: GreedySearch | Sampling | None = None, prefix=None) -> Iterator[np.ndarray]:
+        """Generates targets and yields each token as soon as it is decided.
+
+        Each step is one call of a compiled function.
+
+        Args:
+            source: see `generate`.
+            strategy: `GreedySearch` or `Sampling`. Default: `GreedySearch()`.
+            prefix: see `generate`. Its tokens are yielded, too.
+
+        Yields:
+            The tokens at one position, int32 `(batch, n_best)`: those of `generate(source, strategy, prefix).tokens`.
+
+        Raises:
+            ValueError: as `generate`, and if `strategy` is a `BeamSearch` of several beams.
+
+        Example:
+
+        >>> from keras_transformer import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> next(model.stream([[5, 6, 7, 3]])).shape
+        (1, 1)
+        """
+        source = self._checked_source(source)
+        strategy = checked_stream_strategy(GreedySearch() if strategy is None else strategy)
+        arrays = self._search_inputs(source, prefix)
+        if self._is_empty(source):
+            return iter(())
+        return stream_tokens(self, strategy, arrays, self._longest(strategy, **arrays))
+
+    def _search_inputs(self, source, prefix):
+        """The arrays of a search by name, without those of the strategy. Checks the prefix."""
+        arrays = {"source": self._rounded_source(source)}
+        if prefix is not None:
+            prefix = checked_prefix(prefix, batch_size(source), self)
+            arrays |= {"prefix": self._rounded(prefix)} if prefix.size else {}
+        return arrays
+
+    def _is_empty(self, source):
+        return not batch_size(source) or (self.source_vocabulary and not source.size)
+
+    def _longest(self, strategy, source, prefix=None) -> int:
+        """The number of positions of the longest source or prefix, if the strategy needs it."""
+        if not isinstance(strategy, Sampling):
+            return 0
+        return max(self._source_length(source), 0 if prefix is None else prefix.shape[1])
 
     def token_log_probs(self, source, target, candidates=None) -> np.ndarray:
         """Computes the log probability of each target token, given those before it. The function is compiled.

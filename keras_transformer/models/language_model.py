@@ -1,9 +1,12 @@
 """A decoder-only causal language model."""
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer import cache as kv_cache
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, GreedySearch, Hypotheses, Sampling
@@ -11,9 +14,11 @@ from keras_transformer.layers import CausalDecoder
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel, empty_hypotheses
 from keras_transformer.models.checks import checked_beginnings, checked_ids, checked_strategy
-from keras_transformer.models.generation import search
+from keras_transformer.models.compiled import LENGTH_STEP
+from keras_transformer.models.model_search import search
 from keras_transformer.models.packed import packed_positions, same_segment
 from keras_transformer.models.parts import Parts
+from keras_transformer.models.streaming import checked_stream_strategy, stream_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -119,14 +124,29 @@ class LanguageModel(ConfiguredModel):
         Returns:
             Logits `(*tokens.shape, vocab_size)`. If a cache is given, a tuple of the logits and the updated cache.
         """
-        x = self.positions(self.embedding(tokens), offset=offset, positions=packed_positions(segments))
-        x = self.dropout(self.embedding_norm(x), training=training)
         if cache is None:
+            x = self._embedded(tokens, positions=packed_positions(segments), training=training)
             mask = self._target_mask(tokens, segments)
             x = self.decoder(x, mask=mask, attention_mask=same_segment(segments, segments), training=training)
             return self.logits(x, weights=output_weights)
-        x, cache = self.decoder(x, cache=cache, offset=offset)
+        x, cache = self.hidden_states(tokens, cache, offset)
         return self.logits(x, weights=output_weights), cache
+
+    def hidden_states(self, tokens, cache, offset=0):
+        """Computes the inputs of the logits, with a cache.
+
+        Args:
+            tokens: int `(batch, length)` or `(batch,)`, one token per row.
+            cache: result of `empty_cache` or of the previous call.
+            offset: position of the first token.
+
+        Returns:
+            A tuple of the states `(*tokens.shape, d_model)` and the updated cache.
+        """
+        return self.decoder(self._embedded(tokens, offset=offset), cache=cache, offset=offset)
+
+    def _embedded(self, tokens, training=None, **where):
+        return self.dropout(self.embedding_norm(self.positions(self.embedding(tokens), **where)), training=training)
 
     def project_memory(self, memory):
         """Returns the memory."""
@@ -135,6 +155,18 @@ class LanguageModel(ConfiguredModel):
     def empty_cache(self, batch_size, max_length):
         """See `Seq2Seq.empty_cache`."""
         return self.decoder.empty_cache(batch_size, max_length)
+
+    def first_cache(self, tokens, max_length):
+        """The cache of the start token and of all given tokens but the last, which the next step feeds.
+
+        Args:
+            tokens: int `(batch, length)` without padding, at least one column.
+            max_length: maximum number of tokens of a text.
+        """
+        rows = ops.shape(tokens)[0]
+        start = ops.full((rows, 1), self.config.bos_id, "int32")
+        fed = ops.concatenate([start, ops.cast(tokens, "int32")[:, :-1]], axis=1)
+        return self.hidden_states(fed, self.empty_cache(rows, max_length))[1]
 
     def step_options(self, candidates=None) -> dict:
         """See `Seq2Seq.step_options`."""
@@ -186,6 +218,39 @@ class LanguageModel(ConfiguredModel):
             return empty_hypotheses(0, strategy)
         prompt = self._rounded(prompt)
         return self._hypotheses(strategy, {"prompt": prompt}, prompt.shape[1] + 1)
+
+    def stream(self, prompt, strategy: GreedySearch | Sampling | None = None) -> Iterator[np.ndarray]:
+        """Generates continuations of prompts and yields each token as soon as it is decided.
+
+        The tokens that all prompts have are computed in one pass. Then each step is one call of a compiled function.
+
+        Args:
+            prompt: see `generate`.
+            strategy: `GreedySearch` or `Sampling`. Default: `GreedySearch()`.
+
+        Yields:
+            The tokens at one position, int32 `(batch, n_best)`: those of `generate(prompt, strategy).tokens`, from the
+            length of the shortest prompt to the end of the longest hypothesis.
+
+        Raises:
+            ValueError: as `generate`, and if `strategy` is a `BeamSearch` of several beams.
+
+        Example:
+
+        >>> model = LanguageModel(TransformerConfig.preset("tiny", vocab_size=100))
+        >>> next(model.stream([[8, 9]])).shape
+        (1, 1)
+        """
+        prompt = checked_beginnings("prompt", prompt, self)
+        strategy = checked_stream_strategy(GreedySearch() if strategy is None else strategy)
+        if not len(prompt):
+            return iter(())
+        shortest = int((prompt != self.config.pad_id).sum(axis=1).min())
+        common = shortest if kv_cache.GROWS else shortest - shortest % LENGTH_STEP
+        arrays = {"first_tokens": prompt[:, :common]} if common else {}
+        prompt = self._rounded(prompt)
+        arrays |= {"source": prompt, "prefix": np.pad(prompt, ((0, 0), (0, 1)), constant_values=self.config.pad_id)}
+        return stream_tokens(self, strategy, arrays, arrays["prefix"].shape[1], shortest)
 
     def token_log_probs(self, tokens) -> np.ndarray:
         """Computes the log probability of each token of texts, given the tokens before it. The function is compiled.

@@ -111,16 +111,18 @@ def without_multiples_of_three(logits, tokens, step):
 def test_a_language_model_is_exported(tmp_path, randomize, strategy):
     model = randomize(LanguageModel(CONFIG), scale=0.3)
     found = export_model(model, tmp_path / "export", strategy)
-    assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
+    titles = ["saved_model", "onnx", "onnx decoder"]
+    assert {name: agreement.passed for name, agreement in found.items()} == dict.fromkeys(titles, True)
     tokens, scores, _ = model.generate(IDS, strategy)
     for found in run_both(tmp_path / "export", "prompt"):
         unused = found["tokens"].shape[2] - tokens.shape[2]  # `generate` removes trailing columns of padding.
         np.testing.assert_array_equal(found["tokens"], np.pad(tokens, ((0, 0), (0, 0), (0, unused))))
         np.testing.assert_allclose(found["scores"], scores, atol=1e-3)
     entries = json.loads((tmp_path / "export" / "verification.json").read_text())
-    assert [entry["equal"] + entry["ties"] for entry in entries.values()] == [224, 224]
+    assert [entry["equal"] + entry["ties"] for entry in entries.values()] == [224, 224, 224]
     search = (strategy or GreedySearch()).options
-    assert [entry["search"] for entry in entries.values()] == [search, search]
+    greedy = GreedySearch(extra_length=search["extra_length"]).options
+    assert [entry["search"] for entry in entries.values()] == [search, search, greedy]
     assert metadata(tmp_path / "export") == {"config": dataclasses.asdict(CONFIG), "search": search}
 
 
@@ -160,7 +162,8 @@ def test_outputs_are_compared_relative_to_the_largest():
 @pytest.mark.parametrize(
     ("make", "strategy", "message"),
     [
-        (lambda: LanguageModel(CONFIG), Sampling(), "`strategy` .*BeamSearch.*Received: strategy=Sampling"),
+        (lambda: LanguageModel(CONFIG), "greedy", "`strategy` .*BeamSearch.*Received: strategy='greedy'"),
+        (lambda: LanguageModel(CONFIG), Sampling(seed=1), "`seed` must not be given.*Received: strategy=Sampling"),
         (lambda: MaskedLanguageModel(CONFIG), GreedySearch(), "`strategy` requires a model that generates tokens"),
         (
             lambda: SentenceClassifier(CONFIG, 5),
@@ -198,13 +201,18 @@ def test_nothing_is_replaced(tmp_path):
         (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": []}, "`sample_inputs` must contain an input"),
         (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": np.ones(3)}, "`sample_inputs` must be int32 of"),
         (lambda: LanguageModel(CONFIG), {"metric": min}, "`metric` requires a model without a search"),
+        (lambda: LanguageModel(CONFIG), {"prefix": True}, "`prefix` requires .*Received: LanguageModel"),
+        (lambda: SentenceClassifier(CONFIG, 5), {"prefix": True}, "`prefix` requires .*Received: SentenceClassifier"),
         (
             lambda: keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(7, 3)]),
             {},
             "`sample_inputs` must be given .*Received: an input of dtype int32",
         ),
     ],
-    ids=["no inputs", "no model", "format", "no format", "no samples", "sample", "metric", "samples"],
+    ids=[
+        *("no inputs", "no model", "format", "no format", "no samples", "sample", "metric", "prefix", "no search"),
+        "samples",
+    ],
 )
 def test_what_cannot_be_exported_is_refused(tmp_path, model, options, message):
     with pytest.raises(ValueError, match=message):
@@ -279,7 +287,10 @@ def test_any_model_is_exported_in_every_format(name, tmp_path, randomize):
         randomize(part, scale=0.3)
     formats = FORMATS_OF.get(name, ["saved_model", "onnx", "onnx_int8", "onnx_float16"])
     found = export_model(model, tmp_path / "export", strategy, formats)
-    assert {title: agreement.passed for title, agreement in found.items()} == dict.fromkeys(formats, True)
+    titles = [*formats]
+    if isinstance(model, LanguageModel):
+        titles += [f"{name} decoder" for name in formats if name.startswith("onnx")]
+    assert {title: agreement.passed for title, agreement in found.items()} == dict.fromkeys(titles, True)
     assert sorted(path.name for path in (tmp_path / "export").iterdir()) == sorted([*formats, "verification.json"])
 
 

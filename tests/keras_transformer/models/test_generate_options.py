@@ -143,7 +143,7 @@ def test_samples_repeat_by_their_seed_and_differ_without_one(model, monkeypatch)
         raise AssertionError("the search was traced again")
 
     model.generate(SOURCE, sampling(None))
-    monkeypatch.setattr("keras_transformer.models.generation.run_search", refuse)
+    monkeypatch.setattr("keras_transformer.models.model_search.run_search", refuse)
     drawn = [model.generate(SOURCE, sampling(seed)).scores.tobytes() for seed in (None, None, None, 3)]
     assert len(set(drawn)) == 4
 
@@ -172,7 +172,7 @@ def test_sampling_in_mixed_precision_keeps_its_noise(randomize, monkeypatch):
         dtypes.add(keras.backend.standardize_dtype(sentences.noise.dtype))
         return run_search(strategy, next_logits, cache, memory, sentences, *arguments)
 
-    monkeypatch.setattr("keras_transformer.models.generation.run_search", search)
+    monkeypatch.setattr("keras_transformer.models.model_search.run_search", search)
     assert np.isfinite(model.generate(SOURCE, Sampling()).scores).all()
     assert dtypes == {"float32"}
 
