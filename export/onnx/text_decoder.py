@@ -19,33 +19,37 @@ class OnnxTextDecoder:
         folder: folder of an ONNX export of a language model.
         extra_length: maximum number of tokens beyond those of the prompt, including the end token, which is forced
             there.
+        num_threads: onnxruntime's threads. 0: one per core.
     """
 
-    def __init__(self, folder: str | Path, extra_length: int = 50):
+    def __init__(self, folder: str | Path, extra_length: int = 50, num_threads: int = 0):
         import onnxruntime
 
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads
         file = Path(folder) / "decoder.onnx"
-        self._session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self._extra_length = extra_length
         self._config = json.loads(self._session.get_modelmeta().custom_metadata_map["config"])
 
-    def stream(self, prompt: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def stream(self, prompt: np.ndarray, min_length: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the next token of each text and its log probability, both `(rows,)`.
 
         Args:
             prompt: int32 `(rows, prompt_length)`, padded, without the start token.
+            min_length: minimum number of tokens before the end token, with the prompt.
         """
         pad, bos, eos = (self._config[f"{name}_id"] for name in ("pad", "bos", "eos"))
         lengths = (prompt != pad).sum(axis=1)
         limits = (lengths + self._extra_length).clip(1, self._config["max_length"])
         position, finished = int(lengths.min()), np.zeros(len(prompt), bool)
-        tokens, cache = (
-            np.pad(prompt[:, :position], ((0, 0), (1, 0)), constant_values=bos),
-            self._empty_cache(len(prompt)),
-        )
+        tokens = np.pad(prompt[:, :position], ((0, 0), (1, 0)), constant_values=bos)
+        cache = self._empty_cache(len(prompt))
         while not finished.all():
             logits, cache = self._step(tokens, cache)
-            best = np.where(np.isin(np.arange(logits.shape[1]), (pad, bos)), -np.inf, logits).argmax(axis=1)
+            allowed = logits.copy()
+            allowed[:, [pad, bos, *([eos] if position < min_length else [])]] = -np.inf
+            best = allowed.argmax(axis=1)
             chosen = np.where(position + 1 >= limits, eos, best)
             if position < prompt.shape[1]:
                 chosen = np.where(position < lengths, prompt[:, position], chosen)

@@ -72,7 +72,7 @@ def test_an_exported_search_continues_a_prefix(tmp_path, transformer):
 @pytest.mark.nightly
 def test_samples_of_a_prefix_in_int8_are_accepted(tmp_path, transformer):
     found = export_model(transformer, tmp_path / "export", SAMPLING, ["onnx_int8", "onnx_float16"], prefix=True)
-    assert all(0.9 * agreement.samples < agreement.equal for agreement in found.values())
+    assert found["onnx_int8"].equal > 224 and found["onnx_float16"].equal > 403  # Of 448.
 
 
 @pytest.mark.nightly

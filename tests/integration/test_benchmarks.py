@@ -321,3 +321,10 @@ def test_train_compares_fused_and_plain_attention():
     table = rows(run("train", "--attention", "--peers", *sizes))
     names = [f"this package, {name}, {how}" for name in ("JAX", "PyTorch") for how in ("fused", "plain")]
     assert [row[0] for row in table] == names
+
+
+def test_text_latency_compares_equal_tokens():
+    table = rows(run("text_latency", "--prompt=16", "--tokens=6", "--turns=1"))
+    assert [row[0] for row in table] == ["Keras, stream", "decoder.onnx", "decoder.onnx, int8", "transformers"]
+    assert [row[-1] for row in table if "int8" not in row[0]] == ["100%"] * 3
+    assert all(float(cell) > 0 for row in table for cell in row[1:5])
