@@ -11,10 +11,15 @@ GROWS = keras.backend.backend() != "jax"
 
 
 class KeyValue(NamedTuple):
-    """Projected keys and values of one attention layer."""
+    """Projected keys and values of one attention layer: its cache, or the memory as `project` returns it.
 
-    key: Any  # (batch, num_kv_heads, time, d_k)
-    value: Any  # (batch, num_kv_heads, time, d_v)
+    Attributes:
+        key: `(batch, num_kv_heads, time, d_k)`.
+        value: `(batch, num_kv_heads, time, d_v)`.
+    """
+
+    key: Any
+    value: Any
 
 
 def empty(batch_size, num_heads: int, d_k: int, d_v: int, max_length, dtype: str) -> KeyValue:
