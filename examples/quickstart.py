@@ -17,11 +17,9 @@ from rich.table import Table
 
 from keras_transformer.cli import main as keras_transformer
 from keras_transformer.evaluation import evaluate
-from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.training.data_config import DataConfig
-from keras_transformer.training.datasets import load_corpus
-from keras_transformer.translate import load_translator
-from keras_transformer.translate.load import available_runtimes
+from keras_transformer.storage import ModelDirectory
+from keras_transformer.training import DataConfig, load_corpus
+from keras_transformer.translate import available_runtimes, load_translator
 
 #: File in the model directory with a picture of the output.
 PICTURE = "quickstart.svg"

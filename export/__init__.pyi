@@ -7,4 +7,5 @@ from .onnx.translator import OnnxTranslator as OnnxTranslator
 from .pipeline import export as export
 from .pipeline import export_model as export_model
 from .saved_model.translator import SavedModelTranslator as SavedModelTranslator
-from .verify.equality import VerificationError as VerificationError
+from .verify.equality import Agreement as Agreement, VerificationError as VerificationError
+from .verify.outputs import OutputAgreement as OutputAgreement

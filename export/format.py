@@ -11,6 +11,11 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 
+def generates_tokens(model) -> bool:
+    """Whether a program of a model is a search, not one call."""
+    return hasattr(model, "search")
+
+
 class Exported(NamedTuple):
     """What an export is made from.
 

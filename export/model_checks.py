@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export.format import Exported
+from keras_transformer.export.format import Exported, generates_tokens
 from keras_transformer.export.model_copy import copy_with_dtype, is_float32
 from keras_transformer.export.programs import input_structure
 from keras_transformer.export.verify.equality import random_batches, random_source_batches
@@ -28,12 +28,12 @@ def checked_formats(formats) -> list[str]:
 
 def checked_export(model, strategy, metric, prefix) -> Exported:
     """Checks the arguments of `export_model`. Returns the `Exported` of the model in float32."""
-    if not isinstance(model, keras.Model) or not (hasattr(model, "search") or getattr(model, "outputs", None)):
+    if not isinstance(model, keras.Model) or not (generates_tokens(model) or getattr(model, "outputs", None)):
         raise ValueError(
             "`model` must be a model of this package, a Seq2Seq or a functional Keras model. "
             f"Received: {type(model).__name__}"
         )
-    if hasattr(model, "search"):
+    if generates_tokens(model):
         default = GreedySearch() if isinstance(model, LanguageModel) else BeamSearch()
         strategy = default if strategy is None else strategy
         checked_strategy(strategy)

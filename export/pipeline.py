@@ -69,7 +69,8 @@ def export_model(
             of the hypotheses of each row, as in `generate`. It has at least one column.
 
     Returns:
-        The agreement of each format with the model, as in verification.json.
+        The agreement of each program with the model, as in verification.json, by the name of the program: an
+        `Agreement` for a search, an `OutputAgreement` for a call.
 
     Raises:
         ValueError: if the folder exists, the model, the strategy or a format is not supported, `sample_inputs` is

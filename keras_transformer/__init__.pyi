@@ -1,5 +1,6 @@
 from . import (
     apps as apps,
+    cli as cli,
     decoding as decoding,
     distribution as distribution,
     evaluation as evaluation,

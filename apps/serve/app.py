@@ -195,7 +195,7 @@ class _Service:
 
     async def _parameters(self, request) -> dict[str, Any]:
         """Reads the parameters, and checks the key and the rate of the client."""
-        parameters = await read_parameters(request, self._config.max_characters)
+        parameters = await read_parameters(request, self._config.max_body_bytes)
         if self._limit:
             client = request.client.host if request.client else ""
             if not await self._limiter.hit(self._limit, client):

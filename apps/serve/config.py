@@ -13,6 +13,10 @@ from keras_transformer.translate.threads import check_threads
 
 #: Valid path prefixes.
 ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+#: Bytes of a request body for each character of text that is allowed: a character escaped in a form takes up to 12.
+_BYTES_PER_CHARACTER = 12
+#: Bytes of a request body for everything else.
+_OTHER_BYTES = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,11 @@ class ServeConfig:
                 )
             pairs.append(codes)
         return pairs
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Maximum number of bytes of a request body."""
+        return _BYTES_PER_CHARACTER * self.max_characters + _OTHER_BYTES
 
 
 def _split_pair(pair: str) -> tuple[str, str] | None:

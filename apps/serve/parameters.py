@@ -10,24 +10,20 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-#: Bytes of a request body for each character of text that is allowed: a character escaped in a form takes up to 12.
-_BYTES_PER_CHARACTER = 12
 #: Characters of a parameter that is not the text to translate.
 _LONGEST_CODE = 100
 #: Seconds in which a request must arrive.
 _SECONDS = 60
 #: Fields of a query or a form. More would occupy the event loop for seconds.
 _MAX_FIELDS = 10_000
-#: Bytes of a request body for everything else.
-_OTHER_BYTES = 10_000
 
 
-async def read_parameters(request: Request, max_characters: int) -> dict[str, Any]:
+async def read_parameters(request: Request, max_bytes: int) -> dict[str, Any]:
     """Reads the parameters of a request. Those of the body have precedence.
 
     Args:
         request: the request.
-        max_characters: maximum number of characters of a text, which limits the size of the body.
+        max_bytes: maximum size of the body.
 
     Returns:
         Name -> value. A repeated parameter of a query or a form is a list.
@@ -37,7 +33,7 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
     """
     try:
         async with asyncio.timeout(_SECONDS):
-            body = await _read_body(request, max_body_bytes(max_characters))
+            body = await _read_body(request, max_bytes)
     except TimeoutError as error:
         raise HTTPException(408, f"The request was not complete after {_SECONDS} seconds") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -51,11 +47,6 @@ async def read_parameters(request: Request, max_characters: int) -> dict[str, An
         return query | _values(_parse_query(body.decode("utf-8")))
     except UnicodeDecodeError as error:
         raise HTTPException(400, f"Invalid request: it is not UTF-8 ({error.reason})") from error
-
-
-def max_body_bytes(max_characters: int) -> int:
-    """Maximum number of bytes of a request body with a text of this many characters."""
-    return _BYTES_PER_CHARACTER * max_characters + _OTHER_BYTES
 
 
 def text_parameter(parameters: Mapping[str, Any], name: str, default: str | None = None) -> str:

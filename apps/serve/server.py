@@ -64,7 +64,7 @@ def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[F
         config: the options. The API key of the environment is used if they have none.
 
     Returns:
-        The ASGI application, and the pairs of languages that it translates.
+        The ASGI application, and a `LanguagePair` for each directory.
 
     Raises:
         ValueError: if the extra `serve` is not installed, or a directory cannot be served.

@@ -14,13 +14,11 @@ from pydantic import BaseModel
 from ray import serve
 from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from keras_transformer.apps.serve.batcher import QueueFull
-from keras_transformer.apps.serve.config import ServeConfig
-from keras_transformer.apps.serve.parameters import max_body_bytes
-from keras_transformer.apps.serve.server import API_KEY, load_app
+from keras_transformer.apps.serve import ServeConfig, load_app
 
 #: Requests that a replica accepts at the same time, and sentences that may wait in it.
 REQUESTS, SENTENCES = 256, 2000
@@ -70,7 +68,7 @@ class Replica:
             length = pair.batcher.queue_length
             try:
                 await pair.translate(["a"])
-            except QueueFull:  # The replica hangs only if its queue stays as long as it is.
+            except HTTPException:  # The queue is full. The replica hangs only if it stays as long as it is.
                 while pair.batcher.queue_length == length:
                     await asyncio.sleep(0.1)
 
@@ -119,7 +117,7 @@ def build(arguments: Arguments) -> serve.Application:
         num_threads=1,
         parallel_batches=arguments.cpus,
         max_queue=SENTENCES,
-        api_key=os.environ.get(API_KEY),
+        api_key=os.environ.get("KERAS_TRANSFORMER_API_KEY"),
         page=False,
     )
     directories = [str(Path(directory).resolve()) for directory in arguments.directories.split(",")]
@@ -129,4 +127,4 @@ def build(arguments: Arguments) -> serve.Application:
         ray_actor_options={"num_cpus": arguments.cpus},
     )
     ingress = Ingress.options(max_ongoing_requests=4 * REQUESTS * arguments.replicas)
-    return ingress.bind(replicas.bind(directories, config), max_body_bytes(config.max_characters))
+    return ingress.bind(replicas.bind(directories, config), config.max_body_bytes)

@@ -12,11 +12,9 @@ import hashlib
 import itertools
 from pathlib import Path
 
-from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.storage.origin import hash_of_program
-from keras_transformer.storage.resumable_file import ResumableFile
-from keras_transformer.text.files import TextLines
-from keras_transformer.translate.load import load_translator
+from keras_transformer.storage import ModelDirectory, ResumableFile, hash_of_program
+from keras_transformer.text import TextLines
+from keras_transformer.translate import load_translator
 
 #: How often a worker that dies is replaced, and its file repeated. By default, Ray Data repeats without end.
 RETRIES = {"max_restarts": 3, "max_task_retries": 3}

@@ -1,5 +1,6 @@
 """Keras layers of the Transformer, each usable alone in any Keras model."""
 
+from keras_transformer.cache import KeyValue
 from keras_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from keras_transformer.layers.causal import CausalDecoder, CausalDecoderLayer
 from keras_transformer.layers.decoder import Decoder, DecoderLayer
@@ -27,6 +28,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "KeyValue",
     "LearnedPositionalEmbedding",
     "MultiHeadAttention",
     "PatchEmbedding",

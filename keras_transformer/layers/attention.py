@@ -267,7 +267,7 @@ class MultiHeadAttention(Projections):
             key_mask = masks.resolve(key_mask, key)
             key_mask = masks.resolve(value_mask, value) if key_mask is None else key_mask
         else:
-            projected, key_mask = kv_cache.append(cache, projected, offset), None
+            projected, key_mask = cache.append(projected, offset), None
         causal = self._position_mask(query, projected, cache, offset, use_causal_mask)
         mask = masks.attention_mask(key_mask, attention_mask, causal)
         bias, mask = bias_and_mask(self.positions, attention_bias, mask, heads, projected.key, offset)
@@ -309,7 +309,7 @@ class MultiHeadAttention(Projections):
             `KeyValue` of `(batch_size, num_kv_heads, time, d_k)` and `(batch_size, num_kv_heads, time, d_v)`. `time` is
             `max_length` on JAX, and 0 on other backends.
         """
-        return kv_cache.empty(batch_size, self.num_kv_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
+        return KeyValue.empty(batch_size, self.num_kv_heads, self.d_k, self.d_v, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:-1], self.d_model)

@@ -1,7 +1,6 @@
 """Makes the layers of a model from its `TransformerConfig`: its names of parts -> layers."""
 
 import zlib
-from typing import Any
 
 import keras
 
@@ -27,6 +26,7 @@ from keras_transformer.layers.block import SIZES
 from keras_transformer.layers.normalization import LayerNormalization
 from keras_transformer.layers.parts import adopt, serialized_part
 from keras_transformer.layers.seeds import mix_seed, part_initializer, seeded_initializer
+from keras_transformer.models.front_end import checked_front_end
 
 #: Positions that are added to the embeddings -> how to make the layer.
 EMBEDDED_POSITIONS = {
@@ -87,15 +87,12 @@ class Parts:
         """Makes the layers of a `Transformer`, by the names of its attributes."""
         config = self.config
         encoder_depth, decoder_depth = config.depths
-        if config.share_embeddings:
-            shared = self.embedding(config.vocab_size, "embedding")
-            source_embedding = target_embedding = output_embedding = shared
-        else:
-            source_embedding = self.source or self.embedding(config.source_vocabulary, "source_embedding")
-            target_embedding = self.embedding(config.vocab_size, "target_embedding")
-            output_embedding = self.embedding(config.vocab_size, "output_embedding")
+        shared = self.embedding(config.vocab_size, "embedding") if config.share_embeddings else None
+        source_embedding = self.source or shared or self.embedding(config.source_vocabulary, "source_embedding")
+        target_embedding = shared or self.embedding(config.vocab_size, "target_embedding")
+        output_embedding = shared or self.embedding(config.vocab_size, "output_embedding")
         return {
-            "source_embedding": self.source or source_embedding,
+            "source_embedding": source_embedding,
             "target_embedding": target_embedding,
             "source_positions": self.positions("source_positions"),
             "target_positions": self.positions("target_positions"),
@@ -125,18 +122,6 @@ class Parts:
             "dropout": self.dropout("dropout"),
             name: self.stack(stack, layer, depth, name),
         }
-
-    def source_input(self):
-        """Makes the symbolic source: token ids, or the input of the user's model."""
-        if self.source is None:
-            return keras.Input((None,), dtype="int32", name="source")
-        given = self.source.inputs[0] if isinstance(self.source, keras.Sequential) else self.source.input
-
-        def symbolic(x):
-            # Keras wants the name of an input to be its key in the dict of inputs.
-            return keras.Input(x.shape[1:], dtype=x.dtype, name="source" if x is given else f"source_{x.name}")
-
-        return keras.tree.map_structure(symbolic, given)
 
     def tied_logits(self, embedding) -> TiedLogits:
         """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
@@ -266,30 +251,6 @@ class Parts:
 
     def _seed(self, path):
         return mix_seed(self.arguments.get("seed"), _index(path))
-
-
-def checked_front_end(source, config):
-    """Returns the model in place of the embedding, or raises an error if it does not fit."""
-    if source is None:
-        return None
-    # Subclassed models, and `keras.Sequential` without an input, have no outputs.
-    outputs = getattr(source, "outputs", None) if isinstance(source, keras.Model) else None
-    output: Any = outputs and (outputs[0] if isinstance(source, keras.Sequential) else source.output)
-    if not isinstance(output, keras.KerasTensor):
-        raise ValueError(
-            "`source` must be a functional model with one output, such as "
-            f"keras.Sequential([keras.Input(shape), layer]). Received: source={source!r}"
-        )
-    shape = output.shape
-    if len(shape) != 3 or shape[-1] != config.d_model:
-        raise ValueError(
-            f"The output of `source` must have shape (batch, length, d_model={config.d_model}). Received: {shape}"
-        )
-    if config.max_length and (shape[1] or 0) > config.max_length:
-        raise ValueError(
-            f"The output of `source` must have at most `max_length`={config.max_length} positions. Received: {shape[1]}"
-        )
-    return source
 
 
 def _index(path):

@@ -7,6 +7,7 @@ from keras_transformer.checks import at_least, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Encoder, SequencePooling
 from keras_transformer.models.base import ConfiguredModel
+from keras_transformer.models.front_end import source_input
 from keras_transformer.models.parts import Parts
 
 
@@ -72,7 +73,7 @@ class SentenceClassifier(ConfiguredModel):
             pool=SequencePooling(pooling, dtype="float32", name="pool"),
             head=parts.dense(num_classes, "head"),
         )
-        source = parts.source_input()
+        source = source_input(parts.source)
         super().__init__(source, self.classify(source), parts, name=name, **kwargs)
 
     @classmethod

@@ -8,6 +8,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.models import teacher_forcing
 from keras_transformer.models.base import ConfiguredModel
 from keras_transformer.models.checks import checked_ids
+from keras_transformer.models.front_end import source_input
 from keras_transformer.models.generation import Seq2SeqMethods
 from keras_transformer.models.packed import packed_positions, same_segment
 from keras_transformer.models.parts import Parts
@@ -73,7 +74,7 @@ class Transformer(ConfiguredModel, Seq2SeqMethods):
         parts = Parts(config, dtype, kwargs, source, encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         # `super().__init__` needs the graph of these layers. Before that call, PyTorch rejects `self.name = layer`.
         self.__dict__.update(config=config, **parts.two_stacks(encoder_layer, decoder_layer))
-        source = parts.source_input()
+        source = source_input(parts.source, prefix="source_")
         target = keras.Input((None,), dtype="int32", name="target")
         logits = self.decode(target, *self.encode(source))
         super().__init__({"source": source, "target": target}, logits, parts, name=name, **kwargs)

@@ -67,7 +67,15 @@ def fingerprint_of(model_file: Path) -> str | None:
 
 
 def hash_of_program(directory: str | Path, runtime: str) -> str:
-    """Hash of the files that translate: the model and its tokenizers for `keras`, or the files of an export."""
+    """Hash of the files that translate: the model and its tokenizers for `keras`, or the files of an export.
+
+    Args:
+        directory: the model directory.
+        runtime: name of the runtime; see `load_translator`.
+
+    Returns:
+        A hexadecimal SHA-256.
+    """
     places = ModelDirectory(directory)
     is_keras = runtime == "keras"
     files = [places.model_file, *places.tokenizer_files] if is_keras else sorted(places.exported(runtime).rglob("*"))

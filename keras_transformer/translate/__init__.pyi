@@ -1,7 +1,7 @@
 from .alignment import Alignment as Alignment
 from .keras_translator import KerasTranslator as KerasTranslator, ModelTranslator as ModelTranslator
-from .load import load_translator as load_translator
-from .protection import Protection as Protection
+from .load import available_runtimes as available_runtimes, load_translator as load_translator
+from .protection import ProtectedLine as ProtectedLine, Protection as Protection
 from .splitting_translator import SplittingTranslator as SplittingTranslator
 from .translation import Translation as Translation
 from .translator import Translator as Translator

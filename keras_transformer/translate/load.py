@@ -46,7 +46,7 @@ def load_translator(
         **options: options of the translator of this runtime, such as `KerasTranslator` or `OnnxTranslator`.
 
     Returns:
-        An object with `translate(lines)`; see `keras_transformer.translate.translator.Translator`.
+        A `Translator`.
 
     Raises:
         ValueError: if the runtime is unknown, the model or export is missing, `num_threads` is negative or cannot be
@@ -69,6 +69,13 @@ def load_translator(
 
 
 def available_runtimes(directory: str | Path) -> list[str]:
-    """The names of `RUNTIMES` that can load a finished model directory, given its exports."""
+    """The runtimes that can load a finished model directory: `"keras"`, and the exports that it contains.
+
+    Args:
+        directory: the model directory.
+
+    Returns:
+        Their names, for `load_translator`.
+    """
     exported = ModelDirectory(directory).exported
     return [runtime for runtime in RUNTIMES if runtime == "keras" or exported(runtime).is_dir()]

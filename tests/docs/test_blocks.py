@@ -82,8 +82,9 @@ PROGRAMS = {
     "pip": 'echo "not installed here: $*"',
 }
 
-#: Names for the conditions of `skip`.
-HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in ("jax", "torch", "transformers")}
+#: Packages that blocks may need, and names for the conditions of `skip`.
+OPTIONAL = ("jax", "torch", "transformers", "keras_hub")
+HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in OPTIONAL}
 HAS["has_npm"] = shutil.which("npm") is not None
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of TensorFlow and NumPy, in exports.

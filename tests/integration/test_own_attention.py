@@ -39,8 +39,8 @@ class TemperatureAttention(keras.layers.Layer):
     def call(self, query, value_mask=None, use_causal_mask=False, cache=None, offset=0):
         x = ops.expand_dims(query, 1) if len(query.shape) == 2 else query  # (rows, length, d_model)
         q, k, v = (ops.expand_dims(project(x), 1) for project in self.projections[:3])  # (rows, 1, length, d_model)
-        new, length = kt.cache.KeyValue(k, v), ops.shape(x)[1]
-        filled = new if cache is None else kt.cache.append(cache, new, offset)
+        new, length = kt.layers.KeyValue(k, v), ops.shape(x)[1]
+        filled = new if cache is None else cache.append(new, offset)
         offset = 0 if cache is None else offset
         causal = kt.masks.causal_mask(length, ops.shape(filled.key)[2], offset) if use_causal_mask else None
         mask = kt.masks.attention_mask(value_mask, None, causal)
@@ -51,7 +51,7 @@ class TemperatureAttention(keras.layers.Layer):
         return output if cache is None else (output, filled)
 
     def empty_cache(self, batch_size, max_length):
-        return kt.cache.empty(batch_size, 1, self.d_model, self.d_model, max_length, self.compute_dtype)
+        return kt.layers.KeyValue.empty(batch_size, 1, self.d_model, self.d_model, max_length, self.compute_dtype)
 
     def compute_output_shape(self, query_shape):
         return query_shape

@@ -9,7 +9,7 @@ to_numpy = keras.ops.convert_to_numpy
 
 
 def empty(max_length=7):
-    return kv_cache.empty(2, num_heads=3, d_k=5, d_v=11, max_length=max_length, dtype="float32")
+    return KeyValue.empty(2, num_heads=3, d_k=5, d_v=11, max_length=max_length, dtype="float32")
 
 
 def positions(start, stop, width):
@@ -30,15 +30,15 @@ def test_empty_grows_in_a_loop_with_static_shapes(tensorflow):
     @tensorflow.function
     def grown():
         one = KeyValue(*(keras.ops.ones((2, 3, 1, width)) for width in (5, 11)))
-        cache = kv_cache.empty(2, 3, 5, 11, 7, "float32")
-        step = lambda i, cache: (i + 1, kv_cache.append(cache, one, i))  # noqa: E731
+        cache = KeyValue.empty(2, 3, 5, 11, 7, "float32")
+        step = lambda i, cache: (i + 1, cache.append(one, i))  # noqa: E731
         return keras.ops.while_loop(lambda i, _: i < 4, step, (0, cache))[1]
 
     assert grown().key.shape == (2, 3, 4, 5)
 
 
 def test_empty_takes_its_dtype():
-    key, value = kv_cache.empty(2, 3, 5, 11, 7, "float16")
+    key, value = KeyValue.empty(2, 3, 5, 11, 7, "float16")
     assert keras.backend.standardize_dtype(key.dtype) == keras.backend.standardize_dtype(value.dtype) == "float16"
 
 
@@ -47,7 +47,7 @@ def test_append_puts_positions_in_order(chunks):
     cache, offset = empty(), 0
     for chunk in chunks:
         new = KeyValue(positions(offset, offset + chunk, 5), positions(offset, offset + chunk, 11))
-        cache = kv_cache.append(cache, KeyValue(*map(keras.ops.convert_to_tensor, new)), offset)
+        cache = cache.append(KeyValue(*map(keras.ops.convert_to_tensor, new)), offset)
         offset += chunk
     assert isinstance(cache, KeyValue)
     for part, width in ((cache.key, 5), (cache.value, 11)):

@@ -24,10 +24,10 @@ def load_corpus(config) -> Corpus:
     """Loads the corpus of a `DataConfig`.
 
     Args:
-        config: a `keras_transformer.training.data_config.DataConfig`.
+        config: a `DataConfig`, such as a `TrainConfig` or a `PrepareConfig`.
 
     Returns:
-        `Corpus`.
+        The pairs to train on and to validate on.
 
     Raises:
         ValueError: if a file is missing, empty or in another encoding, the sides are not aligned, the TFDS name is

@@ -232,6 +232,32 @@ def test_a_sequential_feed_forward_decodes_step_by_step():
 
 
 @keras.saving.register_keras_serializable(package="test_composition")
+class MeanAttention(keras.layers.Layer):
+    """The mean of the inputs so far. Its cache is their sum, not keys and values."""
+
+    def call(self, query, value_mask=None, use_causal_mask=False, cache=None, offset=0):
+        if cache is None:
+            count = ops.arange(1, ops.shape(query)[1] + 1)
+            return ops.cumsum(query, axis=1) / ops.cast(count[:, None], query.dtype)
+        total = cache + query
+        return total / ops.cast(offset + 1, query.dtype), total
+
+    def empty_cache(self, batch_size, max_length):
+        return ops.zeros((batch_size, 12), self.compute_dtype)
+
+
+@pytest.mark.slow
+def test_a_cache_may_be_any_tensor(randomize):
+    block = layers.CausalDecoderLayer(12, d_ff=7, attention=MeanAttention())
+    model = randomize(kt.LanguageModel(CONFIG, block))
+    strategy = kt.decoding.BeamSearch(beam_size=3, extra_length=5, length_penalty=0.0, n_best=2)
+    found = model.generate(IDS[:, :2], strategy)
+    for rank in range(2):
+        log_probs = model.token_log_probs(found.tokens[:, rank])
+        np.testing.assert_allclose(log_probs.sum(axis=1), found.scores[:, rank], atol=1e-4)
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
 class OwnDecoderBlock(ParallelBlock):
     """A block without cache in a decoder."""
 

@@ -115,6 +115,13 @@ def test_a_classifier_pools_without_padding(tmp_path, randomize):
     np.testing.assert_array_equal(to_numpy(kt.load_model(tmp_path / "model.keras")(FRAMES)), to_numpy(model(FRAMES)))
 
 
+def test_a_classifier_of_several_tensors_takes_them_by_name(randomize):
+    model = randomize(kt.SentenceClassifier(CONFIG, num_classes=5, source=both()), scale=0.3)
+    source = SOURCES["both"][1]
+    assert {x.name for x in model.inputs} == {"image", "features"}
+    np.testing.assert_allclose(model.predict(source, verbose=0), to_numpy(model(source)), atol=1e-5)
+
+
 def test_lora_adapts_the_front_end(randomize):
     model = randomize(kt.Transformer(CONFIG, source=frames()), scale=0.3)
     model.enable_lora(2)
@@ -138,6 +145,12 @@ def test_lora_adapts_the_front_end(randomize):
 def test_a_front_end_that_does_not_fit_is_refused(source, message):
     with pytest.raises(ValueError, match=message):
         kt.Transformer(CONFIG, source=source if isinstance(source, keras.Layer) else source())
+
+
+def test_a_front_end_has_no_source_vocabulary():
+    config = kt.TransformerConfig(**FIELDS, share_embeddings=False, source_vocab_size=17)
+    with pytest.raises(ValueError, match="`source_vocab_size` must not be given with `source`.*Received: .*=17"):
+        kt.Transformer(config, source=patches())
 
 
 @pytest.mark.parametrize(
