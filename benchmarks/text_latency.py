@@ -58,7 +58,7 @@ def make_streams(folder, options):
     import keras_transformer as kt
     from keras_transformer.export.onnx.text_decoder import OnnxTextDecoder
 
-    config = kt.TransformerConfig.preset("modern", **SIZES)
+    config = kt.TransformerConfig.preset("modern", **SIZES, scale_embedding=False)
     model = kt.LanguageModel(config, seed=1)
     # The end token is forbidden until the last step, so that all runtimes do the same work.
     strategy = kt.decoding.GreedySearch(extra_length=options.tokens, min_length=options.prompt + options.tokens - 1)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.decoding import Sampling
-from keras_transformer.export.format import Exported, Program
+from keras_transformer.export.format import Exported, Program, generates_tokens
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.keras_search import KerasSearch, PromptSearch
 from keras_transformer.export.verify.outputs import KerasCall, compare_outputs
@@ -72,7 +72,7 @@ def _search_inputs(exported):
 
 def input_structure(model):
     """The input of the program of a model as a structure of symbolic tensors."""
-    if hasattr(model, "search"):
+    if generates_tokens(model):
         return model.source_spec
     return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
 
