@@ -98,7 +98,12 @@ plt.show()
 
 # %%
 config = kt.TransformerConfig(
-    vocab_size=len(vocabulary), num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_first=True
+    vocab_size=len(vocabulary),
+    num_layers=2,
+    d_model=64,
+    num_heads=4,
+    d_ff=128,
+    norm_first=True,
 )
 source = keras.Sequential(
     [

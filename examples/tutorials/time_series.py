@@ -43,15 +43,15 @@ plt.show()
 # %% [markdown]
 # ## Windows
 #
-# An example is a week and the day after it. The last half year is held out. The level differs from window to window, so
-# the mean of the week is subtracted.
+# An example is a week and the day after it. The last half year is held out; no training window reaches into it. The
+# level differs from window to window, so the mean of the week is subtracted.
 
 # %%
 windows = np.lib.stride_tricks.sliding_window_view(series, week + day).astype("float32")
 windows = windows - windows[:, :week].mean(axis=1, keepdims=True)
 past, future = windows[:, :week], windows[:, week:]
 held_out = len(windows) - 26 * week
-train, test = slice(0, held_out - week - day), slice(held_out, None)  # no hour is in both
+train, test = slice(0, held_out - week - day), slice(held_out, None)
 print(f"{len(past[train]):,} windows to train on, {len(past[test]):,} held out")
 
 # %% [markdown]
@@ -67,7 +67,14 @@ inputs = keras.Input((week,), name="past")
 x = keras.layers.Reshape((week // hours_per_token, hours_per_token))(inputs)
 x = keras.layers.Dense(d_model)(x)
 x = kt.layers.LearnedPositionalEmbedding(week // hours_per_token)(x)
-x = kt.layers.Encoder(num_layers=2, d_model=d_model, num_heads=4, d_ff=128, dropout=0.1, norm_first=True)(x)
+x = kt.layers.Encoder(
+    num_layers=2,
+    d_model=d_model,
+    num_heads=4,
+    d_ff=128,
+    dropout=0.1,
+    norm_first=True,
+)(x)
 x = keras.layers.Flatten()(x)
 model = keras.Model(inputs, keras.layers.Dense(day, name="forecast")(x))
 print(f"{model.count_params():,} weights")
@@ -80,7 +87,10 @@ print(f"{model.count_params():,} weights")
 # %%
 epochs, batch_size = 6, 64
 steps = epochs * len(past[train]) // batch_size
-model.compile(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-3, steps)), loss="mean_absolute_error")
+model.compile(
+    keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-3, steps)),
+    loss="mean_absolute_error",
+)
 history = model.fit(
     past[train],
     future[train],

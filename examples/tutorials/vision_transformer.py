@@ -70,7 +70,14 @@ d_model = 64
 image = keras.Input((size, size, 1), name="image")
 x = kt.layers.PatchEmbedding(patch_size, d_model)(image)
 x = kt.layers.LearnedPositionalEmbedding(num_patches)(x)
-x = kt.layers.Encoder(num_layers=3, d_model=d_model, num_heads=4, d_ff=128, dropout=0.1, norm_first=True)(x)
+x = kt.layers.Encoder(
+    num_layers=3,
+    d_model=d_model,
+    num_heads=4,
+    d_ff=128,
+    dropout=0.1,
+    norm_first=True,
+)(x)
 x = kt.layers.SequencePooling("mean")(x)
 logits = keras.layers.Dense(10, name="logits")(x)
 model = keras.Model(image, logits)
