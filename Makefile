@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loads
 OF_BACKENDS := tests/keras_transformer tests/conformance $(addprefix --ignore=tests/keras_transformer/,cli evaluation storage text translate)
 QUICK := not slow and not nightly and not torch_parity
 
-.PHONY: quickstart test test-extended test-nightly wheel bench docs lint format clean
+.PHONY: quickstart test test-extended test-nightly wheel bench docs tutorials lint format clean
 
 $(VENV)/.installed: setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,7 +29,7 @@ $(VENV)/.installed-extended: $(VENV)/.installed-test
 	touch $@
 
 $(VENV)/.installed-nightly: $(VENV)/.installed-extended
-	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray,openvino,litert]"
+	$(INSTALL) ".[dev,demo,serve,clean,jax,parity,ray,openvino,litert,tutorials]"
 	touch $@
 
 quickstart: $(VENV)/.installed
@@ -68,6 +68,15 @@ $(VENV)/.installed-docs: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m doctest docs/docstrings.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+$(VENV)/.installed-tutorials: $(VENV)/.installed-docs
+	$(INSTALL) ".[dev,demo,serve,clean,docs,tutorials]"
+	touch $@
+
+# Runs tutorials and writes their pages, into docs/tutorials/: all of them, or `make tutorials NAME=vision_transformer`.
+NAME ?= *
+tutorials: $(VENV)/.installed-tutorials
+	$(BIN)/python docs/tutorials.py examples/tutorials/$(NAME).py
 
 $(VENV)/.installed-lint: $(VENV)/.installed-test
 	$(INSTALL) ".[dev,demo,serve,clean,lint]"

@@ -1,6 +1,7 @@
 """Every block of Python and shell in README and the site runs, page by page, in a folder with a tiny model.
 
-A block that cannot run here has a comment before it: `<!-- skip: next "reason" -->`.
+A block that cannot run here has a comment before it: `<!-- skip: next "reason" -->`. The blocks of `docs/tutorials` are
+those of scripts, which `tests/system/test_tutorials.py` runs.
 """
 
 import importlib.util
@@ -24,7 +25,7 @@ BLOCK = re.compile(r"^ *```(python|sh)$", re.MULTILINE)
 #: Pages that have blocks.
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md")]
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
 #: Pages whose blocks take seconds: they run in the quick tier.

@@ -1,0 +1,26 @@
+"""The tutorials run and reach what their pages show."""
+
+import pathlib
+import re
+
+import pytest
+
+TUTORIALS = pathlib.Path(__file__).parents[2] / "examples/tutorials"
+RUN = "import os, runpy, sys; os.chdir(sys.argv[2]); runpy.run_path(sys.argv[1], run_name='__main__')"
+#: The figure that each tutorial prints, and its smallest and largest value.
+FIGURES = {
+    "vision_transformer": (r"accuracy with onnxruntime: (.+)", 0.95, 1.0),
+}
+
+
+def test_every_tutorial_has_a_figure():
+    assert {path.stem for path in TUTORIALS.glob("*.py")} == set(FIGURES)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_tutorial_reaches_its_figure(name, run_python, tmp_path):
+    pytest.importorskip("sklearn")
+    printed = run_python(RUN, TUTORIALS / f"{name}.py", tmp_path, MPLBACKEND="Agg")
+    figure, smallest, largest = FIGURES[name]
+    assert smallest <= float(re.search(figure, printed)[1]) <= largest
