@@ -50,7 +50,7 @@ print(texts["held out"][42])
 # ## The ids
 #
 # Each word is a token. The ids 0, 2 and 3 are padding, start and end. The input of the model is the text shifted
-# right, after the start token.
+# right, after the start token. For real text, [a tokenizer](../corpus.md) makes subwords.
 
 # %%
 words = sorted({word for text in texts["train"] for word in text.split()})
@@ -61,9 +61,9 @@ config = kt.TransformerConfig.preset(
 )
 
 
-def encode(texts):
+def encode(texts, end=(config.eos_id,)):
     """The ids of texts, with the end token and padding."""
-    return keras.utils.pad_sequences([[*map(ids.get, x.split()), config.eos_id] for x in texts], padding="post")
+    return keras.utils.pad_sequences([[*map(ids.get, text.split()), *end] for text in texts], padding="post")
 
 
 def decode(tokens):
@@ -85,8 +85,8 @@ print(len(vocabulary), "words,", train.shape, "ids")
 # The model is a functional Keras model, so `compile` and `fit` work as for any other.
 
 # %%
-BATCH, EPOCHS = 64, 8
-steps = EPOCHS * -(-len(train) // BATCH)
+epochs, batch_size = 8, 64
+steps = epochs * len(train) // batch_size
 model = kt.LanguageModel(config)
 model.compile(
     keras.optimizers.Adam(kt.schedules.WarmupCosine(peak=3e-3, warmup_steps=steps // 20, total_steps=steps)),
@@ -95,17 +95,17 @@ model.compile(
 history = model.fit(
     inputs_of(train),
     train,
-    batch_size=BATCH,
-    epochs=EPOCHS,
+    batch_size=batch_size,
+    epochs=epochs,
     validation_data=(inputs_of(held_out), held_out),
-    verbose=2,
+    verbose=0,
 )
 print(f"{model.count_params():,} weights")
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 3))
-axes.plot(1 + np.arange(EPOCHS), np.exp(history.history["loss"]), label="training")
-axes.plot(1 + np.arange(EPOCHS), np.exp(history.history["val_loss"]), label="held out")
+axes.plot(range(1, epochs + 1), np.exp(history.history["loss"]), label="training")
+axes.plot(range(1, epochs + 1), np.exp(history.history["val_loss"]), label="held out")
 axes.set(xlabel="epoch", ylabel="perplexity", ylim=1)
 axes.legend()
 axes.grid(alpha=0.3)
@@ -135,8 +135,7 @@ print(f"with word frequencies: {of_frequencies:.3f}, best possible: {best:.3f}")
 # numbers of the held-out texts.
 
 # %%
-prompts = encode([text.split(" then ")[0] + " then" for text in texts["held out"]])
-prompts[prompts == config.eos_id] = config.pad_id
+prompts = encode([text.split(" then ")[0] + " then" for text in texts["held out"]], end=())
 search = kt.decoding.GreedySearch(extra_length=40)
 continued = [decode(tokens[0]) for tokens in model.generate(prompts, search).tokens]
 print("prompt:   ", decode(prompts[42]))
@@ -146,8 +145,8 @@ print(f"correct continuations: {np.mean(np.equal(continued, texts['held out'])):
 # %% [markdown]
 # ## Samples
 #
-# `Sampling` draws each word from the predicted distribution. A temperature below 1 prefers likely words, one above 1
-# makes the model bolder. These texts start from nothing: the prompt is empty.
+# `Sampling` draws each word from the predicted distribution. A temperature below 1 makes likely words more likely,
+# one above 1 makes them less likely. These texts start from nothing: the prompt is empty.
 
 # %%
 empty = np.zeros((1, 0), "int32")
@@ -180,7 +179,8 @@ print(f"a mistake at temperature {temperature}: {mistake}")
 # %% [markdown]
 # ## Export
 #
-# The ONNX file contains the search and the cache of keys and values. It needs neither Keras nor this package.
+# The ONNX file contains the search and the cache of keys and values. To run it, onnxruntime is enough: neither Keras
+# nor this package is needed.
 
 # %%
 kt.export.export_model(model, "language_model", search, formats=["onnx"], sample_inputs=prompts[:50])

@@ -21,75 +21,76 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## Sentences
 #
-# A sentence has a subject and a verb that agree, and between them another noun, which may mislead: `the dog near the
-# old cats sleeps`.
+# A sentence has a subject and a verb that agree in number. Between them is another noun, which may mislead: `the dog
+# near those cats sleeps`. Half of the nouns have a determiner that shows their number, such as `those`.
 
 # %%
-NOUNS = """actor artist baker boy cat dancer doctor dog driver duck farmer friend girl guard horse judge king lawyer
-lion neighbor nurse painter pilot pirate queen rabbit sailor singer soldier spider teacher tiger tourist
-waiter writer""".split()
-VERBS = """bark climb cook crawl dance dream drink eat jump laugh listen read run sing sit sleep smile speak swim think
-wait walk whisper work""".split()
+NOUNS = """actor artist baker boy cat dancer doctor dog driver farmer friend girl horse king lion painter pirate queen
+rabbit singer soldier teacher tiger writer""".split()
+VERBS = "climb crawl dance dream eat jump laugh listen read run sing sleep smile speak swim think wait walk".split()
+DETERMINERS = [["a", "every", "this", "that"], ["some", "many", "these", "those"]]  # singular, plural
 ADJECTIVES = "big brave happy hungry kind old quiet small tall tired young".split()
 PLACES = "above behind below beside near with".split()
 ADVERBS = "again alone always here now often outside today".split()
 
 
+def noun_phrase(generator, is_plural):
+    """`the old dogs`."""
+    determiner = generator.choice([*DETERMINERS[is_plural], *["the"] * 4])
+    adjectives = generator.choice(ADJECTIVES, generator.integers(3), replace=False)
+    return [determiner, *adjectives, generator.choice(NOUNS) + "s" * is_plural]
+
+
 def sentence(generator):
     """The words of a random sentence, and the place of its verb."""
-
-    def noun_phrase(is_plural):
-        adjectives = generator.choice(ADJECTIVES, generator.integers(3), replace=False)
-        return ["the", *adjectives, generator.choice(NOUNS) + "s" * is_plural]
-
-    is_plural, misleads = generator.integers(2, size=2)
-    words = [*noun_phrase(is_plural), generator.choice(PLACES), *noun_phrase(misleads)]
-    verb = generator.choice(VERBS) + "s" * (not is_plural)
-    return [*words, verb, generator.choice(ADVERBS)], len(words)
+    is_plural, is_other_plural = generator.integers(2, size=2)
+    subject, other = noun_phrase(generator, is_plural), noun_phrase(generator, is_other_plural)
+    words = [*subject, generator.choice(PLACES), *other]
+    return [*words, generator.choice(VERBS) + "s" * (1 - is_plural), generator.choice(ADVERBS)], len(words)
 
 
-def with_label(generator):
-    """A sentence, and whether its verb agrees with the subject. In half of the sentences, the verb is wrong."""
+def other_form(verb):
+    """`sleeps` -> `sleep`, and back."""
+    return verb.removesuffix("s") if verb.endswith("s") else verb + "s"
+
+
+def labelled_sentence(generator):
+    """The words of a sentence, and its label: 1, or 0 if the verb has the wrong form."""
     words, place = sentence(generator)
     label = int(generator.integers(2))
     if not label:
-        verb = words[place]
-        words[place] = verb.removesuffix("s") if verb.endswith("s") else verb + "s"
+        words[place] = other_form(words[place])
     return words, label
 
 
 generator = np.random.default_rng(0)
-for _ in range(4):
-    words, label = with_label(generator)
-    print("right:" if label else "wrong:", " ".join(words))
+for words, label in (labelled_sentence(generator) for _ in range(6)):
+    print(f"{label}: {' '.join(words)}")
 
 # %% [markdown]
 # ## Ids
 #
-# Each word is a token. Singular and plural have different ids that have nothing in common: the model does not see the
-# letter s. The ids 0, 1 and 3 are padding, a hidden word and the end.
+# Each word is a token. Singular and plural are different tokens, and nothing tells the model that `dog` and `dogs`
+# belong together. The ids 0, 1 and 3 are padding, a hidden word and the end.
 
 # %%
-words = ["the", *ADJECTIVES, *PLACES, *ADVERBS, *(word + s for word in dict.fromkeys(NOUNS + VERBS) for s in ("", "s"))]
+PAD_ID, MASK_ID, END_ID = 0, 1, 3
+forms = [word + s for word in NOUNS + VERBS for s in ("", "s")]
+words = [*forms, "the", *sum(DETERMINERS, []), *ADJECTIVES, *PLACES, *ADVERBS]
 vocabulary = ["<pad>", "<mask>", "<s>", "</s>", *words]
 ids = {word: i for i, word in enumerate(vocabulary)}
-MASK_ID = 1
-config = kt.TransformerConfig(
-    vocab_size=len(vocabulary), num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_first=True, dropout=0.1
-)
 
 
 def encode(sentences):
     """The ids of sentences, with the end token and padding."""
-    texts = [[*map(ids.get, words), config.eos_id] for words in sentences]
-    return keras.utils.pad_sequences(texts, 12, padding="post")
+    return keras.utils.pad_sequences([[*map(ids.get, words), END_ID] for words in sentences], 12, padding="post")
 
 
 text = encode(sentence(generator)[0] for _ in range(40_000))
-labelled, labels = zip(*(with_label(generator) for _ in range(6000)), strict=True)
-labelled, labels = encode(labelled), np.array(labels)
-test, test_labels = labelled[-4000:], labels[-4000:]
-print(f"{len(vocabulary)} words, {len(text)} sentences without labels, {len(test)} sentences for the test")
+sentences, labels = zip(*(labelled_sentence(generator) for _ in range(5000)), strict=True)
+labelled, labels = encode(sentences), np.array(labels)
+test, test_labels = labelled[1000:], labels[1000:]
+print(f"{len(vocabulary)} words, {len(text)} sentences without labels, {len(test)} with labels to test on")
 
 # %% [markdown]
 # ## Pretraining
@@ -99,32 +100,47 @@ print(f"{len(vocabulary)} words, {len(text)} sentences without labels, {len(test
 # hides other words.
 
 # %%
-BATCH, EPOCHS, RATE = 128, 12, 0.3
-batches = tf.data.Dataset.from_tensor_slices(text).batch(BATCH, drop_remainder=True).repeat(EPOCHS)
-masked = batches.enumerate().map(lambda number, rows: kt.mask_tokens(rows, number, config, MASK_ID, RATE))
-
-steps_per_epoch = len(text) // BATCH
-steps = EPOCHS * steps_per_epoch
-masked_model = kt.MaskedLanguageModel(config)
-masked_model.compile(
-    keras.optimizers.Adam(kt.schedules.WarmupCosine(peak=2e-3, warmup_steps=steps // 10, total_steps=steps)),
-    kt.losses.LabelSmoothedCrossEntropy(0.0),
+config = kt.TransformerConfig(
+    vocab_size=len(vocabulary), num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_first=True
 )
-masked_model.fit(masked, epochs=EPOCHS, steps_per_epoch=steps_per_epoch, shuffle=False, verbose=2)
+epochs, batch_size = 12, 128
+batches = tf.data.Dataset.from_tensor_slices(text).batch(batch_size, drop_remainder=True).repeat(epochs)
+masked = batches.enumerate().map(lambda number, rows: kt.mask_tokens(rows, number, config, MASK_ID, rate=0.3))
+
+masked_model = kt.MaskedLanguageModel(config)
+steps_per_epoch = len(text) // batch_size
+steps = epochs * steps_per_epoch
+masked_model.compile(
+    keras.optimizers.Adam(kt.schedules.WarmupCosine(peak=3e-3, warmup_steps=steps // 10, total_steps=steps)),
+    kt.losses.LabelSmoothedCrossEntropy(label_smoothing=0.0),
+    steps_per_execution=8,
+)
+masked_model.fit(masked, epochs=epochs, steps_per_epoch=steps_per_epoch, shuffle=False, verbose=0)
 
 # %% [markdown]
-# What does the model expect in place of a hidden verb? The subject is `dog`, then `dogs`, with the other noun in the
-# other number.
+# ## What the encoder has learned
+#
+# Which words does the model expect in place of a hidden verb? Two subjects, and a noun of the other number behind
+# each:
 
 # %%
-VERB_FORMS = [ids[verb + s] for verb in VERBS for s in ("", "s")]
-for subject in ("the old dog near the cats", "the old dogs near the cat"):
-    row = encode([[*subject.split(), "now"]])
-    place = len(subject.split())
-    hidden = np.insert(row, place, MASK_ID, axis=1)
-    scores = masked_model.predict(hidden, verbose=0)[0, place]
-    best = np.argsort(-scores)[:5]
-    print(f"{subject} ... now:", ", ".join(vocabulary[i] for i in best))
+for beginning in ("the old dog near the cats", "the old dogs near the cat"):
+    words = [*beginning.split(), "<mask>", "now"]
+    logits = masked_model.predict(encode([words]), verbose=0)[0, words.index("<mask>")]
+    print(beginning, "...", ", ".join(vocabulary[i] for i in np.argsort(-logits)[:5]))
+
+# %% [markdown]
+# In how many unseen sentences is the right form of the hidden verb more likely than the other form?
+
+# %%
+unseen = [sentence(generator) for _ in range(1000)]
+tokens = encode(words for words, _ in unseen)
+rows, places = np.arange(len(unseen)), np.array([place for _, place in unseen])
+right = tokens[rows, places]
+wrong = np.array([ids[other_form(vocabulary[i])] for i in right])
+tokens[rows, places] = MASK_ID
+logits = masked_model.predict(tokens, verbose=0)[rows, places]
+print(f"right form of the verb: {np.mean(logits[rows, right] > logits[rows, wrong]):.3f}")
 
 # %% [markdown]
 # ## Fine-tuning
@@ -133,18 +149,19 @@ for subject in ("the old dog near the cats", "the old dogs near the cat"):
 # new classifier are trained in the same way on the same labels, for three numbers of labels and two seeds.
 
 # %%
-SIZES, SEEDS, STEPS = (100, 300, 1000), (1, 2), 300
+SIZES, SEEDS = (100, 300, 1000), (1, 2)
 
 
 def accuracy_of(make_classifier, size, seed):
     """Accuracy on the test sentences, after training on `size` labels."""
     keras.utils.set_random_seed(seed)
     classifier = make_classifier()
-    rows = np.random.default_rng(seed).choice(len(labelled) - len(test), size, replace=False)
     classifier.compile(
         keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
     )
-    classifier.fit(labelled[rows], labels[rows], batch_size=50, epochs=STEPS * 50 // size, verbose=0)
+    rows = np.random.default_rng(seed).permutation(1000)[:size]
+    rows = np.resize(rows, 300 * 50)  # 300 batches, with each row several times
+    classifier.fit(labelled[rows], labels[rows], batch_size=50, verbose=0)
     return classifier.evaluate(test, test_labels, batch_size=500, verbose=0)[1]
 
 
@@ -157,6 +174,8 @@ for name, make_classifier in classifiers.items():
     accuracies[name] = np.array([[accuracy_of(make_classifier, size, seed) for seed in SEEDS] for size in SIZES])
     for size, found in zip(SIZES, accuracies[name], strict=True):
         print(f"{name}, {size} labels: accuracy", *(f"{accuracy:.3f}" for accuracy in found))
+gain = np.mean(accuracies["pretrained"] - accuracies["not pretrained"], axis=1)
+print(f"gain of pretraining with {SIZES[0]} labels: {gain[0]:.3f}")
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 3.5))

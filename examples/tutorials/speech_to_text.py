@@ -6,8 +6,8 @@
 # words that it hears.
 #
 # The voices are those of [eSpeak NG](https://github.com/espeak-ng/espeak-ng), a small speech synthesizer. On Debian
-# and Ubuntu, install it with `apt-get install espeak-ng`. Without it, the script makes synthetic "speech", in which
-# each word is a fixed melody. Both need no download.
+# and Ubuntu, install it with `apt-get install espeak-ng`. Without it, the script uses synthetic tones, in which each
+# word is a fixed melody. matplotlib is needed too: `pip install --editable '.[tutorials]'`.
 
 # %%
 import shutil
@@ -45,7 +45,8 @@ print(f"{len(train_numbers)} numbers for training, {len(test_numbers)} held out,
 # %% [markdown]
 # ## The speech
 #
-# Three voices speak the numbers for training. A fourth voice is for the test only.
+# Three voices, two of men and one of a woman, speak all numbers. A fourth voice, with a Caribbean accent, is for the
+# test only.
 
 # %%
 RATE = 22050  # samples per second
@@ -57,7 +58,7 @@ HAS_ESPEAK = shutil.which("espeak-ng") is not None
 def speak(text, voice):
     """The samples of a spoken text, in [-1, 1]."""
     wav = subprocess.run(["espeak-ng", "-v", voice, "--stdout", text], capture_output=True, check=True).stdout
-    return np.frombuffer(wav[44:], "<i2") / 32768  # The header has 44 bytes.
+    return np.frombuffer(wav[44:], "<i2") / 32768  # after a header of 44 bytes
 
 
 def play(text, voice):
@@ -119,19 +120,27 @@ train_frames, test_frames, new_voice_frames = (
 )
 print("frames:", train_frames.shape)
 
+
 # %%
-figure, axes = plt.subplots(2, 1, figsize=(9, 4.5), sharex=True, layout="constrained")
-for ax, frames, voice in zip(axes, (test_frames[0], new_voice_frames[0]), (VOICES[0], NEW_VOICE), strict=True):
-    ax.imshow(frames.T, origin="lower", aspect="auto", extent=(0, MAX_SAMPLES / RATE, 0, BANDS))
-    ax.set(title=f"{' '.join(words_of(test_numbers[0]))}, voice {voice}", ylabel="mel band")
-axes[-1].set_xlabel("seconds")
+def draw(axes, frames):
+    """Draws a log-mel spectrogram."""
+    axes.imshow(frames.T, origin="lower", aspect="auto", extent=(0, MAX_SAMPLES / RATE, 0, BANDS))
+    axes.set_ylabel("mel band")
+
+
+text = " ".join(words_of(test_numbers[0]))
+figure, (upper, lower) = plt.subplots(2, 1, figsize=(6, 3.2), sharex=True, layout="constrained")
+draw(upper, test_frames[0])
+upper.set_title(f"{text}, voice {VOICES[0]}")
+draw(lower, new_voice_frames[0])
+lower.set(title=f"{text}, voice {NEW_VOICE}", xlabel="seconds")
 plt.show()
 
 # %% [markdown]
 # ## The model
 #
-# Two convolutions with stride 2 make one vector of four frames. This front end takes the place of the source
-# embedding. Everything behind it is the Transformer of the paper, with layer normalization before each part.
+# Two convolutions with stride 2 make one vector of four frames. `source=front_end` puts them in the place of the
+# source embedding. The rest is an encoder-decoder Transformer as for text.
 
 # %%
 config = kt.TransformerConfig(
@@ -170,8 +179,8 @@ train_labels = labels_of(np.tile(train_numbers, len(VOICES)))
 test_labels = labels_of(np.tile(test_numbers, len(VOICES)))
 new_voice_labels = labels_of(test_numbers)
 
-BATCH, EPOCHS = 32, 10
-steps = EPOCHS * -(-len(train_labels) // BATCH)
+epochs, batch_size = 10, 32
+steps = epochs * len(train_labels) // batch_size
 model.compile(
     keras.optimizers.Adam(kt.schedules.WarmupCosine(peak=2e-3, warmup_steps=steps // 10, total_steps=steps)),
     kt.losses.LabelSmoothedCrossEntropy(0.1, pad_id=config.pad_id),
@@ -180,16 +189,16 @@ model.compile(
 history = model.fit(
     inputs_of(train_frames, train_labels),
     train_labels,
-    batch_size=BATCH,
-    epochs=EPOCHS,
+    batch_size=batch_size,
+    epochs=epochs,
     validation_data=(inputs_of(test_frames, test_labels), test_labels),
-    verbose=2,
+    verbose=0,
 )
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 3))
-axes.plot(1 + np.arange(EPOCHS), 1 - np.array(history.history["token_accuracy"]), label="training")
-axes.plot(1 + np.arange(EPOCHS), 1 - np.array(history.history["val_token_accuracy"]), label="held-out numbers")
+axes.plot(range(1, epochs + 1), 1 - np.array(history.history["token_accuracy"]), label="training")
+axes.plot(range(1, epochs + 1), 1 - np.array(history.history["val_token_accuracy"]), label="held-out numbers")
 axes.set(xlabel="epoch", ylabel="share of wrong words", ylim=0)
 axes.legend()
 axes.grid(alpha=0.3)
@@ -237,38 +246,42 @@ print(f"word error rate on a new voice: {word_error_rate(new_voice_tokens, new_v
 # Some of the errors on the new voice:
 
 # %%
-wrong = [(text_of(x), text_of(y)) for x, y in zip(new_voice_tokens, new_voice_labels, strict=True)]
-for heard, spoken in [pair for pair in wrong if pair[0] != pair[1]][:5]:
-    print("spoken:", " ".join(spoken), "| heard:", " ".join(heard))
+pairs = [(text_of(x), text_of(y)) for x, y in zip(new_voice_tokens, new_voice_labels, strict=True)]
+for heard, spoken in [pair for pair in pairs if pair[0] != pair[1]][:5]:
+    print("spoken:", " ".join(spoken), "| written:", " ".join(heard))
 
 # %% [markdown]
 # ## What the model listens to
 #
 # `attention_scores` has the weights of cross-attention: for each word, the part of the recording that the decoder
-# attends to. The picture shows their mean over the heads of the last layer.
+# attends to. The picture shows their mean over the heads of the last layer, for one recording.
 
 # %%
 clip = next(i for i, text in enumerate(map(text_of, test_labels)) if len(text) == 5)
 words = [*text_of(tokens[clip]), "</s>"]
 weights = model.attention_scores(test_frames[clip : clip + 1], tokens[clip : clip + 1])[-1][0].mean(axis=0)
 
-figure, axes = plt.subplots(2, 1, figsize=(9, 5), sharex=True, layout="constrained")
-seconds = MAX_SAMPLES / RATE
-axes[0].imshow(test_frames[clip].T, origin="lower", aspect="auto", extent=(0, seconds, 0, BANDS))
-axes[0].set(ylabel="mel band")
-axes[1].imshow(weights[: len(words)], cmap="Blues", aspect="auto", extent=(0, seconds, len(words) - 0.5, -0.5))
-axes[1].set_yticks(range(len(words)), words)
-axes[1].set_xlabel("seconds")
+figure, (upper, lower) = plt.subplots(2, 1, figsize=(7, 4), sharex=True, layout="constrained")
+draw(upper, test_frames[clip])
+extent = (0, MAX_SAMPLES / RATE, len(words) - 0.5, -0.5)
+lower.imshow(weights[: len(words)], cmap="Blues", aspect="auto", extent=extent)
+lower.set_yticks(range(len(words)), words)
+lower.set_xlabel("seconds")
 plt.show()
+
+# %% [markdown]
+# The decoder needs to listen for words that it cannot foresee, such as the digits. Most others follow from the words
+# before them: after a digit at the beginning, `hundred` is almost certain.
 
 # %% [markdown]
 # ## Export
 #
 # `export_model` writes an ONNX file that contains the front end, the Transformer and the beam search. It compares the
-# file with the Keras model first. The file needs neither Keras nor this package.
+# file with the Keras model first. Its input is the frames. To run it, onnxruntime is enough: neither Keras nor this
+# package is needed.
 
 # %%
 kt.export.export_model(model, "speech_to_text", search, formats=["onnx"], sample_inputs=test_frames[:50])
 session = onnxruntime.InferenceSession("speech_to_text/onnx/model.onnx")
 (onnx_tokens,) = session.run(["tokens"], {"source": test_frames})
-print(f"word error rate of ONNX Runtime: {word_error_rate(onnx_tokens[:, 0], test_labels):.4f}")
+print(f"word error rate with onnxruntime: {word_error_rate(onnx_tokens[:, 0], test_labels):.4f}")

@@ -10,6 +10,9 @@ RUN = "import os, runpy, sys; os.chdir(sys.argv[2]); runpy.run_path(sys.argv[1],
 #: The figure that each tutorial prints, and its smallest and largest value.
 FIGURES = {
     "vision_transformer": (r"accuracy with onnxruntime: (.+)", 0.95, 1.0),
+    "speech_to_text": (r"error rate with onnxruntime: (.+)", 0.0, 0.05),
+    "language_model": (r"correct continuations: (.+)", 0.97, 1.0),
+    "masked_pretraining": (r"gain of pretraining .*: (.+)", 0.1, 0.5),
 }
 
 
