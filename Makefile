@@ -73,10 +73,10 @@ $(VENV)/.installed-tutorials: $(VENV)/.installed-docs
 	$(INSTALL) ".[dev,demo,serve,clean,docs,tutorials]"
 	touch $@
 
-# Runs tutorials and writes their pages, into docs/tutorials/: all of them, or `make tutorials NAME=vision_transformer`.
-NAME ?= *
+# Runs tutorials and writes their pages, into docs/tutorials/: all of them, or `make tutorials TUTORIAL=vision_transformer`.
+TUTORIAL ?= *
 tutorials: $(VENV)/.installed-tutorials
-	$(BIN)/python docs/tutorials.py examples/tutorials/$(NAME).py
+	$(BIN)/python docs/tutorials.py examples/tutorials/$(TUTORIAL).py
 
 $(VENV)/.installed-lint: $(VENV)/.installed-test
 	$(INSTALL) ".[dev,demo,serve,clean,lint]"

@@ -23,8 +23,8 @@ keras.utils.set_random_seed(0)
 # ## The data
 #
 # scikit-learn contains 1,797 images of digits, 8 x 8 pixels each. A fifth of them is held out: the model never trains
-# on them. The others are few for a transformer, so copies are added that are shifted to the left and to the right by a
-# pixel.
+# on them. That leaves few for a transformer, so copies are added that are shifted by a pixel to the left and to the
+# right.
 
 # %%
 digits = load_digits()
@@ -61,8 +61,8 @@ plt.show()
 # %% [markdown]
 # ## The model
 #
-# `PatchEmbedding` maps each patch to a vector. The encoder does not know where a patch was, so a learned vector is
-# added for each place. After the encoder, the mean over the patches is classified.
+# `PatchEmbedding` maps each patch to a vector. Attention does not know where a patch was, so a learned vector is added
+# for each position. The mean of the encoder's output over the patches is classified.
 
 # %%
 d_model = 64
@@ -109,8 +109,8 @@ plt.show()
 # %% [markdown]
 # ## Export to ONNX
 #
-# `export_model` writes the model as an ONNX file. It compares the file's outputs with those of the Keras model before
-# it keeps it. To run the file, onnxruntime is enough: neither Keras nor this package is needed.
+# `export_model` converts the model to ONNX. It compares the outputs with those of the Keras model, and writes the file
+# only if they agree. The file needs onnxruntime alone: neither Keras nor this package.
 
 # %%
 agreements = kt.export.export_model(model, "vision_transformer", formats=["onnx"])
@@ -124,8 +124,7 @@ print(f"held-out accuracy with onnxruntime: {np.mean(predicted == test_labels):.
 # %% [markdown]
 # ## Predictions
 #
-# The first row shows held-out images, the second row all mistakes, up to ten: the digit that the model saw, and the
-# label in brackets.
+# The first row shows correct predictions. The second row shows mistakes, with the label in brackets.
 
 # %%
 right, wrong = (np.flatnonzero(mask)[:10] for mask in (predicted == test_labels, predicted != test_labels))

@@ -9,6 +9,8 @@ TUTORIALS = pathlib.Path(__file__).parents[2] / "examples/tutorials"
 RUN = "import os, runpy, sys; os.chdir(sys.argv[2]); runpy.run_path(sys.argv[1], run_name='__main__')"
 #: The figure that each tutorial prints, and its smallest and largest value.
 FIGURES = {
+    "digits_to_words": (r"exact match on 1000 held-out images: (.+)", 0.95, 1.0),
+    "time_series": (r"model +(.+)", 0.16, 0.25),
     "vision_transformer": (r"accuracy with onnxruntime: (.+)", 0.95, 1.0),
     "speech_to_text": (r"error rate with onnxruntime: (.+)", 0.0, 0.05),
     "language_model": (r"correct continuations: (.+)", 0.97, 1.0),
