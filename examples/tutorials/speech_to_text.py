@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Speech to text
 #
-# A `kt.Transformer` reads any sequence of vectors, not only token ids. In this example it listens: a program speaks
-# the numbers from 0 to 999, two convolutions turn each recording into a sequence of vectors, and the model writes the
-# words that it hears.
+# A `kt.Transformer` reads any sequence of vectors, not only token ids. Here it listens: a program speaks the numbers
+# from 0 to 999, two convolutions turn each recording into a sequence of vectors, and the model writes the words that
+# it hears.
 #
 # The voices are those of [eSpeak NG](https://github.com/espeak-ng/espeak-ng), a small speech synthesizer. On Debian
 # and Ubuntu, install it with `apt-get install espeak-ng`. Without it, the script uses synthetic tones, in which each
