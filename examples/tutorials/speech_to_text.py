@@ -124,7 +124,8 @@ print("frames:", train_frames.shape)
 # %%
 def draw(axes, frames):
     """Draws a log-mel spectrogram."""
-    axes.imshow(frames.T, origin="lower", aspect="auto", extent=(0, MAX_SAMPLES / RATE, 0, BANDS))
+    extent = (0, MAX_SAMPLES / RATE, 0, BANDS)
+    axes.imshow(frames.T, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
     axes.set_ylabel("mel band")
 
 
