@@ -37,17 +37,10 @@ def test_one_layer_learns(run_python):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "epochs", "figures"),
-    [
-        ("sentence_classifier", 2, r"accuracy: (0\.9\d+|1\.0+) .*: 0\.5"),
-        pytest.param("language_model", 3, r"perplexity: (1\.[4-7]\d+) .*: 17", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_model_learns_and_is_exported(name, epochs, figures, run_python, tmp_path):
-    program = f"import runpy, sys; runpy.run_path(sys.argv[1])['main'](sys.argv[2], epochs={epochs})"
-    printed = run_python(program, EXAMPLES / f"{name}.py", tmp_path)
-    assert re.search(figures, printed)
+def test_the_classifier_learns_and_is_exported(run_python, tmp_path):
+    program = "import runpy, sys; runpy.run_path(sys.argv[1])['main'](sys.argv[2], epochs=2)"
+    printed = run_python(program, EXAMPLES / "sentence_classifier.py", tmp_path)
+    assert re.search(r"accuracy: (0\.9\d+|1\.0+) .*: 0\.5", printed)
     assert len(re.findall(r"export/(saved_model|onnx): 22[34] of 224 sentences equal", printed)) == 2
     assert {path.name for path in (tmp_path / "export").iterdir()} == {"saved_model", "onnx", "verification.json"}
     assert (tmp_path / "model.keras").is_file()

@@ -12,6 +12,9 @@ FIGURES = {
     "digits_to_words": (r"exact match on 1000 held-out images: (.+)", 0.93, 1.0),
     "time_series": (r"model +(.+)", 0.16, 0.25),
     "vision_transformer": (r"accuracy with onnxruntime: (.+)", 0.95, 1.0),
+    "speech_to_text": (r"error rate with onnxruntime: (.+)", 0.0, 0.05),
+    "language_model": (r"correct continuations: (.+)", 0.9, 1.0),
+    "masked_pretraining": (r"pretrained, 100 labels: accuracy (\S+)", 0.9, 1.0),
 }
 
 
