@@ -203,7 +203,7 @@ def _verifications(title, program, exported, batches, texts):
     if program.reference is not None:
         yield title, functools.partial(program.verify, program.reference, program.client, batches)
         return
-    model, _, tokenizers, _, shortlist, _ = exported
+    model, tokenizers, shortlist = exported.model, exported.tokenizers, exported.shortlist
     constraints = tokenizers[1].text_constraints if program.has_search else None
     expected = KerasSearch(model, program.strategy, shortlist, constraints)
     yield title, functools.partial(program.verify, expected, program.client, batches)

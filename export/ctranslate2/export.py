@@ -33,7 +33,7 @@ def write_ctranslate2(exported: Exported, path: Path) -> None:
         ValueError: if CTranslate2 does not support the model. The message lists all problems.
     """
     specs = library().specs
-    model, directory, tokenizers, strategy, shortlist, _ = exported
+    model, directory, tokenizers, strategy, shortlist, *_ = exported
     require_supported(model.config, tokenizers)
     longest = max_tokens(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
