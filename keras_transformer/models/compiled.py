@@ -164,7 +164,7 @@ def _names(inputs):
 
 
 def _jax_function(compiled):
-    import jax
+    import jax  # pyright: ignore[reportMissingImports]
 
     @jax.jit
     def run(values, inputs):
@@ -175,7 +175,7 @@ def _jax_function(compiled):
 
 
 def _torch_function(compiled):
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     def run(inputs, specs):
         with torch.no_grad():
