@@ -1,7 +1,7 @@
 """Latency of a language model beside transformers: `python -m benchmarks.text_latency --help`.
 
 An untrained model in the layout of Llama continues a prompt with greedy search: `LanguageModel.stream`, loops over
-`decoder.onnx` in float32 and int8, and `generate` of transformers (PyTorch) with the same weights. All are in one
+`decoder.onnx` in float32 and int8, and over the same model in transformers (PyTorch). All are in one
 process and take turns. The table has the time to the first token, which includes the prompt, and to each further one.
 """
 
@@ -23,7 +23,7 @@ SIZES = {"vocab_size": 16000, "num_layers": 8, "d_model": 512, "num_heads": 8, "
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.text_latency", description=__doc__)
     parser.add_argument("--prompt", type=int, default=128, help="number of tokens of the prompt")
-    parser.add_argument("--tokens", type=int, default=64, help="number of tokens to generate")
+    parser.add_argument("--tokens", type=int, default=64, help="number of tokens to generate, at least 2")
     parser.add_argument("--rows", type=int, default=1, help="number of prompts at a time")
     parser.add_argument("--threads", type=int, default=1, help="threads of every runtime")
     parser.add_argument("--turns", type=int, default=9, help="number of turns; the table shows the median")
@@ -79,7 +79,7 @@ def make_streams(folder, options):
 
 
 def transformers_stream(folder, options):
-    """`generate` of transformers, token by token."""
+    """A loop over the model in transformers, without the checks of its `generate`."""
     import torch
     import transformers
 
@@ -87,7 +87,6 @@ def transformers_stream(folder, options):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
     def stream(prompt):
-        # What `generate` does in each step, without its checks of the options.
         start = np.full((len(prompt), 1), model.config.bos_token_id)
         tokens, cache = torch.tensor(np.concatenate([start, prompt], axis=1)), None
         for _ in range(options.tokens):

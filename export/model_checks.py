@@ -46,6 +46,8 @@ def checked_export(model, strategy, metric, prefix) -> Exported:
             model.build()
     elif strategy is not None:
         raise ValueError(f"`strategy` requires a model that generates tokens. Received: strategy={strategy}")
+    if not isinstance(prefix, bool):
+        raise ValueError(f"`prefix` must be a bool: whether the programs take one. Received: prefix={prefix!r}")
     if prefix and (strategy is None or isinstance(model, LanguageModel)):
         raise ValueError(f"`prefix` requires a model of a source and a target. Received: {type(model).__name__}")
     if metric is not None and strategy is not None:

@@ -49,8 +49,12 @@ def export_model(
     Axes that are `None` in the model's inputs may have any size of at least one. The SavedModel's signature is
     `serving_default`. The metadata of `model.onnx` contain the configuration of a model of this package and the search.
 
-    Verification: hypotheses must equal those of Keras; see `export`. Outputs of a call in float32 must agree to 1e-4 of
-    the largest output. Those of int8 and float16 must have a similarity of at least 0.999.
+    The ONNX formats of a `LanguageModel` without layers of your own also have `decoder.onnx`: its cache is an input and
+    an output, for a loop of your own.
+
+    Verification: hypotheses must equal those of Keras; see `export`. Of samples, the noise must lead to each token in
+    the distribution of the Keras model. Outputs of a call in float32 must agree to 1e-4 of the largest output. Those of
+    int8 and float16 must have a similarity of at least 0.999.
 
     Args:
         model: the model, of any dtype. It is exported in float32, or in the type of the format.
@@ -58,8 +62,9 @@ def export_model(
         strategy: search of a model that generates tokens. Default: `BeamSearch()`; for a `LanguageModel`
             `GreedySearch()`. With a `Sampling` the programs have the input `noise`, float32 `[batch, n_samples,
             noise_length]`, uniform random numbers in [0, 1): `strategy.noise(batch, noise_length)` with a seed gives
-            the samples of `generate` with that seed. `noise_length` is at least `extra_length` plus the largest number
-            of positions of a source or prefix; for a `LanguageModel` plus the length of the prompt and 1.
+            the samples of `generate` with that seed. `noise_length` is at least the number of masked positions of the
+            memory, or the length of the prefix if that is larger, plus `extra_length` or 1; for a `LanguageModel` the
+            length of the prompt plus 1 instead.
         formats: `"saved_model"`, `"onnx"`, `"onnx_int8"` and `"onnx_float16"`.
         sample_inputs: an input of the model with a batch axis, or a list of them, for the verification. Default: random
             token ids, or normal random numbers for float inputs.

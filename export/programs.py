@@ -52,21 +52,28 @@ def signature_of(exported: Exported) -> Signature:
         found = exported.search(pack(tensors[:count]), strategy, **given)
         return tuple(keras.tree.flatten(found))  # Omits scores of tokens: `()`.
 
-    specs = [
-        tf.TensorSpec([n if isinstance(n, int) else None for n in shape], dtype, name=name)
-        for name, (dtype, shape) in added.items()
+    if clash := {*inputs} & {*added}:
+        raise ValueError(f"`{clash.pop()}` must not be the name of a source, because the program has such an input.")
+    inputs |= added
+    specs = [*source_specs, *specs_of(added, tf.int32, noise=tf.float32)]
+    return Signature(search, specs, inputs, search_outputs(strategy))
+
+
+def specs_of(shapes, dtype, **dtypes) -> list:
+    """The `tf.TensorSpec`s of inputs by name, whose axes that vary have a name, with the dtypes of some of them."""
+    return [
+        tf.TensorSpec([n if isinstance(n, int) else None for n in shape], dtypes.get(name, dtype), name=name)
+        for name, shape in shapes.items()
     ]
-    inputs |= {name: shape for name, (_, shape) in added.items()}
-    return Signature(search, [*source_specs, *specs], inputs, search_outputs(strategy))
 
 
 def _search_inputs(exported):
-    """The inputs of a search beside the source: dtype and shape by name."""
+    """The inputs of a search beside the source: shapes by name."""
     inputs = {}
     if isinstance(exported.strategy, Sampling):
-        inputs["noise"] = tf.float32, ("batch", exported.strategy.n_samples, "noise_length")
+        inputs["noise"] = "batch", exported.strategy.n_samples, "noise_length"
     if exported.takes_prefix:
-        inputs["prefix"] = tf.int32, ("batch", "prefix_length")
+        inputs["prefix"] = "batch", "prefix_length"
     return inputs
 
 
@@ -132,8 +139,7 @@ def model_programs(exported: Exported, name: str, client, is_approximate: bool) 
     if isinstance(exported.strategy, Sampling):
         verify = functools.partial(compare_samples, is_approximate=is_approximate)
     search = keras_search(exported)
-    client.added_inputs = search.added_inputs
-    return {name: Program(client, exported.strategy, verify, reference=search)}
+    return {name: Program(SearchProgram(client, search.added_inputs), exported.strategy, verify, reference=search)}
 
 
 def keras_search(exported: Exported) -> KerasSearch:
@@ -148,24 +154,34 @@ class ModelProgram:
     Args:
         run: maps a dict of the inputs to a dict of the outputs.
         signature: the `Signature`.
-
-    Attributes:
-        added_inputs: returns the inputs of a search that belong to a source, such as the noise of a sampling.
     """
 
     def __init__(self, run, signature: Signature):
         self._run, self._signature = run, signature
-        self.added_inputs = lambda source: {}
 
-    def run(self, inputs) -> list[np.ndarray]:
-        """The outputs for a structure of arrays."""
-        given = zip(self._signature.specs, keras.tree.flatten(inputs), strict=True)
-        found = self._run({spec.name: np.asarray(x, spec.dtype.as_numpy_dtype) for spec, x in given})
+    def run(self, inputs, **others) -> list[np.ndarray]:
+        """The outputs for a structure of arrays, and for other inputs by name."""
+        names = [spec.name for spec in self._signature.specs]
+        given = {**dict(zip(names, keras.tree.flatten(inputs), strict=False)), **others}
+        arrays = {spec.name: np.asarray(given[spec.name], spec.dtype.as_numpy_dtype) for spec in self._signature.specs}
+        found = self._run(arrays)
         return [found[name] for name in self._signature.outputs]
+
+
+class SearchProgram:
+    """Runs a program that is a search.
+
+    Args:
+        program: the `ModelProgram`.
+        added_inputs: maps a source to the other inputs by name; see `KerasSearch.added_inputs`.
+    """
+
+    def __init__(self, program: ModelProgram, added_inputs: Callable):
+        self._program, self._added_inputs = program, added_inputs
 
     def search(self, source, n_best=None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses and their scores; see `TokenTranslator.search`."""
-        tokens, scores, *_ = self.run((source, self.added_inputs(source)))
+        tokens, scores, *_ = self._program.run(source, **self._added_inputs(source))
         return tokens, scores
 
 

@@ -55,9 +55,9 @@ class KeyValue(NamedTuple):
             The new cache. On JAX, whose caches do not grow, it has as many positions as before.
         """
         if GROWS:
-            return KeyValue(*(ops.concatenate(pair, axis=2) for pair in zip(self, new, strict=True)))
+            return type(self)(*(ops.concatenate(pair, axis=2) for pair in zip(self, new, strict=True)))
         pairs = zip(self, new, strict=True)
-        return KeyValue(*(ops.slice_update(old, (0, 0, offset, 0), part) for old, part in pairs))
+        return type(self)(*(ops.slice_update(old, (0, 0, offset, 0), part) for old, part in pairs))
 
 
 def length_after(cache: KeyValue, new_length):

@@ -15,7 +15,6 @@ import tensorflow as tf
 from keras import ops
 from onnx import numpy_helper
 
-from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.model_copy import copy_with_dtype
@@ -88,7 +87,7 @@ def graphs(exported: Exported) -> dict[str, Callable]:
     if exported.tokenizers is not None:
         return {**found, "encoder": encoder, "decoder": decoder, "alignment": alignment}
     model = exported.model
-    if isinstance(model, LanguageModel) and all(isinstance(layer, KeyValue) for layer in model.empty_cache(1, 1)):
+    if isinstance(model, LanguageModel) and model.takes_several_tokens:
         return {**found, "decoder": text_decoder}
     return found
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.export.programs import Signature
+from keras_transformer.export.programs import Signature, specs_of
 from keras_transformer.models.teacher_forcing import attention_scores, mean_attention
 
 
@@ -21,7 +21,7 @@ def encoder(exported):
         return *_stacked(model.project_memory(memory)), mask
 
     inputs = {"source": ("batch", "source_length")}
-    return Signature(encode, _specs(inputs, tf.int32), inputs, _memory_shapes(model))
+    return Signature(encode, specs_of(inputs, tf.int32), inputs, _memory_shapes(model))
 
 
 def decoder(exported):
@@ -46,7 +46,7 @@ def decoder(exported):
     inputs = {"tokens": ("rows", 1), **_memory_shapes(model), **cache_shapes("cache", "time")}
     outputs = {"logits": ("rows", model.config.vocab_size), **cache_shapes("next_cache", "next_time")}
     dtypes = {"tokens": tf.int32, "memory_mask": tf.bool}
-    return Signature(decode, _specs(inputs, model.compute_dtype, **dtypes), inputs, outputs)
+    return Signature(decode, specs_of(inputs, model.compute_dtype, **dtypes), inputs, outputs)
 
 
 def alignment(exported):
@@ -58,7 +58,7 @@ def alignment(exported):
 
     inputs = {"source": ("batch", "source_length"), "target": ("batch", "target_length")}
     outputs = {"weights": ("batch", "target_length", "source_length")}
-    return Signature(align, _specs(inputs, tf.int32), inputs, outputs)
+    return Signature(align, specs_of(inputs, tf.int32), inputs, outputs)
 
 
 def _memory_shapes(model):
@@ -103,12 +103,4 @@ def text_decoder(exported):
 
     inputs = {"tokens": ("rows", "length"), **cache_shapes("cache", "time")}
     outputs = {"logits": ("rows", model.vocab_size), **cache_shapes("next_cache", "next_time")}
-    return Signature(decode, _specs(inputs, model.compute_dtype, tokens=tf.int32), inputs, outputs)
-
-
-def _specs(shapes, dtype, **dtypes):
-    """The `tf.TensorSpec`s of inputs whose axes that vary have a name."""
-    return [
-        tf.TensorSpec([n if isinstance(n, int) else None for n in shape], dtypes.get(name, dtype), name=name)
-        for name, shape in shapes.items()
-    ]
+    return Signature(decode, specs_of(inputs, model.compute_dtype, tokens=tf.int32), inputs, outputs)

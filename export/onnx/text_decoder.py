@@ -12,8 +12,8 @@ from keras_transformer.export.onnx.greedy_decoder import log_sum_exp
 class OnnxTextDecoder:
     """Continues texts with `decoder.onnx`: an example for servers that have their own loop.
 
-    The first call computes all tokens that the prompts have in common columns. Each further call computes one token of
-    each text: the next one of its prompt, or the newest one.
+    The first call computes all columns in which no prompt is padded. Each further call computes one token of each text:
+    the next one of its prompt, or the newest one.
 
     Args:
         folder: folder of an ONNX export of a language model.

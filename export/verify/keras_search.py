@@ -67,17 +67,20 @@ class KerasSearch:
         return 0 if mask is None else mask.shape[1]
 
     def _prefix(self, source):
-        """Between no and three random tokens for each row of a source, the same ones in each call."""
+        """Between no and three random tokens for each row of a source: the same ones in each call with this source."""
         if not self.takes_prefix:
             return None
-        draw = random.Random(batch_size(source))
+        draw = random.Random(b"".join(np.asarray(x).tobytes() for x in keras.tree.flatten(source)))
+        longest = min(3, (self.model.max_length or 4) - 1)  # Learned positions leave one for the end.
         ordinary = [i for i in range(self.model.vocab_size) if i not in self.model.special_ids]
-        rows = [[draw.choice(ordinary) for _ in range(draw.randint(0, 3))] for _ in range(batch_size(source) - 1)]
-        return pad([[draw.choice(ordinary)], *rows], self.pad_id)
+        rows = [[draw.choice(ordinary) for _ in range(draw.randint(0, longest))] for _ in range(batch_size(source))]
+        prefix = pad(rows, self.pad_id)
+        return prefix if prefix.size else np.full((len(rows), 1), self.pad_id, "int32")
 
     def replay(self, source, tokens: np.ndarray) -> np.ndarray:
         """How far the noise is from each of given samples, `(batch, n_samples, length)`; see `Replay`."""
-        strategy = Replay(**{**vars(with_seed(self.strategy)), "token_scores": True}, tokens=tokens)
+        options = {**vars(with_seed(self.strategy)), "token_scores": True}
+        strategy = Replay(**options, tokens=tokens, pad_id=self.pad_id)
         return self._generate(source, strategy).token_scores
 
     def candidates(self, source: np.ndarray) -> np.ndarray | None:

@@ -19,9 +19,11 @@ class Replay(Sampling):
 
     Args:
         tokens: int32 `(batch, n_samples, length)`: the tokens.
+        pad_id: id of padding, which is no candidate.
     """
 
     tokens: Any = dataclasses.field(default=None, compare=False)
+    pad_id: int = 0
 
     def make_searcher(self, sentences, ids, allowed=None):
         """Makes the search over `sentences`, whose noise contains the tokens."""
@@ -30,7 +32,7 @@ class Replay(Sampling):
     def noise(self, batch_size, max_length):
         """The noise and the tokens, float32 `(batch_size, n_samples, max_length, 2)`."""
         noise = super().noise(batch_size, max_length)
-        tokens = np.zeros_like(noise)
+        tokens = np.full_like(noise, self.pad_id)
         length = min(max_length, self.tokens.shape[2])
         tokens[:, :, :length] = self.tokens[:, :, :length]
         return np.stack([noise, tokens], axis=-1)

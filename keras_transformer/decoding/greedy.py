@@ -58,10 +58,11 @@ class Sampler(Greedy):
         """Returns a sampled token per row and its log probability under the model, both `(rows,)`."""
         tokens, log_probs, probabilities, cumulative = self.distribution(s, logits)
         level = ops.expand_dims(ops.take(self.noise, s.step, axis=1), 1) * cumulative[:, -1:]
-        # The first candidate whose cumulative probability exceeds `level`; if rounding leaves none, the likeliest.
+        # The first candidate whose cumulative probability exceeds `level`; if rounding leaves none, the first one.
         place, width = ops.arange(ops.shape(tokens)[1], dtype="int32"), ops.shape(tokens)[1]
-        is_candidate = ops.logical_and(probabilities > 0, cumulative > level)
-        drawn = ops.min(ops.where(is_candidate, place, width), axis=-1, keepdims=True) % width
+        order = ops.where(cumulative > level, place, place + width)
+        order = ops.where(probabilities > 0, order, place + 2 * width)
+        drawn = ops.min(order, axis=-1, keepdims=True) % width
         return _at(tokens, drawn), _at(log_probs, drawn)
 
     def distribution(self, s, logits):

@@ -16,6 +16,8 @@ from keras_transformer.decoding.vocabulary_subset import rounded_candidates
 
 #: With static shapes each length is compiled separately, so lengths are rounded up to a multiple of this.
 LENGTH_STEP = 16
+#: Compiled functions that a model keeps: one for each strategy, of which requests to a server may have many.
+_MOST_COMPILED = 64
 _COMPILING = threading.Lock()
 
 
@@ -47,7 +49,7 @@ class CompiledSearch:
     @functools.cached_property
     def _compiled_functions(self):
         # Caches one compiled model per function and strategy. Keras does not track them as layers inside a closure.
-        return functools.cache(functools.partial(Compiled, self))
+        return functools.lru_cache(_MOST_COMPILED)(functools.partial(Compiled, self))
 
     def _hypotheses(self, strategy, arrays, longest, candidates=None, **options):
         """Runs the compiled `search`. A search is compiled for each strategy and options.
@@ -78,8 +80,8 @@ class CompiledSearch:
 class Compiled(keras.Model):
     """Runs a function of a model compiled. Eager search is 100 times slower.
 
-    Keras's `predict_on_batch` would not do: in the scope of a TensorFlow strategy it runs every replica on all rows, on
-    JAX it gives the buffers of the weights away, so that several threads cannot run it, and it returns NumPy arrays.
+    Not by `predict_on_batch`: in the scope of a TensorFlow strategy it runs every replica on all rows, and on JAX it
+    donates the buffers of the weights, so that several threads cannot run it.
 
     Args:
         model: the model.
@@ -189,9 +191,9 @@ _COMPILERS = {"tensorflow": _TensorFlowFunction, "jax": _jax_function, "torch": 
 
 
 def with_noise(strategy, arrays, longest):
-    """The strategy and the arrays of a search. A `Sampling` gives its seed up for noise.
+    """Replaces the seed of a `Sampling` by its noise, so that all seeds share one compiled search.
 
-    So all seeds share one compiled search.
+    Returns the strategy and the arrays of the search.
     """
     if not isinstance(strategy, Sampling):
         return strategy, arrays

@@ -156,12 +156,20 @@ class LanguageModel(ConfiguredModel):
         """See `Seq2Seq.empty_cache`."""
         return self.decoder.empty_cache(batch_size, max_length)
 
+    @property
+    def takes_several_tokens(self) -> bool:
+        """Whether `decode` takes several tokens of each row with a cache. Layers of users take one."""
+        return not self.parts.blocks
+
     def first_cache(self, tokens, max_length):
         """The cache of the start token and of all given tokens but the last, which the next step feeds.
 
         Args:
             tokens: int `(batch, length)` without padding, at least one column.
             max_length: maximum number of tokens of a text.
+
+        Returns:
+            The cache, with one row per text.
         """
         rows = ops.shape(tokens)[0]
         start = ops.full((rows, 1), self.config.bos_id, "int32")
@@ -222,15 +230,17 @@ class LanguageModel(ConfiguredModel):
     def stream(self, prompt, strategy: GreedySearch | Sampling | None = None) -> Iterator[np.ndarray]:
         """Generates continuations of prompts and yields each token as soon as it is decided.
 
-        The tokens that all prompts have are computed in one pass. Then each step is one call of a compiled function.
+        The positions at which all prompts have a token are computed in one pass; on JAX, the largest multiple of 16 of
+        them; in a model with layers of your own, none. Each further step is one call of a compiled function.
 
         Args:
             prompt: see `generate`.
             strategy: `GreedySearch` or `Sampling`. Default: `GreedySearch()`.
 
         Yields:
-            The tokens at one position, int32 `(batch, n_best)`: those of `generate(prompt, strategy).tokens`, from the
-            length of the shortest prompt to the end of the longest hypothesis.
+            The tokens at one position, int32 `(batch, n_best)`: up to rounding those of
+            `generate(prompt, strategy).tokens`, from the length of the shortest prompt to the end of the longest
+            hypothesis.
 
         Raises:
             ValueError: as `generate`, and if `strategy` is a `BeamSearch` of several beams.
@@ -246,7 +256,9 @@ class LanguageModel(ConfiguredModel):
         if not len(prompt):
             return iter(())
         shortest = int((prompt != self.config.pad_id).sum(axis=1).min())
+        # Static lengths are compiled separately. Layers of users take one position at a time with a cache.
         common = shortest if kv_cache.GROWS else shortest - shortest % LENGTH_STEP
+        common = common if self.takes_several_tokens else 0
         arrays = {"first_tokens": prompt[:, :common]} if common else {}
         prompt = self._rounded(prompt)
         arrays |= {"source": prompt, "prefix": np.pad(prompt, ((0, 0), (0, 1)), constant_values=self.config.pad_id)}

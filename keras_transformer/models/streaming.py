@@ -1,4 +1,4 @@
-"""Streams of tokens: a search whose steps are compiled one by one. Each token is there when it is decided."""
+"""Streams of tokens: a search whose steps are compiled one by one. Each token is yielded when it is decided."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from keras_transformer.models.model_search import prepared_search
 
 
 def stream_tokens(model, strategy, arrays, longest: int, num_given: int = 0) -> Iterator[np.ndarray]:
-    """Runs a search step by step.
+    """Returns a generator that runs a search step by step.
 
     Args:
         model: the model.
@@ -25,8 +25,14 @@ def stream_tokens(model, strategy, arrays, longest: int, num_given: int = 0) -> 
 
     Yields:
         The next token of each hypothesis, int32 `(batch, n_best)`.
+
+    Raises:
+        ValueError: if a `Sampling` has another number of seeds. The call raises it, before the first token.
     """
-    strategy, arrays = with_noise(strategy, arrays, longest)
+    return _tokens(model, *with_noise(strategy, arrays, longest), num_given)
+
+
+def _tokens(model, strategy, arrays, num_given):
     start = model._compiled(start_stream, strategy=strategy)
     step = model._compiled(continue_stream, strategy=strategy)
     tensors, ids = start.run_tensors(arrays), model.special_ids

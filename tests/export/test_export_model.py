@@ -201,6 +201,7 @@ def test_nothing_is_replaced(tmp_path):
         (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": []}, "`sample_inputs` must contain an input"),
         (lambda: SentenceClassifier(CONFIG, 5), {"sample_inputs": np.ones(3)}, "`sample_inputs` must be int32 of"),
         (lambda: LanguageModel(CONFIG), {"metric": min}, "`metric` requires a model without a search"),
+        (lambda: LanguageModel(CONFIG), {"prefix": [[5]]}, r"`prefix` must be a bool.*Received: prefix=\[\[5\]\]"),
         (lambda: LanguageModel(CONFIG), {"prefix": True}, "`prefix` requires .*Received: LanguageModel"),
         (lambda: SentenceClassifier(CONFIG, 5), {"prefix": True}, "`prefix` requires .*Received: SentenceClassifier"),
         (
@@ -210,7 +211,18 @@ def test_nothing_is_replaced(tmp_path):
         ),
     ],
     ids=[
-        *("no inputs", "no model", "format", "no format", "no samples", "sample", "metric", "prefix", "no search"),
+        *(
+            "no inputs",
+            "no model",
+            "format",
+            "no format",
+            "no samples",
+            "sample",
+            "metric",
+            "ids",
+            "prefix",
+            "no search",
+        ),
         "samples",
     ],
 )

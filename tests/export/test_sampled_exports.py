@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import onnxruntime
 import pytest
@@ -67,6 +68,14 @@ def test_an_exported_search_continues_a_prefix(tmp_path, transformer):
     expect_equal(run_onnx(tmp_path / "export", source=SOURCE, prefix=PREFIX), expected)
     empty = np.zeros((3, 1), "int32")
     expect_equal(run_onnx(tmp_path / "export", source=SOURCE, prefix=empty), transformer.generate(SOURCE, strategy))
+
+
+def test_a_source_with_the_name_of_another_input_is_refused(tmp_path):
+    noise, other = keras.Input((5, 12), name="noise"), keras.Input((5, 12), name="other")
+    source = keras.Model({"noise": noise, "other": other}, noise + other)
+    with pytest.raises(ValueError, match="`noise` must not be the name of a source"):
+        export_model(Transformer(CONFIG, source=source), tmp_path / "export", SAMPLING, ["onnx"])
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.nightly

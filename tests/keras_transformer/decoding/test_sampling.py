@@ -53,6 +53,11 @@ def draw(strategy, noise):
     return to_numpy(found.tokens), to_numpy(found.scores)
 
 
+def test_the_largest_noise_draws_a_token_that_is_allowed():
+    tokens, scores = draw(Sampling(min_length=1, top_k=2), np.ones((3, 1, 2), "float32"))
+    assert set(tokens[:, 0, 0]) <= {7, 4} and (scores > -10).all()
+
+
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_evenly_spaced_noise_gives_the_distribution_itself(settings):
     levels = ((np.arange(ROWS) + 0.5) / ROWS).astype("float32")

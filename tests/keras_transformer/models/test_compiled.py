@@ -10,11 +10,14 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import compiled
 
 
-def test_a_compiled_function_is_complete_before_threads_call_it():
+def test_threads_may_call_a_new_compiled_function():
     function = compiled.Compiled(
         Transformer(TransformerConfig.preset("tiny", vocab_size=20)), Transformer.search, strategy=GreedySearch()
     )
-    assert callable(function._run)
+    source = np.array([[5, 6, 7, 3]] * 2, "int32")
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(lambda _: function.run(source=source).tokens.tobytes(), range(8))]
+    assert len({*found}) == 1
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="shapes are static")

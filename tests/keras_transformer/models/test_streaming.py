@@ -84,6 +84,44 @@ def test_the_first_token_is_there_before_the_last(language_model, monkeypatch):
     assert steps == ["start_stream", *["continue_stream"] * (1 if feeds_block else 4)]
 
 
+@keras.saving.register_keras_serializable(package="test_streaming")
+class AverageAttention(keras.layers.Layer):
+    """Causal attention with equal weights. With a cache it takes one position at a time, as layers of users may."""
+
+    def call(self, query, value_mask=None, use_causal_mask=True, cache=None, offset=0):
+        if cache is None:
+            count = keras.ops.arange(1, keras.ops.shape(query)[1] + 1)
+            return keras.ops.cumsum(query, axis=1) / keras.ops.cast(count[:, None], query.dtype)
+        return (cache + query) / keras.ops.cast(offset + 1, query.dtype), cache + query
+
+    def empty_cache(self, batch_size, max_length):
+        return keras.ops.zeros((batch_size, 22))
+
+
+@pytest.mark.portable
+def test_layers_of_users_get_one_position_at_a_time(randomize):
+    block = kt.layers.CausalDecoderLayer(
+        attention=AverageAttention(), feed_forward=kt.layers.FeedForward(22, 13), norm_first=True
+    )
+    model = randomize(LanguageModel(TransformerConfig(**SIZES), layer=block), scale=0.3)
+    prompt = [[5, 6, 7], [8, 9, 10]]
+    expect_columns(model.stream(prompt, GREEDY), model.generate(prompt, GREEDY).tokens[:, :, 3:])
+
+
+@pytest.mark.portable
+def test_a_stream_ends_at_the_last_learned_position(randomize):
+    model = randomize(LanguageModel(TransformerConfig(**SIZES, positions="learned", max_length=7)), scale=0.3)
+    strategy = GreedySearch(min_length=20)
+    expected = model.generate([[5, 6, 7, 8]], strategy).tokens
+    assert expected.shape[2] == 7
+    expect_columns(model.stream([[5, 6, 7, 8]], strategy), expected[:, :, 4:])
+
+
+def test_the_call_itself_refuses_a_wrong_number_of_seeds(transformer):
+    with pytest.raises(ValueError, match="`seed` must .*2 seeds for 3 sentences"):
+        transformer.stream(SOURCE, Sampling(seed=[1, 2]))
+
+
 def test_empty_batches_yield_nothing(language_model, transformer):
     assert [*language_model.stream(np.zeros((0, 3), "int32"))] == []
     assert [*transformer.stream(np.zeros((0, 3), "int32"))] == []
