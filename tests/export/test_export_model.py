@@ -93,7 +93,7 @@ def without_multiples_of_three(logits, tokens, step):
 @pytest.mark.parametrize(
     "strategy",
     [
-        None,
+        pytest.param(None, marks=pytest.mark.nightly),
         BeamSearch(beam_size=3, n_best=2, extra_length=5),
         pytest.param(
             BeamSearch(

@@ -59,7 +59,7 @@ def test_exported_samples_are_those_of_the_seed(tmp_path, transformer):
         expect_equal((found["tokens"].numpy(), found["scores"].numpy()), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_exported_search_continues_a_prefix(tmp_path, transformer):
     strategy = BeamSearch(beam_size=3, n_best=2, extra_length=5)
     export_model(transformer, tmp_path / "export", strategy, ["onnx"], prefix=True)
@@ -125,14 +125,14 @@ def samples_of(model, strategy):
     [
         ({}, (True, True)),
         ({"seed": 1}, (False, False)),
-        ({"temperature": 0.4}, (False, False)),
-        ({"top_p": 1.0}, (False, False)),
-        ({"min_length": 0, "extra_length": 4}, (False, False)),
+        pytest.param({"temperature": 0.4}, (False, False), marks=pytest.mark.nightly),
+        pytest.param({"top_p": 1.0}, (False, False), marks=pytest.mark.nightly),
+        pytest.param({"min_length": 0, "extra_length": 4}, (False, False), marks=pytest.mark.nightly),
         ({"temperature": 0.79}, (False, True)),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kind", ["transformer", "language model"])
+@pytest.mark.parametrize("kind", ["transformer", pytest.param("language model", marks=pytest.mark.nightly)])
 def test_other_samples_are_noticed(transformer, language_model, changes, passes, kind):
     model, rows = (transformer, SOURCE) if kind == "transformer" else (language_model, PROMPT)
     source = np.tile(rows, (20, 1))

@@ -46,6 +46,7 @@ def case(request, randomize):
     return make, source, randomize(kt.Transformer(CONFIG, source=make()), scale=0.3)
 
 
+@pytest.mark.nightly
 def test_a_model_is_trained_saved_and_loaded(case, tmp_path, few_steps):
     _, source, model = case
     model.compile("adam", kt.losses.LabelSmoothedCrossEntropy(0.1), **few_steps)
@@ -59,6 +60,7 @@ def test_a_model_is_trained_saved_and_loaded(case, tmp_path, few_steps):
     np.testing.assert_array_equal(to_numpy(loaded(inputs)), to_numpy(model(inputs)))
 
 
+@pytest.mark.nightly
 def test_hypotheses_have_the_scores_of_one_full_pass(case):
     _, source, model = case
     found = model.generate(source, BeamSearch(beam_size=3, extra_length=4, length_penalty=0.0))

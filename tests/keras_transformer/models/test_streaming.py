@@ -40,7 +40,13 @@ def expect_columns(streamed, expected):
 @pytest.mark.portable
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param(prompt, id=name, marks=[pytest.mark.nightly] * (name != "ragged"))
+        for name, prompt in PROMPTS.items()
+    ],
+)
 def test_a_stream_continues_the_shortest_prompt_as_generate_does(language_model, prompt, strategy):
     shortest = (np.array(prompt) != 0).sum(axis=1).min()
     expected = language_model.generate(prompt, strategy).tokens
