@@ -64,7 +64,9 @@ def make_streams(folder, options):
     strategy = kt.decoding.GreedySearch(extra_length=options.tokens, min_length=options.prompt + options.tokens - 1)
     print("Exporting", file=sys.stderr)
     kt.export.export_huggingface(model, folder / "huggingface")
-    kt.export.export_model(model, folder / "export", kt.decoding.GreedySearch(), ["onnx", "onnx_int8"])
+    samples = np.random.default_rng(2).integers(4, SIZES["vocab_size"], (2, 5), "int32")  # A short verification.
+    formats = ["onnx", "onnx_int8"]
+    kt.export.export_model(model, folder / "export", kt.decoding.GreedySearch(), formats, samples)
 
     def onnx(name):
         decoder = OnnxTextDecoder(folder / "export" / name, options.tokens, options.threads)
@@ -92,7 +94,7 @@ def transformers_stream(folder, options):
         for _ in range(options.tokens):
             with torch.inference_mode():
                 found = model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            logits, cache = found.logits[:, -1], found.past_key_values
+            logits, cache = found.logits[:, -1].clone(), found.past_key_values
             logits[:, [0, 2, 3]] = -torch.inf
             tokens = logits.argmax(dim=-1, keepdim=True)
             yield tokens[:, 0].numpy()
