@@ -9,3 +9,5 @@ from .pipeline import export_model as export_model
 from .saved_model.translator import SavedModelTranslator as SavedModelTranslator
 from .verify.equality import Agreement as Agreement, VerificationError as VerificationError
 from .verify.outputs import OutputAgreement as OutputAgreement
+from .verify.quality import LikelihoodReport as LikelihoodReport
+from .verify.samples import SampleAgreement as SampleAgreement

@@ -75,7 +75,8 @@ def export_model(
 
     Returns:
         The agreement of each program with the model, as in verification.json, by the name of the program: an
-        `Agreement` for a search, an `OutputAgreement` for a call.
+        `Agreement` for a search, a `LikelihoodReport` for one in int8 or float16, a `SampleAgreement` for a sampling,
+        and an `OutputAgreement` for a call.
 
     Raises:
         ValueError: if the folder exists, the model, the strategy or a format is not supported, `sample_inputs` is

@@ -53,7 +53,10 @@ def signature_of(exported: Exported) -> Signature:
         return tuple(keras.tree.flatten(found))  # Omits scores of tokens: `()`.
 
     if clash := {*inputs} & {*added}:
-        raise ValueError(f"`{clash.pop()}` must not be the name of a source, because the program has such an input.")
+        raise ValueError(
+            f"`{clash.pop()}` must not be the name of a source, because the program has such an input. "
+            f"Received: {', '.join(inputs)}"
+        )
     inputs |= added
     specs = [*source_specs, *specs_of(added, tf.int32, noise=tf.float32)]
     return Signature(search, specs, inputs, search_outputs(strategy))

@@ -21,9 +21,9 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
       token after each token. With a cache, `tokens` are `(rows,)`, the newest token of each hypothesis, at the position
       `offset`, the memory is that of `project_memory`, and the result is a tuple of the logits and the updated cache.
 
-    It inherits compiled `generate`, `search`, `token_log_probs`, and export. `fit` takes `({"source": …, "target": …},
-    labels)`: targets are shifted right, so they start with the start token, and the logits at a position predict the
-    label there.
+    It inherits compiled `generate`, `stream` and `token_log_probs`, `search`, and export. `fit` takes `({"source": …,
+    "target": …}, labels)`: targets are shifted right, so they start with the start token, and the logits at a position
+    predict the label there.
 
     A subclass whose attribute `decoder` is a `Decoder` also inherits `empty_cache` and `project_memory`. Others
     override both.
