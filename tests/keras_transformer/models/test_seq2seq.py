@@ -98,6 +98,16 @@ def recurrent(randomize):
     return randomize(model, scale=0.8)
 
 
+@pytest.mark.portable
+@pytest.mark.parametrize("strategy", [GreedySearch(extra_length=4), Sampling(seed=3, n_samples=2, extra_length=4)])
+@pytest.mark.parametrize("name, source", [("captioner", IMAGES), ("recurrent", SIZES)])
+def test_a_stream_is_what_it_generates(request, name, source, strategy):
+    model = request.getfixturevalue(name)
+    expected = model.generate(source, strategy).tokens
+    assert expected.any()
+    np.testing.assert_array_equal(np.stack([*model.stream(source, strategy)], axis=-1), expected)
+
+
 def test_it_generates_before_its_first_call():
     assert Captioner().generate(IMAGES, GreedySearch(extra_length=3)).tokens.shape[:2] == (3, 1)
 

@@ -72,6 +72,12 @@ def test_an_ensemble_streams(transformer, randomize):
     expect_columns(ensemble.stream(SOURCE, GREEDY), ensemble.generate(SOURCE, GREEDY).tokens)
 
 
+@pytest.mark.portable
+def test_a_stream_in_half_precision(randomize):
+    model = randomize(Transformer(TransformerConfig(**SIZES), dtype="mixed_bfloat16"), scale=0.3)
+    expect_columns(model.stream(SOURCE, GREEDY), model.generate(SOURCE, GREEDY).tokens)
+
+
 def test_the_first_token_is_there_before_the_last(language_model, monkeypatch):
     steps = []
     compiled = language_model._compiled
