@@ -42,9 +42,9 @@ def export_model(
 
     A model that generates tokens (`Transformer`, `Ensemble`, `LanguageModel`, a `Seq2Seq` of your own) becomes its
     search: `source` (the structure of `Transformer` and `Seq2Seq`) or `prompt` (`LanguageModel`) -> `tokens` int32
-    `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as of `generate`. Other models
-    (`SentenceClassifier`, `MaskedLanguageModel`, any functional Keras model) become one call, with their own inputs
-    and outputs by name. The output of a model of this package is called `logits`.
+    `[batch, n_best, length]` and `scores` float32 `[batch, n_best]`, as of `generate`, with more columns of padding at
+    times. Other models (`SentenceClassifier`, `MaskedLanguageModel`, any functional Keras model) become one call, with
+    their own inputs and outputs by name. The output of a model of this package is called `logits`.
 
     Axes that are `None` in the model's inputs may have any size of at least one. The SavedModel's signature is
     `serving_default`. The metadata of `model.onnx` contain the configuration of a model of this package and the search.
@@ -62,12 +62,12 @@ def export_model(
         strategy: search of a model that generates tokens. Default: `BeamSearch()`; for a `LanguageModel`
             `GreedySearch()`. With a `Sampling` the programs have the input `noise`, float32 `[batch, n_samples,
             noise_length]`, uniform random numbers in [0, 1): `strategy.noise(batch, noise_length)` with a seed gives
-            the samples of `generate` with that seed. `noise_length` is at least the number of masked positions of the
-            memory, or the length of the prefix if that is larger, plus `extra_length` or 1; for a `LanguageModel` the
-            length of the prompt plus 1 instead.
+            the samples of `generate` with that seed. `noise_length` is at least n + max(`extra_length`, 1). n is the
+            number of positions of a memory that has a mask, and otherwise 0; or the length of the prefix if that is
+            larger. For a `LanguageModel`, n is the length of the prompt plus 1.
         formats: `"saved_model"`, `"onnx"`, `"onnx_int8"` and `"onnx_float16"`.
-        sample_inputs: an input of the model with a batch axis, or a list of them, for the verification. Default: random
-            token ids, or normal random numbers for float inputs.
+        sample_inputs: an input of the model with a batch axis, for the verification, or a list of them. For a model
+            with a list of inputs, that list. Default: random token ids, or normal random numbers for float inputs.
         metric: similarity of two lists of outputs, a callable that returns at most 1, for int8 and float16 formats of
             a model without a search. Default: the cosine.
         prefix: whether the programs have the input `prefix`, int32 `[batch, prefix_length]`, padded: the first tokens

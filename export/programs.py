@@ -98,7 +98,14 @@ def _input_names(model):
 
 
 def _output_names(model):
-    return ["logits"] if isinstance(model, ConfiguredModel) else model.output_names
+    if isinstance(model, ConfiguredModel):
+        return ["logits"]
+    # A Sequential has no names of outputs.
+    return (
+        keras.Model(model.inputs, model.outputs).output_names
+        if isinstance(model, keras.Sequential)
+        else model.output_names
+    )
 
 
 def _source_names(model):

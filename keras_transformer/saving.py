@@ -42,8 +42,8 @@ def load_model(path, compile=True):
 
 def _not_registered(path, kind, name):
     return (
-        f"The module that registers the {kind} {name} must be imported before {path} is loaded. On the command line: "
-        "`--import MODULE`"
+        f"The module that registers the {kind} {name} must be imported before {path} is loaded (on the command line: "
+        f"`--import MODULE`), and {name} must have the decorator `keras.saving.register_keras_serializable`"
     )
 
 

@@ -40,8 +40,8 @@ def export_huggingface(model: LanguageModel, path: str | Path) -> None:
 
     Both normalize before each part and after the last layer. The folder contains config.json, generation_config.json
     and model.safetensors, in float32. Token ids stay the same: inputs of transformers start with `bos_id`, which
-    `generate` of this package adds itself. If embeddings are scaled, the file contains the scaled table; the output
-    must then have its own matrix. `generate` of transformers does not generate `pad_id` or `bos_id`, as here. Rates of
+    `generate` of this package adds itself. If embeddings are scaled, the file contains the scaled table, and the output
+    has its own matrix. `generate` of transformers does not generate `pad_id` or `bos_id`, as here. Rates of
     dropout that the architecture does not have are omitted.
 
     Args:
@@ -88,6 +88,8 @@ def settings(config: TransformerConfig) -> dict[str, Any]:
         **dataclasses.asdict(config),
         "num_decoder_layers": config.depths[1],
         "num_kv_heads": config.kv_heads,
+        # The file contains the scaled embedding, and the output is not scaled.
+        "is_tied": config.share_embeddings and not config.scale_embedding,
         "d_k": d_k,
         "d_v": d_v,
         "final_norm": config.norm_first if config.final_norm is None else config.final_norm,
@@ -105,8 +107,6 @@ def _problems(layout, fields):
         if fields[name] != fields[other]:
             yield f"`{name}` must equal `{other}`. Received: {name}={fields[name]}, {other}={fields[other]:g}"
     yield from one_of([*layout.activations], activation=fields["activation"])
-    if fields["scale_embedding"] and fields["share_embeddings"]:
-        yield "`scale_embedding` must be False if embeddings are shared. Received: scale_embedding=True"
 
 
 def _layer_problems(model):
@@ -138,7 +138,7 @@ def _tensors(layout, model) -> Iterator[tuple[str, np.ndarray]]:
             if weights[0] is None:  # A projection without bias.
                 continue
             array = np.concatenate([keras.ops.convert_to_numpy(x).astype("float32") for x in weights], axis=-1)
-            if layers[0] is model.embedding and model.embedding.scale:
+            if layers[0] is model.embedding and model.embedding.scale and module != OUTPUT:
                 array *= np.float32(model.config.d_model**0.5)
             is_transposed = attribute == "kernel" and layout.has_transposed_kernels
             yield f"{module}.{name}", np.ascontiguousarray(array.T if is_transposed else array)
@@ -147,7 +147,7 @@ def _tensors(layout, model) -> Iterator[tuple[str, np.ndarray]]:
 def _modules(layout, model) -> Iterator[tuple[str, list[Any]]]:
     """Names of the modules in the file, and the layers of the model whose weights they hold."""
     for module, paths in layout.modules.items():
-        if not (module == OUTPUT and model.config.share_embeddings):
+        if module != OUTPUT or not settings(model.config)["is_tied"]:
             yield module, [operator.attrgetter(path)(model) for path in paths]
     for i, block in enumerate(model.decoder.layers):
         for module, paths in layout.block_modules.items():

@@ -47,7 +47,7 @@ OUTPUT = "lm_head"
 #: Fields that config.json and generation_config.json have.
 IDS = {"pad_token_id": "pad_id", "bos_token_id": "bos_id", "eos_token_id": "eos_id"}
 
-_FIELDS = {"vocab_size": "vocab_size", "tie_word_embeddings": "share_embeddings", **IDS}
+_FIELDS = {"vocab_size": "vocab_size", "tie_word_embeddings": "is_tied", **IDS}
 _CONSTANTS = {"torch_dtype": "float32"}
 _ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gelu", "tanh", "sigmoid")}}
 _REQUIRED = {

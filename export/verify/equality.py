@@ -152,7 +152,7 @@ def random_batches(structure, seed: int = 0) -> list:
         if not keras.backend.is_float_dtype(x.dtype):
             raise ValueError(
                 "`sample_inputs` must be given for a model with inputs that are neither float nor the token ids of a "
-                f"model of this package. Received: an input of dtype {x.dtype}"
+                f"model of this package. Received: the input {x.name} of dtype {x.dtype}"
             )
 
     def batch(size):

@@ -238,6 +238,12 @@ class MultiHeadAttention(Projections):
         for scheme in self.positions:
             scheme.build((query_shape[0], self.num_heads, length, self.d_k))
 
+    def __call__(self, query, *args, **kwargs):
+        if self.positions:  # As with Keras's layer, `attention(x, x)` is self-attention.
+            args = [None if x is query else x for x in args]
+            kwargs = {name: None if x is query else x for name, x in kwargs.items()}
+        return super().__call__(query, *args, **kwargs)
+
     def call(
         self,
         query,

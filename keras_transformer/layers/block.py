@@ -4,6 +4,7 @@ The layers run their residual connections by `call` instead of `__call__`, becau
 arguments that mix tensors with flags. Dtype and masks, which `__call__` would handle, are already those of the layer.
 """
 
+import functools
 import inspect
 from typing import Any
 
@@ -24,6 +25,7 @@ from keras_transformer.layers.projections import Projections
 from keras_transformer.layers.residual import ResidualConnection
 from keras_transformer.layers.seeds import mix_seed, part_initializer
 
+_PACKAGE = __name__.partition(".")[0]
 #: Kind of part -> its name, and the attributes of a block that are its first arguments. The first two are required.
 _PARTS = {
     MultiHeadAttention: ("attention", "d_model num_heads d_k d_v attention_dropout use_bias"),
@@ -45,14 +47,22 @@ class LayerOfParts(Composite):
 
     def compute_output_spec(self, *args, **kwargs):
         # Tracing `call` takes most of the time of building a model. It is needed only if an argument adds outputs or
-        # may be wrong.
+        # may be wrong, or if a part of a user may be.
         arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments.values()
-        is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype)
+        is_plain = _is_plain_call(arguments, self.d_model, self.compute_dtype) and not self._has_parts_of_users
         return (keras.Layer if is_plain else keras.Operation).compute_output_spec(self, *args, **kwargs)
 
     def _check_shape(self, name, shape, cache=None):
         check_rank(name, shape, one_position=cache is not None)
         check_width(name, shape, self.d_model or shape[-1])
+
+    @functools.cached_property
+    def _has_parts_of_users(self):
+        """Whether a layer inside is a model, or a class of neither Keras nor this package."""
+        return any(
+            isinstance(x, keras.Model) or type(x).__module__.split(".")[0] not in ("keras", _PACKAGE)
+            for x in self._flatten_layers()
+        )
 
     def _own(self, part):
         """Makes a layer that a user gives a part of this one, and returns it."""
@@ -242,7 +252,13 @@ class TransformerStack(LayerOfParts):
             self.norm.build(inputs_shape)
         if self.shared_positions is not None:
             attention = self.layers[0].self_attention.sublayer
-            self.shared_positions.build((inputs_shape[0], attention.num_heads, None, None))
+            num_heads = getattr(attention, "num_heads", self.layers[0].num_heads)
+            if num_heads is None:
+                raise ValueError(
+                    "With `shared_positions`, an attention must have the attribute `num_heads`. "
+                    f"Received: {attention.name} of type {type(attention).__name__}"
+                )
+            self.shared_positions.build((inputs_shape[0], num_heads, None, None))
 
     def get_config(self):
         return {**super().get_config(), **self._layer_config}

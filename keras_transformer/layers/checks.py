@@ -24,8 +24,8 @@ def check_attention_inputs(query, value, key, cache, is_self_attention=False):
     given = {name: x for name, x in (("value", value), ("key", key)) if x is not None}
     if is_self_attention and given:
         raise ValueError(
-            "An attention with `positions` computes self-attention and must not get `value` or `key`. "
-            f"Received: {', '.join(given)}"
+            "An attention with `positions` computes self-attention and must not get another `value` or `key` than the "
+            f"query. Received: {', '.join(given)}"
         )
     is_projected = isinstance(value, KeyValue)
     if is_projected and key is not None:

@@ -97,7 +97,17 @@ class ResidualConnection(Composite):
     def _run_sublayer(self, x, *args, **kwargs):
         if len(x.shape) == 2 and isinstance(self.sublayer, keras.Model):  # Models take inputs of one rank only.
             return ops.squeeze(self.sublayer(ops.expand_dims(x, 1), *args, **kwargs), 1)
-        return self.sublayer(x, *args, **kwargs)
+        try:
+            return self.sublayer(x, *args, **kwargs)
+        except TypeError as error:
+            parameters = inspect.signature(self.sublayer.call).parameters
+            takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+            if lacking := [name for name in kwargs if name not in parameters and not takes_all]:
+                raise ValueError(
+                    f"`call` of {self.sublayer.name}, of type {type(self.sublayer).__name__}, must take "
+                    f"{', '.join(lacking)}, which its block gives to it. Received: {', '.join(parameters)}"
+                ) from error
+            raise
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

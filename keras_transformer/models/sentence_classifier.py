@@ -8,6 +8,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import Encoder, SequencePooling
 from keras_transformer.models.base import ConfiguredModel
 from keras_transformer.models.front_end import source_input
+from keras_transformer.models.masked_language_model import MaskedLanguageModel
 from keras_transformer.models.parts import Parts
 
 
@@ -88,7 +89,15 @@ class SentenceClassifier(ConfiguredModel):
 
         Returns:
             A `SentenceClassifier` with a new head.
+
+        Raises:
+            ValueError: if `model` has another type.
         """
+        if not isinstance(model, (MaskedLanguageModel, SentenceClassifier)):
+            raise ValueError(
+                "`model` must be a MaskedLanguageModel or a SentenceClassifier. "
+                f"Received: model of type {type(model).__name__}"
+            )
         arguments = keras.saving.deserialize_keras_object(model.parts.get_config())
         arguments = {**arguments, "dtype": model.dtype_policy, **kwargs}
         classifier = cls(model.config, num_classes, pooling, **arguments)

@@ -102,7 +102,16 @@ class Seq2Seq(keras.Model, Seq2SeqMethods):
         return super()._checked_source(source)
 
     def call(self, inputs, training=None):
-        return _Pass(lambda source, target: self.decode(target, *self.encode(source)))(**inputs, training=training)
+        return _Pass(lambda source, target: self.decode(target, *self._encoded(source)))(**inputs, training=training)
+
+    def _encoded(self, source):
+        found = self.encode(source)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ValueError(
+                "`encode` must return a tuple of the memory and its mask, or `None` without a mask. "
+                f"Received: {type(found).__name__} from {type(self).__name__}.encode"
+            )
+        return found
 
 
 def _problems(source, ids, vocab_size):

@@ -84,7 +84,7 @@ PROGRAMS = {
 }
 
 #: Packages that blocks may need, and names for the conditions of `skip`.
-OPTIONAL = ("jax", "torch", "transformers", "keras_hub")
+OPTIONAL = ("jax", "torch", "transformers", "keras_hub", "keras_tuner")
 HAS = {f"has_{name}": importlib.util.find_spec(name) is not None for name in OPTIONAL}
 HAS["has_npm"] = shutil.which("npm") is not None
 

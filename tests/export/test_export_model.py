@@ -207,7 +207,7 @@ def test_nothing_is_replaced(tmp_path):
         (
             lambda: keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(7, 3)]),
             {},
-            "`sample_inputs` must be given .*Received: an input of dtype int32",
+            "`sample_inputs` must be given .*Received: the input .* of dtype int32",
         ),
     ],
     ids=[
@@ -304,6 +304,13 @@ def test_any_model_is_exported_in_every_format(name, tmp_path, randomize):
         titles += [f"{name} decoder" for name in formats if name.startswith("onnx")]
     assert {title: agreement.passed for title, agreement in found.items()} == dict.fromkeys(titles, True)
     assert sorted(path.name for path in (tmp_path / "export").iterdir()) == sorted([*formats, "verification.json"])
+
+
+@pytest.mark.nightly
+def test_a_sequential_model_is_exported(tmp_path):
+    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, name="size")])
+    found = export_model(model, tmp_path / "export", formats=["saved_model", "onnx"])
+    assert {name: agreement.passed for name, agreement in found.items()} == {"saved_model": True, "onnx": True}
 
 
 @pytest.mark.slow

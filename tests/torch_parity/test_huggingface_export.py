@@ -24,7 +24,8 @@ UNTIED = {"share_embeddings": False}
 IDS = {"pad_id": 3, "bos_id": 1, "eos_id": 0}
 nightly = pytest.mark.nightly
 MODELS = [
-    pytest.param("LlamaForCausalLM", {**LLAMA, **TIED}, id="llama"),
+    pytest.param("LlamaForCausalLM", LLAMA, id="llama scaled"),
+    pytest.param("LlamaForCausalLM", {**LLAMA, **TIED}, id="llama", marks=nightly),
     pytest.param("LlamaForCausalLM", {**LLAMA, **UNTIED, **IDS}, id="llama untied", marks=nightly),
     pytest.param(
         "LlamaForCausalLM",

@@ -185,10 +185,12 @@ def test_query_key_and_value_are_joined_in_this_order(tmp_path, randomize):
         np.testing.assert_array_equal(found[f"transformer.h.1.attn.c_attn.{name}"], np.concatenate(weights, axis=-1))
 
 
-def test_a_scaled_embedding_with_another_output_is_stored_scaled(tmp_path, randomize):
+@pytest.mark.parametrize("is_shared", [False, True], ids=["separate", "shared"])
+def test_a_scaled_embedding_is_stored_scaled_beside_the_output(tmp_path, randomize, is_shared):
     """The rows of the stored table are bitwise the vectors of the model, and the output keeps its own matrix."""
-    model = randomize(LanguageModel(changed(LLAMA, scale_embedding=True, share_embeddings=False)))
+    model = randomize(LanguageModel(changed(LLAMA, scale_embedding=True, share_embeddings=is_shared)))
     found = exported(tmp_path, model)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] is False
     vectors = keras.ops.convert_to_numpy(model.embedding(np.arange(23)))
     np.testing.assert_array_equal(found["model.embed_tokens.weight"], vectors)
     output = keras.ops.convert_to_numpy(model.logits.embedding.embeddings)
@@ -210,7 +212,6 @@ def test_lora_is_merged(tmp_path, randomize):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (LLAMA, {"scale_embedding": True}, "`scale_embedding` must be False if embeddings are shared"),
         (LLAMA, {"soft_cap": 5.0}, "`soft_cap` must be None. Received: soft_cap=5.0"),
         (LLAMA, {"window": 3}, "`window` must be None. Received: window=3"),
         (LLAMA, {"norm": "layer"}, "`norm` must be 'rms'. Received: norm='layer'"),
@@ -283,7 +284,7 @@ def test_an_error_leaves_nothing_behind(tmp_path, monkeypatch):
 #: embedding, which the stored table contains.
 OTHERS = {
     *("source_vocab_size", "num_layers", "num_encoder_layers", "position_layout", "max_length"),
-    *("dropout", "activation_dropout", "scale_embedding"),
+    *("dropout", "activation_dropout", "scale_embedding", "share_embeddings"),
 }
 
 
@@ -293,14 +294,3 @@ def test_a_layout_says_what_becomes_of_each_field(layout):
     known = {*layout.fields.values(), *layout.required, *layout.equal, *OTHERS}
     assert {field.name for field in dataclasses.fields(TransformerConfig)} - known == set()
     assert known <= settings(LLAMA).keys()
-
-
-@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-def test_a_copy_with_its_own_output_replaces_a_scaled_shared_embedding(tmp_path, randomize, config):
-    """The documents recommend this copy."""
-    model = randomize(LanguageModel(changed(config, scale_embedding=True, num_decoder_layers=1)))
-    copy = LanguageModel(changed(model.config, share_embeddings=False))
-    copy.set_weights([*model.get_weights(), model.get_weights()[0]])
-    ids = np.array([[5, 8, 9, 22], [5, 11, 1, 1]])
-    np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(each(ids)) for each in (model, copy)))
-    assert "lm_head.weight" in exported(tmp_path, copy)

@@ -42,6 +42,14 @@ class TemperatureAttention(layers.MultiHeadAttention):
 
 
 @keras.saving.register_keras_serializable(package="test_composition")
+class Narrow(keras.layers.Layer):
+    """A part of the wrong width."""
+
+    def call(self, query, value_mask=None):
+        return query[..., :8]
+
+
+@keras.saving.register_keras_serializable(package="test_composition")
 class Gate(keras.layers.Layer):
     """A feed-forward layer without `build`: its sub-layer is built when it is called."""
 
@@ -363,6 +371,28 @@ def test_the_final_norm_is_a_copy_of_that_of_the_layer_or_given():
         (lambda: layers.DecoderLayer(d_ff=2), "`self_attention` or `d_model` and `num_heads`"),
         (lambda: layers.EncoderLayer(4, 2, 7, rate=0.1), "rate"),
         (lambda: layers.EncoderLayer(4, 2, 7, norm="rms"), "`norm` must be a Keras layer. Received: norm='rms'"),
+        (
+            lambda: layers.EncoderLayer(**SIZES, attention=Narrow())(keras.Input((5, D_MODEL))),
+            "`sublayer` must not change the width of its input. Received: input width=15, output width=8",
+        ),
+        (
+            lambda: layers.EncoderLayer(**SIZES, feed_forward=keras.Sequential([keras.layers.Dense(8)]))(
+                keras.Input((5, D_MODEL))
+            ),
+            "must not change the width .*output width=8",
+        ),
+        (
+            lambda: layers.CausalDecoderLayer(**SIZES, attention=Narrow())(X),
+            "`call` of narrow.*, of type Narrow, must take use_causal_mask, which its block gives.*query, value_mask",
+        ),
+        (
+            lambda: layers.Encoder(
+                layers.EncoderLayer(attention=Narrow(), feed_forward=Gate()),
+                num_layers=1,
+                shared_positions=layers.RelativePositionBias(),
+            )(X),
+            "With `shared_positions`, an attention must have the attribute `num_heads`.*type Narrow",
+        ),
         (
             lambda: layers.Encoder(ParallelBlock(), 1, shared_positions=layers.RelativePositionBias()),
             "`shared_positions` requires layers of this package.*type ParallelBlock",

@@ -311,14 +311,24 @@ def test_a_config_without_positions_loads():
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
-def test_a_value_is_refused(symbolic):
-    layer, x = make(RotaryPositions()), keras.Input((LENGTH, D_MODEL)) if symbolic else X
+def test_another_value_is_refused(symbolic):
+    layer, x, y = make(RotaryPositions()), *(keras.Input((LENGTH, D_MODEL)) if symbolic else X + i for i in range(2))
     layer(X)
-    for arguments, received in (((x,), "value"), ((x, x), "value, key"), ((None, x), "key")):
+    for arguments, received in (((y,), "value"), ((y, y), "value, key"), ((None, y), "key"), ((x, y), "key")):
         with pytest.raises(ValueError, match=f"`positions` computes self-attention.*Received: {received}[^,]"):
             layer(x, *arguments)
     with pytest.raises(ValueError, match="`positions` computes self-attention.*Received: value[^,]"):
         layer(X, layer.project(keras.ops.convert_to_tensor(X)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_the_query_may_be_given_as_value_and_key_as_in_keras(dtype):
+    layer = make(RotaryPositions(), dtype=dtype)
+    expected = to_numpy(layer(X))
+    for arguments in ((X,), (X, X), (None, X)):
+        np.testing.assert_array_equal(to_numpy(layer(X, *arguments)), expected)
+    inputs = keras.Input((None, D_MODEL))
+    np.testing.assert_array_equal(to_numpy(keras.Model(inputs, layer(inputs, value=inputs))(X)), expected)
 
 
 @pytest.mark.parametrize("positions", ["rotary", 5, ALiBi, [RotaryPositions, None], [keras.layers.Dense(3)]])

@@ -90,3 +90,5 @@ def test_a_classifier_starts_from_the_encoder():
             np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
         assert classifier(IDS).shape == (2, 3) and classifier.name == "classifier"
         np.testing.assert_array_equal(to_numpy(classifier.embedding.embeddings), to_numpy(model.embedding.embeddings))
+    with pytest.raises(ValueError, match="`model` must be a MaskedLanguageModel or .*type LanguageModel"):
+        kt.SentenceClassifier.from_encoder(kt.LanguageModel(config), num_classes=3)

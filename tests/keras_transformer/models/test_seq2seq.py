@@ -204,6 +204,15 @@ def test_a_source_that_is_not_symbolic_is_refused():
         kt.Seq2Seq((28, 28), 7)
 
 
+def test_encode_must_return_a_mask_or_none():
+    class NoMask(Captioner):
+        def encode(self, images):
+            return self.patches(images)
+
+    with pytest.raises(ValueError, match="`encode` must return a tuple of the memory and its mask.*NoMask.encode"):
+        NoMask().generate(IMAGES)
+
+
 def test_a_model_without_a_decoder_must_have_a_cache():
     class NoDecoder(kt.Seq2Seq):
         def __init__(self):
