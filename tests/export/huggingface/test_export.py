@@ -241,11 +241,11 @@ def test_each_part_that_the_layout_lacks_is_named(tmp_path, config, changes, mes
 
 
 def test_all_problems_are_named_at_once(tmp_path):
-    config = changed(LLAMA, qk_norm=True, window=3, scale_embedding=True, num_decoder_layers=1)
+    config = changed(LLAMA, qk_norm=True, window=3, num_decoder_layers=1)
     layer = CausalDecoderLayer(18, 6, 17)
     with pytest.raises(ValueError, match="LlamaForCausalLM does not support") as error:
         export_huggingface(LanguageModel(config, layer=layer), tmp_path / "out")
-    for problem in ("`qk_norm`", "`window`", "`scale_embedding`", "Layers of your own .*Received: layer"):
+    for problem in ("`qk_norm`", "`window`", "Layers of your own .*Received: layer"):
         assert error.match(f"\n- {problem}")
     assert not any(tmp_path.iterdir())
 
