@@ -1,8 +1,12 @@
 from .config import ExportConfig as ExportConfig
 from .ctranslate2.translator import CTranslate2Translator as CTranslate2Translator
 from .huggingface.export import export_huggingface as export_huggingface
+from .importer.importer import (
+    Checkpoint as Checkpoint,
+    import_checkpoint as import_checkpoint,
+    read_checkpoint as read_checkpoint,
+)
 from .interop.torch import import_torch_transformer as import_torch_transformer
-from .marian.importer import import_marian as import_marian
 from .onnx.translator import OnnxTranslator as OnnxTranslator
 from .pipeline import export as export
 from .pipeline import export_model as export_model

@@ -47,8 +47,9 @@ class TransformerConfig:
         max_length: number of learned positions. Only for `positions="learned"`.
         position_layout: order of the sinusoids. `"interleaved"` alternates sines and cosines, as in the paper.
             `"halves"` puts all sines before all cosines, as in Marian.
-        share_embeddings: use one matrix for the source embedding, the target embedding and the output (§3.4)
-            instead of three.
+        share_embeddings: use one matrix for the source embedding and the target embedding (§3.4).
+        tie_output: use the matrix of the target embedding for the output, too (§3.4). Default: the value of
+            `share_embeddings`. T5 v1.1 shares the embeddings and has another matrix for the output.
         scale_embedding: multiply embeddings by √d_model (§3.4).
         embedding_norm: normalize the sum of embedding and position, unlike the paper.
         logits_scale: factor of the logits, unlike the paper: 1 / √d_model in T5. Default: 1.
@@ -99,6 +100,7 @@ class TransformerConfig:
     max_length: int | None = None
     position_layout: Literal["interleaved", "halves"] = "interleaved"
     share_embeddings: bool = True
+    tie_output: bool | None = None
     scale_embedding: bool = True
     embedding_norm: bool = False
     logits_scale: float | None = None
@@ -164,6 +166,11 @@ class TransformerConfig:
     def source_vocabulary(self) -> int:
         """Size of the source vocabulary, including its default value."""
         return self.source_vocab_size or self.vocab_size
+
+    @property
+    def has_tied_output(self) -> bool:
+        """`tie_output`, including its default value."""
+        return self.share_embeddings if self.tie_output is None else self.tie_output
 
     def variants(self) -> dict[str, Any]:
         """The fields that ask for parts which the paper does not have, with their values."""

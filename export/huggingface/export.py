@@ -13,20 +13,10 @@ import numpy as np
 from keras_transformer.checks import one_of, require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.huggingface.layouts import IDS, LAYOUTS, OUTPUT, Layout
-from keras_transformer.export.interop.weight_map import safetensors
-from keras_transformer.layers import LearnedPositionalEmbedding
+from keras_transformer.export.interop.weight_map import safetensors, weights_of_layers
 from keras_transformer.layers.adaptation import quantization_configs
 from keras_transformer.models import LanguageModel
 from keras_transformer.storage.atomic_files import atomic_write
-
-#: Keras layer -> name of a weight in the file -> attribute of the layer.
-_WEIGHTS = {
-    keras.layers.Dense: {"weight": "kernel", "bias": "bias"},
-    keras.layers.LayerNormalization: {"weight": "gamma", "bias": "beta"},
-    keras.layers.RMSNormalization: {"weight": "scale"},
-    keras.layers.Embedding: {"weight": "embeddings"},
-    LearnedPositionalEmbedding: {"weight": "embeddings"},
-}
 
 
 def export_huggingface(model: LanguageModel, path: str | Path) -> None:
@@ -89,7 +79,7 @@ def settings(config: TransformerConfig) -> dict[str, Any]:
         "num_decoder_layers": config.depths[1],
         "num_kv_heads": config.kv_heads,
         # The file contains the scaled embedding, and the output is not scaled.
-        "is_tied": config.share_embeddings and not config.scale_embedding,
+        "is_tied": config.has_tied_output and not config.scale_embedding,
         "d_k": d_k,
         "d_v": d_v,
         "final_norm": config.norm_first if config.final_norm is None else config.final_norm,
@@ -132,8 +122,8 @@ def _generation(config):
 def _tensors(layout, model) -> Iterator[tuple[str, np.ndarray]]:
     """Names and values of the weights in the file."""
     for module, layers in _modules(layout, model):
-        kind = next(kind for kind in _WEIGHTS if isinstance(layers[0], kind))
-        for name, attribute in _WEIGHTS[kind].items():
+        named = next(named for kind, named in weights_of_layers().items() if isinstance(layers[0], kind))
+        for name, attribute in named.items():
             weights = [getattr(layer, attribute) for layer in layers]
             if weights[0] is None:  # A projection without bias.
                 continue

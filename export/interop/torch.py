@@ -9,11 +9,11 @@ import numpy as np
 from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
-    ForeignWeight,
-    Naming,
     assign_weights,
+    foreign_weights,
+    projections,
     read_tensors,
-    stack_weights,
+    unused_names,
     weight_problems,
 )
 from keras_transformer.models import Transformer
@@ -74,20 +74,22 @@ def import_torch_transformer(
     tensors = _with_projections_apart(read_tensors(path))
     _require_prefix(prefix, tensors, path)
     model = Transformer(config)
-    tables = _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions)
-    weights = [ForeignWeight(name, table, False, 1) for name, table in tables if table is not None]
-    if config.logits_bias:
-        weights.append(ForeignWeight(f"{generator}.bias", model.logits.bias, False, None))
-    weights += stack_weights(model, _naming(prefix))
+    tables = [
+        (target_embedding, "target_embedding.embeddings"),
+        (source_embedding, "source_embedding.embeddings"),
+        (f"{generator}.weight", "logits.embedding.embeddings"),
+        (f"{generator}.bias", "logits.bias"),
+        (source_positions, "source_positions.embeddings"),
+        (target_positions, "target_positions.embeddings"),
+    ]
+    weights = foreign_weights(model, [*tables, *_modules(prefix).items()])
     if not config.use_bias:  # PyTorch then omits the biases of the normalizations too.
-        zeros = {w.name: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
+        zeros = {w.names[0]: np.zeros(w.variable.shape) for w in weights if w.variable.name == "beta"}
         tensors = {**zeros, **tensors}
-    copies = [source_embedding, f"{generator}.weight"] if config.share_embeddings else []
-    unused = dict.fromkeys(_in_file(name) for name in sorted({*tensors} - {w.name for w in weights} - {*copies}))
+    unused = dict.fromkeys(map(_in_file, unused_names(weights, tensors)))
     require(
         weight_problems(weights, tensors, path.name, _in_file),
-        _copy_problems(copies, target_embedding, tensors),
-        _left_over_problems(unused, {f"{generator}.bias", *(name for name, _ in tables)}, prefix, path),
+        _left_over_problems(unused, {name for name, _ in tables}, prefix, path),
         of=f"{path} does not fit the configuration",
     )
     if unused:
@@ -96,14 +98,19 @@ def import_torch_transformer(
     return model
 
 
-def _naming(prefix):
-    return Naming(
-        prefix=prefix,
-        attentions=("self_attn", "multihead_attn"),
-        feed_forward=("linear1", "linear2"),
-        encoder_norms=("norm1", "norm2"),
-        decoder_norms=("norm1", "norm2", "norm3"),
-    )
+def _modules(prefix) -> dict[str, str]:
+    """The modules of `nn.Transformer`; see `foreign_weights`."""
+    modules = {f"{prefix}{stack}.norm": f"{stack}.norm" for stack in ("encoder", "decoder")}
+    parts = {"linear1": "feed_forward.sublayer.inner", "linear2": "feed_forward.sublayer.outer"}
+    attentions = {"self_attn": "self_attention", "multihead_attn": "cross_attention"}
+    for stack, count in (("encoder", 1), ("decoder", 2)):
+        layer, names = f"{prefix}{stack}.layers.{{i}}", [*attentions.items()][:count]
+        for theirs, ours in names:
+            parts |= projections(theirs, ours, "out_proj")
+        norms = [*(ours for _, ours in names), "feed_forward"]
+        parts |= {f"norm{number}": f"{part}.norm" for number, part in enumerate(norms, 1)}
+        modules |= {f"{layer}.{theirs}": f"{stack}.layers.{{i}}.{ours}" for theirs, ours in parts.items()}
+    return modules
 
 
 def _stacks(prefix):
@@ -116,26 +123,6 @@ def _require_prefix(prefix, tensors, path):
             f"{path} must contain names that begin with {' or '.join(_stacks(prefix))}. Received: prefix={prefix!r}, "
             f"names such as {', '.join(sorted(map(_in_file, tensors))[:5])}"
         )
-
-
-def _tables(model, source_embedding, target_embedding, generator, source_positions, target_positions):
-    """Names of embeddings, output layer and position tables, each with its variable (`None` if shared or computed)."""
-    is_apart, is_learned = not model.config.share_embeddings, model.config.positions == "learned"
-    return [
-        (target_embedding, model.target_embedding.embeddings),
-        (source_embedding, model.source_embedding.embeddings if is_apart else None),
-        (f"{generator}.weight", model.logits.embedding.embeddings if is_apart else None),
-        (source_positions, model.source_positions.embeddings if is_learned else None),
-        (target_positions, model.target_positions.embeddings if is_learned else None),
-    ]
-
-
-def _copy_problems(copies, embedding, tensors):
-    return [
-        f"{name} must equal {embedding} if embeddings are shared"
-        for name in copies
-        if {name, embedding} <= {*tensors} and not np.array_equal(tensors[name], tensors[embedding])
-    ]
 
 
 def _left_over_problems(unused, known, prefix, path):

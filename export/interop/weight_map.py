@@ -1,7 +1,8 @@
 """Names of weights in other frameworks, and safetensors files."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,70 +10,92 @@ import numpy as np
 
 from keras_transformer.checks import needs
 
-
-@dataclasses.dataclass(frozen=True)
-class Naming:
-    """Names of encoder and decoder weights in another framework.
-
-    Attributes:
-        prefix: prefix of `encoder.` and `decoder.`.
-        attentions: self-attention and cross-attention of a layer.
-        feed_forward: the inner and the outer projection.
-        encoder_norms: norms of an encoder layer, in the order of its sub-layers.
-        decoder_norms: norms of a decoder layer, in the order of its sub-layers.
-    """
-
-    prefix: str
-    attentions: tuple[str, str]
-    feed_forward: tuple[str, str]
-    encoder_norms: tuple[str, ...]
-    decoder_norms: tuple[str, ...]
+#: The number of a layer in its stack, in names and paths.
+_NUMBER = ".{i}"
+#: Projections that write to the residual stream.
+_WRITE = ("output_projection", "outer")
 
 
 class ForeignWeight(NamedTuple):
-    """A variable of this package and its name in another framework."""
+    """A variable of this package and its names in another framework."""
 
-    name: str
+    names: tuple[str, ...]  # A shared weight may have several, of which a file may contain only some.
     variable: Any  # A Keras variable.
     is_transposed: bool  # PyTorch stores matrices as (outputs, inputs).
     stream_axis: int | None  # Axis of `variable` whose features are those of the residual stream, if any.
 
 
-def stack_weights(model, naming: Naming) -> Iterator[ForeignWeight]:
-    """The weights of encoder and decoder, with separate query, key and value projections."""
-    for kind, norms in (("encoder", naming.encoder_norms), ("decoder", naming.decoder_norms)):
-        stack = getattr(model, kind)
-        for i, layer in enumerate(stack.layers):
-            yield from _layer(layer, f"{naming.prefix}{kind}.layers.{i}.", naming, norms)
-        if stack.norm is not None:
-            yield from _norm(stack.norm, f"{naming.prefix}{kind}.norm")
+def foreign_weights(model, modules: Iterable[tuple[str, str]]) -> list[ForeignWeight]:
+    """The weights of a model with their names in another framework.
+
+    Args:
+        model: a model.
+        modules: pairs of the name of a module in the other framework and the path of the layer in the model, such as
+            `encoder.layers.{i}.feed_forward.norm`; or of the name of a weight and the path of the variable. `{i}`
+            stands for the number of each layer of a stack. Layers and variables that the model does not have are
+            skipped.
+    """
+    found: dict[int, tuple[list[str], Any, str]] = {}
+    for module, path in modules:
+        for name, variable, variable_path in _variables(model, module, path):
+            found.setdefault(id(variable), ([], variable, variable_path))[0].append(name)
+    return [
+        ForeignWeight(tuple(names), variable, path.endswith(".kernel"), _stream_axis(path))
+        for names, variable, path in found.values()
+    ]
 
 
-def _layer(layer, prefix, naming, norms):
-    attentions = [layer.self_attention] + ([layer.cross_attention] if hasattr(layer, "cross_attention") else [])
-    for residual, name in zip(attentions, naming.attentions, strict=False):
-        attention = residual.sublayer
-        yield from _dense(attention.query_projection, f"{prefix}{name}.q_proj", reads=True)
-        yield from _dense(attention.key_projection, f"{prefix}{name}.k_proj", reads=True)
-        yield from _dense(attention.value_projection, f"{prefix}{name}.v_proj", reads=True)
-        yield from _dense(attention.output_projection, f"{prefix}{name}.out_proj", reads=False)
-    inner, outer = (prefix + name for name in naming.feed_forward)
-    yield from _dense(layer.feed_forward.sublayer.inner, inner, reads=True)
-    yield from _dense(layer.feed_forward.sublayer.outer, outer, reads=False)
-    for residual, name in zip([*attentions, layer.feed_forward], norms, strict=True):
-        yield from _norm(residual.norm, prefix + name)
+def _variables(model, module, path) -> Iterator[tuple[str, Any, str]]:
+    """The variables at a path, each with its foreign name and its path."""
+    stack, dot, rest = path.partition(f"{_NUMBER}.")
+    if dot:
+        for i, layer in enumerate(operator.attrgetter(stack)(model)):
+            yield from _variables(layer, module.replace(_NUMBER, f".{i}"), rest)
+        return
+    of, _, name = path.rpartition(".")
+    part = getattr(operator.attrgetter(of)(model) if of else model, name, None)
+    weights = next((weights for kind, weights in weights_of_layers().items() if isinstance(part, kind)), None)
+    if weights is None and hasattr(part, "assign"):
+        yield module, part, path
+    for name, attribute in (weights or {}).items():
+        if getattr(part, attribute) is not None:
+            yield f"{module}.{name}", getattr(part, attribute), f"{path}.{attribute}"
 
 
-def _dense(dense, name, reads):
-    """A projection that reads from the residual stream, or one that writes to it."""
-    yield ForeignWeight(f"{name}.weight", dense.kernel, True, 0 if reads else 1)
-    if dense.use_bias:
-        yield ForeignWeight(f"{name}.bias", dense.bias, False, None if reads else 0)
+@functools.cache
+def weights_of_layers() -> dict[type, dict[str, str]]:
+    """Kind of layer -> name of a weight in PyTorch -> attribute of the layer."""
+    import keras  # Imported here, so that errors in files are found in less than a second.
+
+    from keras_transformer.layers import LearnedPositionalEmbedding, RelativePositionBias
+
+    return {
+        keras.layers.Dense: {"weight": "kernel", "bias": "bias"},
+        keras.layers.LayerNormalization: {"weight": "gamma", "bias": "beta"},
+        keras.layers.RMSNormalization: {"weight": "scale"},
+        keras.layers.Embedding: {"weight": "embeddings"},
+        LearnedPositionalEmbedding: {"weight": "embeddings"},
+        RelativePositionBias: {"weight": "embeddings"},
+    }
 
 
-def _norm(norm, name):
-    yield ForeignWeight(f"{name}.weight", norm.gamma, False, 0)
-    yield ForeignWeight(f"{name}.bias", norm.beta, False, 0)
+def _stream_axis(path):
+    layer, _, attribute = path.rpartition(".")
+    writes = layer.endswith(_WRITE)
+    axes = {"kernel": 1 if writes else 0, "bias": 0 if writes else None, "gamma": 0, "beta": 0, "embeddings": 1}
+    return axes.get(attribute)
+
+
+def projections(attention: str, path: str, output: str) -> dict[str, str]:
+    """The projections of an attention, for `foreign_weights`.
+
+    Args:
+        attention: name of the attention in the other framework.
+        path: path of the residual connection around ours.
+        output: name of the output projection in the other framework.
+    """
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", output: "output"}
+    return {f"{attention}.{theirs}": f"{path}.sublayer.{ours}_projection" for theirs, ours in names.items()}
 
 
 def weight_problems(
@@ -81,16 +104,32 @@ def weight_problems(
     file: str,
     in_file: Callable[[str], str] = str,
 ) -> list[str]:
-    """Lists missing weights and wrong shapes. `in_file` maps a foreign name to the name in the file, for messages."""
-    missing = dict.fromkeys(in_file(weight.name) for weight in weights if weight.name not in tensors)
+    """Lists missing weights, wrong shapes, and shared weights that differ.
+
+    Args:
+        weights: the weights.
+        tensors: the tensors of the file.
+        file: its name.
+        in_file: maps a foreign name to the name in the file, for messages.
+    """
+    missing = dict.fromkeys(in_file(weight.names[0]) for weight in weights if not {*weight.names} & {*tensors})
     problems = [f"{file} lacks {', '.join(missing)}"] if missing else []
     for weight in weights:
         expected = tuple(weight.variable.shape)[:: -1 if weight.is_transposed else 1]
-        if weight.name in tensors and tensors[weight.name].shape != expected:
-            problems.append(
-                f"{weight.name} must have shape {expected}. Received: {tensors[weight.name].shape} in {file}"
-            )
+        first, *others = [name for name in weight.names if name in tensors] or [None]
+        if first and tensors[first].shape != expected:
+            problems.append(f"{first} must have shape {expected}. Received: {tensors[first].shape} in {file}")
+        problems += [
+            f"{name} must equal {first} because the matrix is shared"
+            for name in others
+            if not np.array_equal(tensors[name], tensors[first])
+        ]
     return problems
+
+
+def unused_names(weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> list[str]:
+    """The names of tensors that belong to no weight."""
+    return sorted({*tensors}.difference(*(weight.names for weight in weights)))
 
 
 def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
@@ -100,7 +139,7 @@ def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np
     if forgotten:
         raise ValueError(f"`weights` must contain all trainable variables. Missing: {', '.join(forgotten)}")
     for weight in weights:
-        tensor = tensors[weight.name].astype("float32")
+        tensor = next(tensors[name] for name in weight.names if name in tensors).astype("float32")
         weight.variable.assign(tensor.T if weight.is_transposed else tensor)
 
 

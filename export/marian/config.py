@@ -1,95 +1,19 @@
-"""Conversion between the configuration of Hugging Face's `MarianMTModel` and `TransformerConfig`."""
+"""The config.json of Hugging Face's `MarianMTModel`, from a `TransformerConfig`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from keras_transformer.checks import one_of
 from keras_transformer.config import TransformerConfig
+from keras_transformer.export.importer.families import MARIAN
 
-#: Keras names of Marian's activations.
-_ACTIVATIONS = {"swish": "silu", **{name: name for name in ("silu", "relu", "gelu", "tanh", "sigmoid")}}
-#: Sizes that encoder and decoder share in this package, with Marian's names, which `encoder_` or `decoder_` precedes.
-_SIZES = {"num_heads": "attention_heads", "d_ff": "ffn_dim"}
-_STACKS = ("encoder", "decoder")
-_DEPTHS = ("encoder_layers", "decoder_layers")
-#: Dropout rates, with the defaults of `MarianConfig`.
-_DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
-_IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-#: Required values. A field may be missing.
-_REQUIRED = {
-    "model_type": "marian",
-    "architectures": ["MarianMTModel"],
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": True,
-    "share_encoder_decoder_embeddings": True,
-    "tie_word_embeddings": True,
-}
-#: Values in every `MarianMTModel`.
+#: Fields with the same value in every `MarianMTModel`. The export permutes positions of the other layout, and logits
+#: without a bias get one of zeros.
 _FIXED = {
-    "norm_first": False,
-    "final_norm": False,
-    "positions": "sinusoidal",
-    "use_bias": True,
+    **{name: value for name, value in MARIAN.fixed.items() if name not in ("position_layout", "logits_bias")},
     "share_embeddings": True,
-    "layer_norm_epsilon": 1e-5,
+    "tie_output": True,
 }
-
-
-def read_config(config: Mapping) -> tuple[dict | None, list[str]]:
-    """Converts the contents of config.json to fields of `TransformerConfig`, without the vocabulary size.
-
-    Returns:
-        The fields, or `None` if they cannot be determined; and a list of problems.
-    """
-    problems = [
-        f"`{name}` must be {value!r}; other architectures are not supported. Received: {config[name]!r}"
-        for name, value in _REQUIRED.items()
-        if config.get(name, value) not in (value, None)
-    ]
-    sizes = _size_problems(config)
-    if sizes or config["model_type"] != _REQUIRED["model_type"]:
-        return None, problems + sizes
-    fields = {
-        **{ours: config[f"encoder_{theirs}"] for ours, theirs in _SIZES.items()},
-        **_depths(config),
-        **{name: config.get(name, default) for name, default in _DROPOUTS.items()},
-        **_FIXED,
-        "d_model": config["d_model"],
-        "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
-        "position_layout": "halves",
-        "scale_embedding": config.get("scale_embedding", False),
-        "logits_bias": True,
-    }
-    size = config["vocab_size"]
-    outside = [name for name in _IDS if not 0 <= config[name] < size]
-    problems += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
-    try:
-        TransformerConfig(vocab_size=size, **fields)
-    except ValueError as error:
-        return None, problems + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
-    return fields, problems
-
-
-def _depths(config):
-    encoder, decoder = (config[name] for name in _DEPTHS)
-    if encoder == decoder:
-        return {"num_layers": encoder}
-    return {"num_encoder_layers": encoder, "num_decoder_layers": decoder}
-
-
-def _size_problems(config):
-    """Problems with the fields that determine the sizes and the activation."""
-    problems = [] if "model_type" in config else ["config.json must have `model_type`"]
-    numbers = ["d_model", "vocab_size", *_IDS, *_DEPTHS, *(f"{s}_{n}" for n in _SIZES.values() for s in _STACKS)]
-    wrong = [name for name in numbers if type(config.get(name)) is not int]
-    problems += [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
-    for size in _SIZES.values():
-        ours, theirs = f"encoder_{size}", f"decoder_{size}"
-        if config.get(ours) != config.get(theirs):
-            problems.append(f"`{theirs}` must equal `{ours}`. Received: {config.get(theirs)} and {config.get(ours)}")
-    activation = config.get("activation_function", "gelu")
-    return [*problems, *one_of([*_ACTIVATIONS], activation_function=activation)]
+_ACTIVATIONS = {fields["activation"]: name for name, fields in MARIAN.options["activation_function"].values.items()}
 
 
 def inexpressible(config: TransformerConfig) -> list[str]:
@@ -107,14 +31,18 @@ def inexpressible(config: TransformerConfig) -> list[str]:
 
 def write_config(config: TransformerConfig, forbidden: Sequence[int] = ()) -> dict:
     """The contents of config.json, for a configuration without problems. For `forbidden` see `special_ids`."""
-    sizes = {f"{stack}_{theirs}": getattr(config, ours) for ours, theirs in _SIZES.items() for stack in _STACKS}
+    encoder_layers, decoder_layers = config.depths
     return {
-        **_REQUIRED,
-        **sizes,
-        **dict(zip(_DEPTHS, config.depths, strict=True)),
-        **{name: getattr(config, name) for name in _DROPOUTS},
-        "activation_function": config.activation,
+        "model_type": MARIAN.model_types[0],
+        "architectures": [MARIAN.architecture],
+        **MARIAN.required,
         "d_model": config.d_model,
+        "encoder_layers": encoder_layers,
+        "decoder_layers": decoder_layers,
+        **{f"{stack}_attention_heads": config.num_heads for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": config.d_ff for stack in ("encoder", "decoder")},
+        **{theirs: getattr(config, ours) for ours, (theirs, _) in MARIAN.rates.items()},
+        "activation_function": _ACTIVATIONS[config.activation],
         "is_encoder_decoder": True,
         "max_position_embeddings": 1024,
         "scale_embedding": config.scale_embedding,

@@ -8,13 +8,16 @@ import numpy as np
 
 from keras_transformer.checks import require
 from keras_transformer.export.format import Exported, Program
-from keras_transformer.export.interop.weight_map import safetensors
+from keras_transformer.export.importer.families import MARIAN
+from keras_transformer.export.importer.importer import read_checkpoint
+from keras_transformer.export.importer.vocabulary import foreign_vocabulary
+from keras_transformer.export.interop.weight_map import foreign_weights, safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
-from keras_transformer.export.marian.importer import LOGITS_BIAS, read_marian, weights_of
-from keras_transformer.export.marian.vocabulary import foreign_vocabulary
 from keras_transformer.export.verify.equality import compare
-from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.keras_translator import ModelTranslator
+
+#: Bias of the logits.
+_BIAS = "final_logits_bias"
 
 
 def write_huggingface(exported: Exported, path: Path) -> None:
@@ -53,8 +56,8 @@ def write_huggingface(exported: Exported, path: Path) -> None:
 
 def read_huggingface(folder: Path, strategy) -> ModelTranslator:
     """Reads the files back into a Keras model, to verify them without transformers."""
-    model, tokenizers = read_marian(folder)
-    return ModelTranslator(model, tuple(map(Tokenizer, tokenizers)), strategy, protect="off")
+    checkpoint = read_checkpoint(folder)
+    return ModelTranslator(checkpoint.model, checkpoint.tokenizers, strategy, protect="off")
 
 
 def require_expressible(config, tokenizers) -> None:
@@ -70,13 +73,13 @@ def _tensors(model):
     order = np.arange(config.d_model)
     if config.position_layout == "interleaved":
         order = np.concatenate([order[0::2], order[1::2]])
-    tensors = {LOGITS_BIAS: np.zeros(config.vocab_size, "float32")}
-    for weight in weights_of(model):
+    tensors = {_BIAS: np.zeros(config.vocab_size, "float32")}
+    for weight in foreign_weights(model, MARIAN.modules({}).items()):
         array = keras.ops.convert_to_numpy(weight.variable).astype("float32")
         if weight.stream_axis is not None:
             array = np.take(array, order, axis=weight.stream_axis)
-        tensors[weight.name] = np.ascontiguousarray(array.T if weight.is_transposed else array)
-    return {**tensors, LOGITS_BIAS: tensors[LOGITS_BIAS][None]}
+        tensors[weight.names[0]] = np.ascontiguousarray(array.T if weight.is_transposed else array)
+    return {**tensors, _BIAS: tensors[_BIAS][None]}
 
 
 def recorded_search(strategy) -> dict:

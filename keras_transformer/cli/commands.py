@@ -166,11 +166,11 @@ def serve(arguments: list[str]) -> None:
     run(directories, config)
 
 
-def import_marian(arguments: list[str]) -> None:
-    """Convert a Hugging Face MarianMTModel, such as an OPUS-MT model, to a model directory."""
-    parser = make_parser(import_marian)
+def import_(arguments: list[str]) -> None:
+    """Convert a model of Hugging Face to a model directory: Marian (OPUS-MT), M2M-100, NLLB-200, mBART-50 or T5."""
+    parser = make_parser(import_)
     parser.add_argument(
-        "directory", help="folder with config.json, model.safetensors, source.spm, target.spm and vocab.json"
+        "directory", help="folder with config.json, model.safetensors and the SentencePiece files of the tokenizer"
     )
     parser.add_argument("--output", required=True, help="model directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
@@ -179,7 +179,7 @@ def import_marian(arguments: list[str]) -> None:
         parser.add_argument(f"--{side}_language", help=language)
     options = parser.parse_args(arguments)
 
-    from keras_transformer.export.marian.importer import import_marian as run
+    from keras_transformer.export.importer.importer import import_checkpoint as run
 
     print(f"Wrote the model to {run(**vars(options)).path}", file=sys.stderr)
 
@@ -207,6 +207,6 @@ COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "export": export,
     "shortlist": shortlist,
     "serve": serve,
-    "import-marian": import_marian,
+    "import": import_,
     "doctor": doctor,
 }

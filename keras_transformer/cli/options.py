@@ -82,7 +82,7 @@ def make_parser(command: Callable, loads_models: bool = False) -> _Parser:
         command: function of the command. Its name and docstring appear in the help.
         loads_models: whether to add `--import`.
     """
-    name = command.__name__.replace("_", "-")
+    name = command.__name__.rstrip("_").replace("_", "-")
     parser = _Parser(
         prog=f"keras-transformer {name}",
         description=command.__doc__,

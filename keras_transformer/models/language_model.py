@@ -38,7 +38,7 @@ class LanguageModel(ConfiguredModel):
 
     Args:
         config: a `TransformerConfig`. Options of the encoder and the source are ignored. With
-            `share_embeddings=False` the output has a separate embedding matrix.
+            `tie_output=False` the output has a separate embedding matrix.
         layer: the layer of which the decoder has copies. Default: a `CausalDecoderLayer` of the configuration.
         **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes
             `kernel_initializer`, `bias_initializer`, `embeddings_initializer`, `kernel_regularizer` and `seed` (int,

@@ -25,7 +25,7 @@ class MaskedLanguageModel(ConfiguredModel):
     Masking: positions with `pad_id` are not attended to. The logits carry no Keras mask.
 
     Args:
-        config: a `TransformerConfig`. Options of the decoder are ignored. With `share_embeddings=False` the output has
+        config: a `TransformerConfig`. Options of the decoder are ignored. With `tie_output=False` the output has
             a separate embedding matrix.
         layer: the layer of which the encoder has copies. Default: an `EncoderLayer` of the configuration.
         **kwargs: `name`, `dtype` (a dtype policy such as `"mixed_bfloat16"`), and for the layers that the model makes

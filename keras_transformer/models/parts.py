@@ -90,7 +90,7 @@ class Parts:
         shared = self.embedding(config.vocab_size, "embedding") if config.share_embeddings else None
         source_embedding = self.source or shared or self.embedding(config.source_vocabulary, "source_embedding")
         target_embedding = shared or self.embedding(config.vocab_size, "target_embedding")
-        output_embedding = shared or self.embedding(config.vocab_size, "output_embedding")
+        output_embedding = self.output_embedding(target_embedding)
         return {
             "source_embedding": source_embedding,
             "target_embedding": target_embedding,
@@ -124,9 +124,13 @@ class Parts:
         }
 
     def tied_logits(self, embedding) -> TiedLogits:
-        """Makes the logits of a model with one embedding, or with another matrix without `share_embeddings`."""
-        is_shared = self.config.share_embeddings
-        return self.logits(embedding if is_shared else self.embedding(embedding.vocab_size, "output_embedding"))
+        """Makes the logits of a model with one embedding."""
+        return self.logits(self.output_embedding(embedding))
+
+    def output_embedding(self, embedding) -> TokenEmbedding:
+        """The embedding whose matrix the logits have: that of the target, or another one without `tie_output`."""
+        is_tied = self.config.has_tied_output
+        return embedding if is_tied else self.embedding(embedding.vocab_size, "output_embedding")
 
     def logits(self, embedding) -> TiedLogits:
         """Makes the layer of the logits."""

@@ -43,6 +43,7 @@ SLOW = {"docs/decoding.md"}
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
     "docs/getting-started.md": ["trains for minutes; the system tests run it", "needs the corpus", "starts a server"],
+    "docs/bring-a-model.md": ["needs the model"],
     "docs/browser.md": ["starts a server", "downloads from npm"],
     "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
     "docs/ray.md": [
@@ -156,7 +157,7 @@ def prepare(page, folder):
     """Makes the files that only this page needs, and removes those that its blocks make."""
     if page in ("README.md", "docs/getting-started.md"):
         (folder / "runs/en-de").rename(folder / "runs/quickstart")
-    if page == "docs/opus-mt.md":
+    if page == "docs/bring-a-model.md":
         assert main(["export", "runs/en-de", "--format=huggingface"]) == 0
         (folder / "runs/en-de/export/huggingface").rename(folder / "opus-mt-en-de")
         if HAS["has_torch"]:

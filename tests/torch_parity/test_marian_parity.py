@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import import_marian
+from keras_transformer.export import import_checkpoint
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.pipeline import export
 from keras_transformer.export.verify.keras_search import KerasSearch
@@ -116,7 +116,7 @@ class Pair:
         sizes = SIZES[name]
         (folder / "marian").mkdir()
         self.theirs = make_marian(folder / "marian", **sizes)
-        self.directory = import_marian(folder / "marian", folder / "run")
+        self.directory = import_checkpoint(folder / "marian", folder / "run")
         self.ours, self.tokenizers = load_finished(self.directory)
         self.vocab_size = sizes["vocab_size"]
         vocab = json.loads((folder / "marian" / "vocab.json").read_text())

@@ -8,8 +8,8 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export import import_torch_transformer
-from keras_transformer.export.interop.weight_map import assign_weights, stack_weights
-from keras_transformer.export.marian.importer import NAMING as MARIAN
+from keras_transformer.export.importer.families import MARIAN
+from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
 
 pytestmark = [
     pytest.mark.torch_parity,
@@ -102,6 +102,16 @@ def test_a_shared_matrix_is_imported_with_or_without_copies(saved, has_copies):
     np.testing.assert_array_equal(model.logits.bias.numpy(), state["generator.bias"])
 
 
+def test_the_output_may_be_tied_alone(saved):
+    _, path = saved()
+    state = load_file(path)
+    del state["generator.weight"]
+    save_arrays(state, path)
+    model = import_torch_transformer(path, config(tie_output=True), "transformer.")
+    np.testing.assert_array_equal(model.source_embedding.embeddings.numpy(), state["source_embedding.weight"])
+    np.testing.assert_array_equal(model.logits.embedding.embeddings.numpy(), state["target_embedding.weight"])
+
+
 def test_weights_that_the_configuration_would_drop_are_refused(saved):
     _, path = saved()
     save_arrays({**load_file(path), "source_positions.weight": np.ones((40, 12), "float32")}, path)
@@ -153,8 +163,8 @@ def test_missing_weights_have_their_names_in_the_file(saved):
 
 def test_no_variable_is_forgotten():
     model = Transformer(config())
-    weights = [weight for weight in stack_weights(model, MARIAN) if "fc1.bias" not in weight.name]
-    with pytest.raises(ValueError, match="`weights` .*/embeddings, .*/inner/bias"):
+    weights = [x for x in foreign_weights(model, MARIAN.modules({}).items()) if "fc1.bias" not in x.names[0]]
+    with pytest.raises(ValueError, match="`weights` .*Missing: .*/inner/bias"):
         assign_weights(model, weights, {})
 
 

@@ -284,7 +284,7 @@ def test_an_error_leaves_nothing_behind(tmp_path, monkeypatch):
 #: embedding, which the stored table contains.
 OTHERS = {
     *("source_vocab_size", "num_layers", "num_encoder_layers", "position_layout", "max_length"),
-    *("dropout", "activation_dropout", "scale_embedding", "share_embeddings"),
+    *("dropout", "activation_dropout", "scale_embedding", "share_embeddings", "tie_output"),
 }
 
 

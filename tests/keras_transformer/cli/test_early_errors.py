@@ -43,7 +43,7 @@ ERRORS = {
     "export {folder}": "{folder} .no config.yaml",
     "export {finished} --format=x": "`format`.*Received: format='x'",
     "export {finished} --format=onnx --quantize=int8 --source=none --reference=none": "none: No such file",
-    "import-marian {folder} --output={new}": "config.json.*missing",
+    "import {folder} --output={new}": "config.json.*missing",
     "prepare --output={new} --source=none --target=none": "none: No such file",
     "train --output={finished}": "{finished} .*finished model.*--overwrite",
     "train --output={unfinished} --recipe.seed=2": "{unfinished} .*unfinished.*recipe.seed .*2",

@@ -108,4 +108,4 @@ def test_every_command_that_loads_a_model_has_the_option(capsys):
         with pytest.raises(SystemExit):
             run(["--help=all"] if name == "train" else ["--help"])
         having |= {name} if "--import MODULE" in capsys.readouterr().out else set()
-    assert having == COMMANDS.keys() - {"prepare", "shortlist", "import-marian", "doctor"}
+    assert having == COMMANDS.keys() - {"prepare", "shortlist", "import", "doctor"}

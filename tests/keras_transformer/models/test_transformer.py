@@ -146,6 +146,11 @@ def test_shared_embeddings_are_one_matrix():
     assert separate.count_params() - shared.count_params() == (VOCAB + 23) * 22
     assert separate.source_embedding.vocab_size == 23
     assert separate.logits.embedding is not separate.target_embedding
+    tied = make(share_embeddings=False, source_vocab_size=23, tie_output=True)
+    assert tied.source_embedding is not tied.target_embedding is tied.logits.embedding
+    untied = make(tie_output=False)
+    assert untied.source_embedding is untied.target_embedding is not untied.logits.embedding
+    assert untied.count_params() - shared.count_params() == VOCAB * 22
     logits = separate({"source": np.full((1, 3), 22), "target": TARGET_IDS[:1]})
     assert logits.shape == (1, TARGET, VOCAB)
 

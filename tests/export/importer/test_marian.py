@@ -1,4 +1,5 @@
 import json
+import pickle
 import re
 import shutil
 
@@ -10,13 +11,13 @@ import sentencepiece
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import import_marian
+from keras_transformer.export import import_checkpoint
 from keras_transformer.export.config import ExportConfig
-from keras_transformer.export.marian.importer import read_marian
-from keras_transformer.export.marian.vocabulary import parse
+from keras_transformer.export.importer.importer import read_checkpoint
+from keras_transformer.export.importer.vocabulary import parse
 from keras_transformer.export.pipeline import export
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer, TokenizerConfig, train_sentencepiece
+from keras_transformer.text.tokenization import SPECIAL_PIECES, TokenizerConfig, train_sentencepiece
 from keras_transformer.translate.finished_model import load_finished
 from keras_transformer.translate.keras_translator import KerasTranslator
 
@@ -29,7 +30,7 @@ to_numpy = keras.ops.convert_to_numpy
 
 @pytest.fixture
 def imported(marian, tmp_path):
-    return import_marian(marian.folder, tmp_path / "run")
+    return import_checkpoint(marian.folder, tmp_path / "run")
 
 
 def rewrite(file, **changes):
@@ -38,7 +39,7 @@ def rewrite(file, **changes):
 
 
 def test_the_command_makes_a_finished_directory(marian, tmp_path):
-    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 0
+    assert main(["import", str(marian.folder), "--output", str(tmp_path / "run")]) == 0
     model, tokenizers = load_finished(ModelDirectory(tmp_path / "run"))
     config = model.config
     assert (config.vocab_size, config.d_model, config.num_heads) == (len(marian.vocab) + 3, 12, 3)
@@ -54,8 +55,8 @@ def test_the_languages_are_recorded(marian, tmp_path):
     shutil.copytree(marian.folder, tmp_path / "other-marian")
     recorded = {"source_lang": "eng", "target_lang": "two words"}
     (tmp_path / "other-marian/tokenizer_config.json").write_text(json.dumps(recorded))
-    assert import_marian(tmp_path / "other-marian", tmp_path / "run").languages == ("eng", None)
-    arguments = ["import-marian", str(tmp_path / "other-marian"), f"--output={tmp_path / 'other'}"]
+    assert import_checkpoint(tmp_path / "other-marian", tmp_path / "run").languages == ("eng", None)
+    arguments = ["import", str(tmp_path / "other-marian"), f"--output={tmp_path / 'other'}"]
     assert main([*arguments, "--source_language=EN", "--target_language=de"]) == 0
     assert ModelDirectory(tmp_path / "other").languages == ("en", "de")
     assert main([*arguments, "--overwrite", "--source_language=no language"]) == 2
@@ -104,14 +105,14 @@ def test_padding_of_a_row_of_zeros_is_no_live_logit(marian):
     tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
     tensors["model.shared.weight"][-1] = tensors["final_logits_bias"][0, -1] = 0
     safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
-    model, _ = read_marian(marian.folder)
+    model, *_ = read_checkpoint(marian.folder)
     inputs = {"source": np.array([[5, 6, 3]]), "target": np.array([[2, 7, 8]])}
     assert to_numpy(model(inputs)[..., 0]) == pytest.approx(-100)
 
 
 def test_pieces_that_become_unknown_are_warned_about(marian):
     with pytest.warns(UserWarning, match="vocab.json .*2 of 127 pieces.*'.*', '.*'") as caught:
-        read_marian(marian.folder)
+        read_checkpoint(marian.folder)
     assert len(caught) == 1
 
 
@@ -119,8 +120,8 @@ def test_a_code_that_the_sentencepiece_model_knows_is_one_piece(marian):
     model = parse((marian.folder / "source.spm").read_bytes())
     model.pieces.add(piece=">>fra<<", score=0.0, type=model.SentencePiece.USER_DEFINED)
     (marian.folder / "source.spm").write_bytes(model.SerializeToString())
-    _, tokenizers = read_marian(marian.folder)
-    tokenizer = Tokenizer(tokenizers[0])
+    _, tokenizers, *_ = read_checkpoint(marian.folder)
+    tokenizer = tokenizers[0]
     assert [piece for piece in tokenizer.pieces if "fra" in piece] == ["\N{LOWER ONE EIGHTH BLOCK}>>fra<<"]
     assert tokenizer.pieces[tokenizer.encode([">>fra<< ba"])[0][0]] == "\N{LOWER ONE EIGHTH BLOCK}>>fra<<"
 
@@ -137,11 +138,11 @@ def test_forbidden_tokens_are_never_generated(imported):
 def test_an_export_read_back_is_equal(imported, tmp_path):
     export(str(imported.path), ExportConfig(format="huggingface", extra_length=5))
     model, _ = load_finished(imported)
-    again, tokenizers = read_marian(imported.export / "huggingface")
+    again, tokenizers, *_ = read_checkpoint(imported.export / "huggingface")
     assert again.config == model.config
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
-    assert tokenizers == imported.tokenizer_models()
+    assert tuple(x.model for x in tokenizers) == imported.tokenizer_models()
     assert ">>fra<<" in json.loads((imported.export / "huggingface" / "vocab.json").read_text())
     entries = json.loads(imported.verification_file.read_text())
     assert entries["huggingface"]["equal"] == 224
@@ -198,17 +199,17 @@ def test_an_import_is_trained_further(imported, marian, tmp_path):
 
 def test_another_start_token_gets_a_separate_row(marian):
     rewrite(marian.folder / "config.json", decoder_start_token_id=marian.vocab[">>fra<<"])
-    model, tokenizers = read_marian(marian.folder)
+    model, tokenizers, *_ = read_checkpoint(marian.folder)
     assert model.config.vocab_size == len(marian.vocab) + 2
     assert to_numpy(model.logits.bias)[2] > -10
-    assert Tokenizer(tokenizers[0]).pieces[2] == "<s>"
+    assert tokenizers[0].pieces[2] == "<s>"
 
 
 def test_a_start_that_text_is_cut_into_stays_a_piece(marian):
     start = next(i for piece, i in marian.vocab.items() if piece in marian.lines[0].split()[0] and i > 1)
     rewrite(marian.folder / "config.json", decoder_start_token_id=start)
-    model, tokenizers = read_marian(marian.folder)
-    pieces, names = Tokenizer(tokenizers[0]).pieces, [*marian.vocab]
+    model, tokenizers, *_ = read_checkpoint(marian.folder)
+    pieces, names = tokenizers[0].pieces, [*marian.vocab]
     table, bias = to_numpy(model.target_embedding.embeddings), to_numpy(model.logits.bias)
     np.testing.assert_array_equal(table[2], table[pieces.index(names[start])])
     assert bias[2] == -100 and bias[pieces.index(names[start])] > -10
@@ -217,19 +218,19 @@ def test_a_start_that_text_is_cut_into_stays_a_piece(marian):
 def test_half_precision_and_other_names_of_the_embedding(marian):
     import safetensors.numpy
 
-    expected, _ = read_marian(marian.folder)
+    expected, *_ = read_checkpoint(marian.folder)
     tensors = safetensors.numpy.load_file(marian.folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
     tensors = {name: tensor.astype("float16") for name, tensor in tensors.items()}
     safetensors.numpy.save_file(tensors, marian.folder / "model.safetensors")
-    model, _ = read_marian(marian.folder)
+    model, *_ = read_checkpoint(marian.folder)
     assert model.target_embedding.embeddings.dtype == "float32"
     for ours, theirs in zip(model.weights, expected.weights, strict=True):
         np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), atol=0.1)
 
 
 def refused(marian, tmp_path, capsys):
-    assert main(["import-marian", str(marian.folder), "--output", str(tmp_path / "run")]) == 2
+    assert main(["import", str(marian.folder), "--output", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
     return capsys.readouterr().err
 
@@ -272,13 +273,14 @@ def test_all_faults_are_reported_at_once(marian, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "faults"),
     [
-        ({"model_type": "bart", "architectures": ["BartModel"]}, ["`model_type` .*marian", "`architectures`"]),
+        ({"model_type": "bart"}, ["`model_type` must be one of marian, .*Received: model_type='bart'"]),
+        ({"architectures": ["MarianModel"]}, ["`architectures` .*MarianMTModel.*Received: .*MarianModel"]),
         ({"normalize_before": True}, ["`normalize_before` .*Received: True"]),
         ({"decoder_ffn_dim": 3, "d_model": None}, ["`decoder_ffn_dim` .*Received: 3", "`d_model` .*Received: None"]),
         ({"activation_function": "mish"}, ["`activation_function` .*Received: activation_function='mish'"]),
         (
-            {"activation_function": ["relu"], "model_type": None},
-            [r"Received: activation_function=\['relu'\]", "`model_type`"],
+            {"activation_function": ["relu"]},
+            [r"Received: activation_function=\['relu'\]"],
         ),
         ({"decoder_start_token_id": 100_000}, ["`decoder_start_token_id` .*Received: 100000"]),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, ["`d_model` .*multiple"]),
@@ -292,13 +294,45 @@ def test_an_unknown_architecture_is_refused(marian, tmp_path, capsys, changes, f
     assert [fault for fault in faults if not re.search(f"\n- .*{fault}", message)] == []
 
 
-def test_a_pickle_is_refused(marian, tmp_path, capsys):
-    (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
+class Code:
+    """An object that a pickle would run."""
+
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def test_a_pickle_with_more_than_tensors_is_refused(marian, tmp_path, capsys):
+    (marian.folder / "model.safetensors").unlink()
+    (marian.folder / "pytorch_model.bin").write_bytes(pickle.dumps({"model.shared.weight": Code()}))
     message = refused(marian, tmp_path, capsys)
-    assert re.search("pytorch_model.bin .*pickle", message)
-    assert f"MarianMTModel.from_pretrained('{marian.folder}').save_pretrained" in message
+    assert re.search(
+        "- pytorch_model.bin cannot be read: (PyTorch is not installed|it must contain tensors only)", message
+    )
+    assert "run" not in capsys.readouterr().out
     shutil.rmtree(marian.folder)
-    assert refused(marian, tmp_path, capsys).count(" is missing") == 5
+    assert refused(marian, tmp_path, capsys).count(" is missing") == 2
+
+
+@pytest.mark.parametrize("kind", ["several files", "PyTorch"])
+def test_other_files_of_weights_are_read(marian, kind):
+    import safetensors.numpy
+
+    expected, *_ = read_checkpoint(marian.folder)
+    file = marian.folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    file.unlink()
+    if kind == "PyTorch":
+        torch = pytest.importorskip("torch")
+        torch.save({name: torch.from_numpy(x) for name, x in tensors.items()}, marian.folder / "pytorch_model.bin")
+    else:
+        names = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(tensors)}
+        for part in {*names.values()}:
+            own = {name: x for name, x in tensors.items() if names[name] == part}
+            safetensors.numpy.save_file(own, marian.folder / part)
+        (marian.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    model, *_ = read_checkpoint(marian.folder)
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
 
 
 def test_the_vocabulary_of_another_model_is_refused(marian, tmp_path, capsys):
@@ -313,15 +347,18 @@ def test_broken_files_are_refused(marian, tmp_path, capsys):
     weights = (marian.folder / "model.safetensors").read_bytes()
     (marian.folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     (marian.folder / "vocab.json").write_text("[1, 2]")
-    (marian.folder / "config.json").write_text("{")
     message = refused(marian, tmp_path, capsys)
-    for name in ("model.safetensors", "vocab.json", "config.json"):
+    for name in ("model.safetensors", "vocab.json"):
         assert f"\n- {name} cannot be read: " in message
+    (marian.folder / "config.json").write_text("{")
+    assert "\n- config.json cannot be read: " in refused(marian, tmp_path, capsys)
+    (marian.folder / "config.json").write_text('{"d_model": 12}')
+    assert "\n- config.json must have `model_type`" in refused(marian, tmp_path, capsys)
 
 
 @pytest.mark.slow
 def test_a_finished_model_is_not_replaced_unasked(imported, marian, capsys):
-    arguments = ["import-marian", str(marian.folder), "--output", str(imported.path)]
+    arguments = ["import", str(marian.folder), "--output", str(imported.path)]
     assert main(arguments) == 2
     assert re.search(f"{imported.path} .*finished.*--overwrite", capsys.readouterr().err)
     imported.write_record({"recipe": {}}, finished=False)

@@ -1,0 +1,1 @@
+"""Import of encoder-decoders of the library transformers, from their files. Reads no pickle."""

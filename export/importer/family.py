@@ -1,0 +1,87 @@
+"""What the import has to know of a family of models of the library transformers."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: A function of the fields of config.json.
+OfConfig = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A field of config.json that decides fields of `TransformerConfig`.
+
+    Attributes:
+        default: the value if config.json has no such field.
+        values: value -> fields of `TransformerConfig`. A field may be a function of config.json.
+    """
+
+    default: Any
+    values: Mapping[Any, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """How text becomes ids.
+
+    Attributes:
+        sentencepiece: files of the SentencePiece models: that of both sides, or those of source and target.
+        ids: which piece has which id, the first that applies. `"vocab.json"`: this file says it, if it exists.
+            `"fairseq"`: the special pieces of fairseq come first, then those of SentencePiece. `"sentencepiece"`: the
+            ids of SentencePiece.
+        has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
+        language: pattern of the pieces of languages, whose first group is the code of the language.
+        in_text: whether a piece of a language is recognized in text, as the tokenizer of transformers does.
+    """
+
+    sentencepiece: tuple[str, ...]
+    ids: tuple[str, ...]
+    has_added_pieces: bool = False
+    language: re.Pattern | None = None
+    in_text: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        title: its name in messages.
+        model_types: values of `model_type` in config.json.
+        architecture: class of transformers that generates.
+        required: field of config.json -> the only supported value. A field may be missing.
+        sizes: field of `TransformerConfig` -> field of config.json, an int, or several which must be equal.
+        rates: field of `TransformerConfig` -> field of config.json and its default value.
+        options: field of config.json, or several of which the first in the file counts -> `Option`.
+        fixed: fields of `TransformerConfig` of all models. A field may be a function of config.json.
+        modules: name of a module -> path of the layer; see `foreign_weights`. A function of the fields of
+            `TransformerConfig`.
+        fallbacks: field of config.json -> the field whose value it has if it is missing.
+        first_rows: name of a weight -> its first row that is imported.
+        factors: end of the name of a weight -> its factor, a function of config.json.
+        computed: name of a weight that may be missing in the file -> its value, a function of config.json.
+        ignored: pattern of the names of weights that are not imported, because the model computes them.
+        may_untie_output: whether the file may contain a separate matrix of the logits.
+        vocabulary: the `Vocabulary`.
+        forces_language: whether a target starts with the piece of its language, and a source with that of its own.
+    """
+
+    title: str
+    model_types: tuple[str, ...]
+    architecture: str
+    required: Mapping[str, Any]
+    sizes: Mapping[str, str | tuple[str, ...]]
+    rates: Mapping[str, tuple[str, float]]
+    options: Mapping[str | tuple[str, ...], Option]
+    fixed: Mapping[str, Any]
+    modules: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    vocabulary: Vocabulary
+    fallbacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    first_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    factors: Mapping[str, OfConfig] = dataclasses.field(default_factory=dict)
+    computed: Mapping[str, OfConfig] = dataclasses.field(default_factory=dict)
+    ignored: re.Pattern = re.compile("(?!)")
+    may_untie_output: bool = False
+    forces_language: bool = False

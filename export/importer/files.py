@@ -1,0 +1,127 @@
+"""Reads and checks the files of a model."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import keras_transformer as kt
+from keras_transformer.checks import require
+from keras_transformer.config import TransformerConfig
+from keras_transformer.export.importer.config import find_family, read_config
+from keras_transformer.export.importer.family import Family
+from keras_transformer.export.importer.piece_ids import PieceIds, assigns_ids, read_json, read_piece_ids
+from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
+from keras_transformer.export.importer.weights import read_weights, weights_file
+from keras_transformer.export.interop.weight_map import foreign_weights, unused_names, weight_problems
+
+#: Names of the matrix of the logits, if the file has a separate one, and of their bias.
+OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
+#: Paths of the layers whose weights have one row for each piece.
+_ROWS = ("target_embedding", "source_embedding", "logits.embedding", "logits.bias")
+
+
+class Files(NamedTuple):
+    """What the files contain."""
+
+    config: Mapping[str, Any]
+    family: Family
+    fields: Mapping[str, Any]
+    models: Mapping[str, Any]  # SentencePiece models by the names of their files.
+    vocabulary: PieceIds
+    tensors: Mapping[str, np.ndarray]
+
+
+def read_files(folder: Path) -> Files:
+    """Reads the files of a model. Raises `ValueError` with all problems."""
+    problems: list[str] = []
+    read = functools.partial(_read, folder, problems)
+    file = weights_file(folder)
+    config, tensors = read("config.json", read_json), read(file, read_weights)
+    family: Any = None
+    if config is not None:
+        family, found = find_family(config)
+        problems += found
+    if family is None:
+        require(problems, of=f"{folder} cannot be imported")
+    models = {name: read(name, parse_file) for name in family.vocabulary.sentencepiece}
+    vocabulary = _read_vocabulary(read, folder, family.vocabulary, models)
+    if vocabulary is not None:
+        parsed = {name: model for name, model in models.items() if model is not None}
+        problems += vocabulary_problems(vocabulary, config, parsed)
+    fields: Any = None
+    fields, found = read_config(config, family)
+    problems += found
+    if fields is not None and tensors is not None:
+        names = names_with_rows(family, fields)
+        fields = {**fields, "tie_output": not family.may_untie_output or _has_tied_output(tensors, names)}
+        tensors = _completed(tensors, config, family, names)
+        problems += _tensor_problems(tensors, fields, family, config, names, file)
+    require(problems, of=f"{folder} cannot be imported as a {family.title} model")
+    return Files(config, family, fields, models, vocabulary, tensors)
+
+
+def _read_vocabulary(read, folder, vocabulary, models) -> Any:
+    """The ids of all pieces. `None` if their file is invalid."""
+    first, *_ = models
+    file = "vocab.json" if assigns_ids(folder, vocabulary) == "vocab.json" else first
+    if file == first and models[first] is None:
+        return None
+    return read(file, lambda path: read_piece_ids(folder, vocabulary, models[first]))
+
+
+def _read(folder, problems, name, function) -> Any:
+    """Reads a file. If that is not possible, adds the reason to the problems."""
+    path = folder / name
+    if not path.is_file():
+        problems.append(f"{name} is missing")
+        return None
+    try:
+        return function(path)
+    except (ValueError, OSError) as error:
+        problems.append(f"{name} cannot be read: {error}")
+        return None
+
+
+def names_with_rows(family, fields) -> list[str]:
+    """Names of the weights with one row for each piece; that of the shared embedding first."""
+    modules = family.modules(fields)
+    return [name if name == BIAS else f"{name}.weight" for name, path in modules.items() if path in _ROWS]
+
+
+def _has_tied_output(tensors, names):
+    """Whether the logits have the matrix of the embedding."""
+    embeddings = [tensors[name] for name in names if name in tensors and name not in (OUTPUT, BIAS)]
+    return OUTPUT not in tensors or not embeddings or np.array_equal(tensors[OUTPUT], embeddings[0])
+
+
+def _completed(tensors: Mapping, config: Mapping, family: Family, names) -> dict:
+    """The tensors of the model: with those that may be missing, and in the shapes and units of this package."""
+    found = {name: function(config) for name, function in family.computed.items()} | {**tensors}
+    rows = next((len(tensors[name]) for name in names if name in tensors), 0)
+    found[BIAS] = np.reshape(tensors.get(BIAS, np.zeros(rows, "float32")), -1)
+    for end, factor in family.factors.items():
+        found |= {name: x * np.float32(factor(config)) for name, x in found.items() if name.endswith(end)}
+    found |= {name: found[name][first:] for name, first in family.first_rows.items() if name in found}
+    return {name: x for name, x in found.items() if not family.ignored.fullmatch(name)}
+
+
+def _tensor_problems(tensors, fields, family, config, names, file) -> list[str]:
+    import keras  # Imported here, so that errors in other files are found in less than a second.
+
+    size = config["vocab_size"]
+    # The vocabulary is not known. Only the shapes of the weights with its rows depend on it.
+    model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": 4}))
+    weights = [
+        weight._replace(variable=keras.KerasTensor((size, *weight.variable.shape[1:])))
+        if {*weight.names} & {*names}
+        else weight
+        for weight in foreign_weights(model, family.modules(fields).items())
+    ]
+    unknown = unused_names(weights, tensors)
+    return [
+        *weight_problems(weights, tensors, file),
+        *([f"{file} contains weights that the model does not have: {', '.join(unknown)}"] if unknown else []),
+    ]

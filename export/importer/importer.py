@@ -1,0 +1,149 @@
+"""Import of encoder-decoders from the files of the library transformers."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import keras_transformer as kt
+from keras_transformer.config import PAD_ID, TransformerConfig
+from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_with_rows, read_files
+from keras_transformer.export.importer.piece_ids import read_json
+from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
+from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.text.languages import checked_language, is_language, normal_code
+from keras_transformer.text.tokenization import Tokenizer
+
+#: Logit bias of padding and of duplicate pieces. It makes their probability 0.
+_EXCLUDED_LOGIT = -100.0
+
+
+class Checkpoint(NamedTuple):
+    """An imported model.
+
+    Attributes:
+        model: the `Transformer`.
+        tokenizers: source tokenizer and target tokenizer.
+        languages: code of each language that the model knows -> id of its token. A source and its target start with
+            such tokens as in transformers. Empty for a model of one pair of languages.
+        model_type: `model_type` of config.json, such as `"marian"`.
+    """
+
+    model: "kt.Transformer"
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    languages: dict[str, int]
+    model_type: str
+
+
+def import_checkpoint(
+    directory: str | Path,
+    output: str | Path,
+    overwrite: bool = False,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> ModelDirectory:
+    """Imports an encoder-decoder of Hugging Face's transformers as a finished model directory; see `read_checkpoint`.
+
+    Args:
+        directory: the folder of the model.
+        output: the model directory to write.
+        overwrite: replace an existing model or run in `output`.
+        source_language: code of the source language, such as `en`, for `serve` and the splitting of sentences. Default:
+            that of tokenizer_config.json, if the file exists.
+        target_language: code of the target language, such as `de`. Default: that of tokenizer_config.json.
+
+    Returns:
+        The model directory.
+
+    Raises:
+        ValueError: if the files are invalid or the model is not supported. The message lists all problems, and nothing
+            is written. Also if the model needs the token of a language at the start of each sentence.
+
+    Example:
+
+        import_checkpoint("opus-mt-en-de", "runs/opus-en-de")
+    """
+    ModelDirectory(output).require_free(overwrite)
+    languages = _languages(Path(directory), source_language, target_language)
+    files = read_files(Path(directory))
+    if files.family.forces_language:
+        raise ValueError(
+            f"A {files.family.title} model needs tokens of languages, which model directories do not have. "
+            f"`keras_transformer.export.read_checkpoint` reads the model. Received: {directory}"
+        )
+    model, pair, _, model_type = _checkpoint(files)
+    tokenizers = list({tokenizer.sha256: tokenizer for tokenizer in pair}.values())
+    return ModelDirectory.create(output, model, tokenizers, languages, overwrite, imported_from=model_type)
+
+
+def read_checkpoint(directory: str | Path) -> Checkpoint:
+    """Reads an encoder-decoder of Hugging Face's transformers from its files. transformers is not needed.
+
+    config.json determines the family: Marian (OPUS-MT), M2M-100 and NLLB-200 without mixtures of experts, mBART-50, T5,
+    T5 v1.1, FLAN-T5, mT5, MADLAD-400. Token ids become those of this package: the special pieces first, then the pieces
+    of the model in their order. A model that starts with padding or the end token gets a separate start token. Rows of
+    the embedding that belong to no piece are symbols that are never generated.
+
+    Args:
+        directory: folder with config.json, the weights (`model.safetensors`, in one file or several, or
+            `pytorch_model.bin`) and the files of the tokenizer: `source.spm`, `target.spm` and `vocab.json` of Marian,
+            `sentencepiece.bpe.model` of M2M-100 (with `vocab.json`), NLLB-200 and mBART-50, `spiece.model` of T5; and
+            the files in which transformers lists further pieces, such as `tokenizer_config.json`.
+
+    Returns:
+        The `Checkpoint`.
+
+    Raises:
+        ValueError: if the files are invalid or the model is not supported. The message lists all problems.
+
+    Warns:
+        UserWarning: if vocab.json lacks pieces of a SentencePiece model.
+
+    Example:
+
+        checkpoint = read_checkpoint("nllb-200-distilled-600M")
+        ids = checkpoint.tokenizers[0].encode(["Two men are outside."])[0]
+        source = [[checkpoint.languages["eng_Latn"], *ids]]
+        found = checkpoint.model.generate(source, prefix=[[checkpoint.languages["deu_Latn"]]])
+        checkpoint.tokenizers[1].decode(found.tokens[:, 0])
+    """
+    return _checkpoint(read_files(Path(directory)))
+
+
+def _checkpoint(files: Files) -> Checkpoint:
+    warn_of_lacking(files.vocabulary.ids, files.models)
+    layout = lay_out(files.vocabulary, files.config, [*files.models.values()], files.family.vocabulary.language)
+    model = kt.Transformer(TransformerConfig(**{**files.fields, "vocab_size": len(layout.pieces)}))
+    weights = foreign_weights(model, files.family.modules(files.fields).items())
+    assign_weights(model, weights, _in_our_order(files, layout))
+    in_text = files.family.vocabulary.in_text
+    tokenizers = [Tokenizer(rewritten(spm, layout, in_text)) for spm in files.models.values()]
+    languages = {code: layout.pieces.index(piece) for piece, code in layout.languages.items()}
+    return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
+
+
+def _languages(directory, *given) -> list[str | None]:
+    """The given languages, or those of tokenizer_config.json."""
+    names = ("source_language", "target_language")
+    mine = [checked_language(name, language) for name, language in zip(names, given, strict=True)]
+    try:
+        recorded = read_json(directory / "tokenizer_config.json")
+    except (OSError, ValueError):
+        recorded = {}
+    found = [recorded.get(name) for name in ("source_lang", "target_lang")]
+    theirs = [normal_code(code) if isinstance(code, str) and is_language(code) else None for code in found]
+    return [one or other for one, other in zip(mine, theirs, strict=True)]
+
+
+def _in_our_order(files: Files, layout: Layout) -> dict[str, np.ndarray]:
+    """The tensors with the rows of our vocabulary."""
+    names = names_with_rows(files.family, files.fields)
+    tensors = {**files.tensors, **{name: files.tensors[name][layout.rows] for name in names if name in files.tensors}}
+    bias = np.where(layout.is_copy, np.float32(_EXCLUDED_LOGIT), tensors[BIAS].astype("float32"))
+    # Marian has no padding. OPUS-MT models were converted with a row of zeros for it; its logit is 0, and the search of
+    # transformers excludes it.
+    output = tensors[OUTPUT if OUTPUT in tensors else next(name for name in names if name in tensors)]
+    if bias[PAD_ID] == 0 and not output[PAD_ID].any():
+        bias[PAD_ID] = _EXCLUDED_LOGIT
+    return {**tensors, BIAS: bias}

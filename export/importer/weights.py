@@ -1,0 +1,47 @@
+"""The weights of a model in the files of transformers: safetensors, in one file or several, or a PyTorch file."""
+
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.export.importer.piece_ids import read_json
+from keras_transformer.export.interop.weight_map import read_tensors
+
+_SAFETENSORS, _INDEX, _PYTORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+
+
+def weights_file(folder: Path) -> str:
+    """The name of the file that has the weights, or lists the files that have them."""
+    return next((name for name in (_SAFETENSORS, _INDEX, _PYTORCH) if (folder / name).is_file()), _SAFETENSORS)
+
+
+def read_weights(path: Path) -> dict[str, np.ndarray]:
+    """Reads the weights of a file that `weights_file` names.
+
+    Raises:
+        ValueError: if a file is missing or invalid, or a PyTorch file contains other objects than tensors.
+    """
+    if path.name == _PYTORCH:
+        return _read_pytorch(path)
+    if path.name == _SAFETENSORS:
+        return read_tensors(path)
+    tensors: dict[str, np.ndarray] = {}
+    for name in sorted({*read_json(path).get("weight_map", {}).values()}):
+        # A name must not lead out of the folder.
+        tensors |= read_tensors(path.with_name(Path(name).name))
+    return tensors
+
+
+def _read_pytorch(path):
+    """The tensors of a pickle. PyTorch reads it without running code: it refuses all other objects."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ValueError("PyTorch is not installed. It reads this format: pip install torch") from error
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # PyTorch's errors have no common class.
+        raise ValueError(f"it must contain tensors only ({str(error).splitlines()[0]})") from error
+    if not isinstance(tensors, dict) or not all(isinstance(x, torch.Tensor) for x in tensors.values()):
+        raise ValueError("it must contain a dict of tensors")
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
