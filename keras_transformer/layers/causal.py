@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.layers.block import TransformerStack, decoding_method
+from keras_transformer.layers.block import decoding_method
 from keras_transformer.layers.checks import check_no_masks
 from keras_transformer.layers.encoder import SelfAttentionBlock
+from keras_transformer.layers.stack import TransformerStack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -7,7 +7,6 @@ from keras_transformer.cache import KeyValue
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.block import (
     TransformerBlock,
-    TransformerStack,
     decoding_method,
     outputs_of,
     unpacked,
@@ -15,6 +14,7 @@ from keras_transformer.layers.block import (
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.stack import TransformerStack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -4,9 +4,10 @@ import keras
 
 from keras_transformer import masks
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.block import TransformerBlock, TransformerStack, unpacked
+from keras_transformer.layers.block import TransformerBlock, unpacked
 from keras_transformer.layers.configured import shows_arguments_of
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.stack import TransformerStack
 
 
 class SelfAttentionBlock(TransformerBlock):
