@@ -288,10 +288,8 @@ MODELS = {
 FORMATS_OF = {"ids 0, 0, 1": ["onnx"], "foreign": ["saved_model", "onnx", "onnx_float16"]}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "ids 0, 0, 1" else pytest.mark.nightly) for name in MODELS],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", MODELS)
 def test_any_model_is_exported_in_every_format(name, tmp_path, randomize):
     make, strategy = MODELS[name]
     model = make()

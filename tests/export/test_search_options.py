@@ -118,7 +118,12 @@ VARIANTS = {
 @pytest.mark.parametrize(
     ("variant", "write", "load"),
     [
-        pytest.param(variant, write, load, marks=pytest.mark.slow if variant == "modern" else pytest.mark.nightly)
+        pytest.param(
+            variant,
+            write,
+            load,
+            marks=pytest.mark.slow if (variant, write) == ("modern", write_onnx) else pytest.mark.nightly,
+        )
         for variant in VARIANTS
         for write, load in ((write_saved_model, saved_model), (write_onnx, onnx_model))
     ],
