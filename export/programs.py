@@ -100,12 +100,9 @@ def _input_names(model):
 def _output_names(model):
     if isinstance(model, ConfiguredModel):
         return ["logits"]
-    # A Sequential has no names of outputs.
-    return (
-        keras.Model(model.inputs, model.outputs).output_names
-        if isinstance(model, keras.Sequential)
-        else model.output_names
-    )
+    if isinstance(model, keras.Sequential):  # It has no names of outputs.
+        model = keras.Model(model.inputs, model.outputs)
+    return model.output_names
 
 
 def _source_names(model):

@@ -1,1 +1,1 @@
-"""Import of encoder-decoders of the library transformers, from their files. Reads no pickle."""
+"""Import of encoder-decoders of the library transformers, from their files."""

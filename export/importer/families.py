@@ -220,9 +220,9 @@ T5 = Family(
         "logits_bias": True,
     },
     modules=_t5_modules,
-    # T5 does not divide the attention scores by √d_k.
     fallbacks={"num_decoder_layers": "num_layers"},
     may_untie_output=True,
+    # T5 does not divide the attention scores by √d_k.
     factors={"Attention.q.weight": lambda config: config["d_kv"] ** 0.5},
     vocabulary=Vocabulary(
         sentencepiece=("spiece.model",),

@@ -40,10 +40,8 @@ def read_files(folder: Path) -> Files:
     read = functools.partial(_read, folder, problems)
     file = weights_file(folder)
     config, tensors = read("config.json", read_json), read(file, read_weights)
-    family: Any = None
-    if config is not None:
-        family, found = find_family(config)
-        problems += found
+    family, found = (None, []) if config is None else find_family(config)
+    problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
     models = {name: read(name, parse_file) for name in family.vocabulary.sentencepiece}
@@ -51,7 +49,6 @@ def read_files(folder: Path) -> Files:
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}
         problems += vocabulary_problems(vocabulary, config, parsed)
-    fields: Any = None
     fields, found = read_config(config, family)
     problems += found
     if fields is not None and tensors is not None:

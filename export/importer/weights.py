@@ -40,6 +40,8 @@ def _read_pytorch(path):
         raise ValueError("PyTorch is not installed. It reads this format: pip install torch") from error
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
     except Exception as error:  # PyTorch's errors have no common class.
         raise ValueError(f"it must contain tensors only ({str(error).splitlines()[0]})") from error
     if not isinstance(tensors, dict) or not all(isinstance(x, torch.Tensor) for x in tensors.values()):

@@ -9,15 +9,13 @@ import numpy as np
 from keras_transformer.checks import require
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.importer.families import MARIAN
+from keras_transformer.export.importer.files import BIAS
 from keras_transformer.export.importer.importer import read_checkpoint
 from keras_transformer.export.importer.vocabulary import foreign_vocabulary
 from keras_transformer.export.interop.weight_map import foreign_weights, safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.translate.keras_translator import ModelTranslator
-
-#: Bias of the logits.
-_BIAS = "final_logits_bias"
 
 
 def write_huggingface(exported: Exported, path: Path) -> None:
@@ -73,13 +71,13 @@ def _tensors(model):
     order = np.arange(config.d_model)
     if config.position_layout == "interleaved":
         order = np.concatenate([order[0::2], order[1::2]])
-    tensors = {_BIAS: np.zeros(config.vocab_size, "float32")}
+    tensors = {BIAS: np.zeros(config.vocab_size, "float32")}
     for weight in foreign_weights(model, MARIAN.modules({}).items()):
         array = keras.ops.convert_to_numpy(weight.variable).astype("float32")
         if weight.stream_axis is not None:
             array = np.take(array, order, axis=weight.stream_axis)
         tensors[weight.names[0]] = np.ascontiguousarray(array.T if weight.is_transposed else array)
-    return {**tensors, _BIAS: tensors[_BIAS][None]}
+    return {**tensors, BIAS: tensors[BIAS][None]}
 
 
 def recorded_search(strategy) -> dict:

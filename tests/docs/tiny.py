@@ -8,6 +8,7 @@ import os
 import sys
 
 from keras_transformer.cli import main
+from keras_transformer.training.data_config import DataConfig
 
 #: Option of a document -> options that must not be given with it.
 _FORBIDS = {"--prepared": ("max_length", "tokenizer."), "--init_from": ("model.", "tokenizer.")}
@@ -28,7 +29,7 @@ def tiny_arguments(arguments):
     if os.environ.get("KERAS_BACKEND") == "jax":
         del options["recipe.xla"]
     if "--dataset" in names or any("wmt14" in argument for argument in given):
-        options |= {"source": "train.en", "target": "train.de"}  # They take precedence over `dataset`.
+        options |= {"source": "train.en", "target": "train.de", "dataset": DataConfig.dataset, "reverse": "false"}
     forbidden = tuple(start for name, starts in _FORBIDS.items() if name in names for start in starts)
     return [
         *arguments,

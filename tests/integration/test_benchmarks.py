@@ -279,6 +279,12 @@ def test_concurrent_clients_prints_its_table(exported, toy_files):
     assert [row[2] for row in rows(run("concurrent_clients", exported, *arguments))] == ["0", "0"]
 
 
+def test_onnx_profile_prints_its_table(exported, toy_files):
+    printed = run("onnx_profile", exported, f"--source={toy_files / 'test.en'}", "--quantize=int8")
+    shares = [int(row[1].rstrip("%")) for row in rows(printed)]
+    assert len(shares) == 6 and min(shares) > 0 and abs(sum(shares) - 100) <= 3
+
+
 def test_corpus_prints_its_table():
     table = rows(run("corpus", "--pairs=2000", "--steps=4"))
     assert [row[0] for row in table] == ["prepare", "packed", "buckets", "train"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import ExportConfig, export, export_model
 from keras_transformer.export.importer.importer import import_checkpoint, read_checkpoint
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
@@ -217,7 +218,21 @@ def test_a_prefix_is_forced(pair):
             do_sample=False,
             num_beams=1,
         )[:, 1:3]
-    np.testing.assert_array_equal(pair.to_ours[theirs.numpy()][:, 0], tokens[:, 0, 0])
+    np.testing.assert_array_equal(pair.to_ours[theirs.numpy()], tokens[:, 0, :2])
+
+
+@pytest.mark.nightly
+def test_exports_hold_the_beam_search(pair, tmp_path):
+    """The directory of a model without forced languages is exported; others with an input for the prefix."""
+    strategy = BeamSearch(beam_size=2, extra_length=5)
+    if pair.languages:
+        found = export_model(pair.ours, tmp_path / "export", strategy, ["saved_model", "onnx"], prefix=True)
+        assert [agreement.passed for agreement in found.values()] == [True, True]
+        return
+    directory = import_checkpoint(pair.folder, tmp_path / "run")
+    export(str(directory.path), ExportConfig(format="saved_model,onnx", beam_size=2, extra_length=5))
+    found = json.loads(directory.verification_file.read_text())
+    assert {found[name]["equal"] for name in ("saved_model", "onnx")} == {224}
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
