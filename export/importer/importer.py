@@ -8,6 +8,7 @@ import numpy as np
 import keras_transformer as kt
 from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_with_rows, read_files
+from keras_transformer.export.importer.hub import locate
 from keras_transformer.export.importer.piece_ids import read_json
 from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
 from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
@@ -46,7 +47,8 @@ def import_checkpoint(
     """Imports an encoder-decoder of Hugging Face's transformers as a finished model directory; see `read_checkpoint`.
 
     Args:
-        directory: the folder of the model.
+        directory: the folder of the model, or a model of the Hugging Face Hub; see `read_checkpoint`. The record of the
+            model directory contains the name and the commit of the latter as `downloaded_from`.
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
         source_language: code of the source language, such as `en`, for `serve` and the splitting of sentences. Default:
@@ -57,24 +59,32 @@ def import_checkpoint(
         The model directory.
 
     Raises:
-        ValueError: if the files are invalid or the model is not supported. The message lists all problems, and nothing
-            is written. Also if the model needs the token of a language at the start of each sentence.
+        ValueError: if the files are invalid or cannot be downloaded, or the model is not supported. The message lists
+            all problems, and nothing is written to `output`. Also if the model needs the token of a language at the
+            start of each sentence.
 
     Example:
 
-        import_checkpoint("opus-mt-en-de", "runs/opus-en-de")
+        import_checkpoint("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus-en-de")
     """
+
+    def require_text(family):
+        if family.forces_language:
+            raise ValueError(
+                f"A {family.title} model needs tokens of languages, which model directories do not have. "
+                f"`keras_transformer.export.read_checkpoint` reads the model. Received: {directory}"
+            )
+
     ModelDirectory(output).require_free(overwrite)
-    languages = _languages(Path(directory), source_language, target_language)
-    files = read_files(Path(directory))
-    if files.family.forces_language:
-        raise ValueError(
-            f"A {files.family.title} model needs tokens of languages, which model directories do not have. "
-            f"`keras_transformer.export.read_checkpoint` reads the model. Received: {directory}"
-        )
+    given = {"source_language": source_language, "target_language": target_language}
+    mine = [checked_language(name, language) for name, language in given.items()]
+    folder, name = locate(directory, require_text)
+    files = read_files(folder)
+    require_text(files.family)
     model, pair, _, model_type = _checkpoint(files)
     tokenizers = list({tokenizer.sha256: tokenizer for tokenizer in pair}.values())
-    return ModelDirectory.create(output, model, tokenizers, languages, overwrite, imported_from=model_type)
+    origin = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
+    return ModelDirectory.create(output, model, tokenizers, _languages(folder, mine), overwrite, **origin)
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint:
@@ -89,26 +99,29 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
         directory: folder with config.json, the weights (`model.safetensors`, in one file or several, or
             `pytorch_model.bin`) and the files of the tokenizer: `source.spm`, `target.spm` and `vocab.json` of Marian,
             `sentencepiece.bpe.model` of M2M-100 (with `vocab.json`), NLLB-200 and mBART-50, `spiece.model` of T5; and
-            the files in which transformers lists further pieces, such as `tokenizer_config.json`.
+            the files in which transformers lists further pieces, such as `tokenizer_config.json`. Or
+            `hf://owner/name[@revision]`: a model of the Hugging Face Hub, where the revision is a branch, a tag or a
+            commit. Only these files are downloaded, to the cache of huggingface_hub. Needs the extra `hub`.
 
     Returns:
         The `Checkpoint`.
 
     Raises:
-        ValueError: if the files are invalid or the model is not supported. The message lists all problems.
+        ValueError: if the files are invalid or cannot be downloaded, or the model is not supported. The message lists
+            all problems. A downloaded file whose checksum is not that of the hub is deleted.
 
     Warns:
         UserWarning: if vocab.json lacks pieces of a SentencePiece model.
 
     Example:
 
-        checkpoint = read_checkpoint("nllb-200-distilled-600M")
+        checkpoint = read_checkpoint("hf://facebook/nllb-200-distilled-600M")
         ids = checkpoint.tokenizers[0].encode(["Two men are outside."])[0]
         source = [[checkpoint.languages["eng_Latn"], *ids]]
         found = checkpoint.model.generate(source, prefix=[[checkpoint.languages["deu_Latn"]]])
         checkpoint.tokenizers[1].decode(found.tokens[:, 0])
     """
-    return _checkpoint(read_files(Path(directory)))
+    return _checkpoint(read_files(locate(directory)[0]))
 
 
 def _checkpoint(files: Files) -> Checkpoint:
@@ -123,12 +136,10 @@ def _checkpoint(files: Files) -> Checkpoint:
     return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
 
 
-def _languages(directory, *given) -> list[str | None]:
+def _languages(folder, mine) -> list[str | None]:
     """The given languages, or those of tokenizer_config.json."""
-    names = ("source_language", "target_language")
-    mine = [checked_language(name, language) for name, language in zip(names, given, strict=True)]
     try:
-        recorded = read_json(directory / "tokenizer_config.json")
+        recorded = read_json(folder / "tokenizer_config.json")
     except (OSError, ValueError):
         recorded = {}
     found = [recorded.get(name) for name in ("source_lang", "target_lang")]

@@ -51,6 +51,13 @@ def read_piece_ids(folder: Path, vocabulary: Vocabulary, model) -> PieceIds:
     return PieceIds(added | ids, file, is_complete, frozenset(added.keys() - ids.keys()))
 
 
+def tokenizer_files(vocabulary: Vocabulary) -> list[str]:
+    """The names of the files that are read for a vocabulary and its languages, if they exist."""
+    ids = [way for way in vocabulary.ids if way == "vocab.json"]
+    added = _ADDED if vocabulary.has_added_pieces else ["tokenizer_config.json"]
+    return [*vocabulary.sentencepiece, *ids, *added]
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a file with a JSON object. Raises `ValueError` for others."""
     content = json.loads(path.read_text(encoding="utf-8"))

@@ -8,11 +8,21 @@ from keras_transformer.export.importer.piece_ids import read_json
 from keras_transformer.export.interop.weight_map import read_tensors
 
 _SAFETENSORS, _INDEX, _PYTORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+#: Names of the file that has the weights, or lists the files that have them. The first one that exists is read.
+WEIGHTS = (_SAFETENSORS, _INDEX, _PYTORCH)
 
 
 def weights_file(folder: Path) -> str:
     """The name of the file that has the weights, or lists the files that have them."""
-    return next((name for name in (_SAFETENSORS, _INDEX, _PYTORCH) if (folder / name).is_file()), _SAFETENSORS)
+    return next((name for name in WEIGHTS if (folder / name).is_file()), _SAFETENSORS)
+
+
+def parts_of_weights(path: Path) -> list[str]:
+    """The names of the other files that a file of `WEIGHTS` lists. Raises `ValueError` for an invalid index."""
+    if path.name != _INDEX:
+        return []
+    # A name must not lead out of the folder.
+    return sorted({Path(name).name for name in read_json(path).get("weight_map", {}).values()})
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
@@ -26,9 +36,8 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
     if path.name == _SAFETENSORS:
         return read_tensors(path)
     tensors: dict[str, np.ndarray] = {}
-    for name in sorted({*read_json(path).get("weight_map", {}).values()}):
-        # A name must not lead out of the folder.
-        tensors |= read_tensors(path.with_name(Path(name).name))
+    for name in parts_of_weights(path):
+        tensors |= read_tensors(path.with_name(name))
     return tensors
 
 

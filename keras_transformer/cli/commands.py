@@ -169,9 +169,11 @@ def serve(arguments: list[str]) -> None:
 def import_(arguments: list[str]) -> None:
     """Convert a model of Hugging Face to a model directory: Marian (OPUS-MT), T5, FLAN-T5, mT5 or MADLAD-400."""
     parser = make_parser(import_)
-    parser.add_argument(
-        "directory", help="folder with config.json, model.safetensors and the SentencePiece files of the tokenizer"
+    directory = (
+        "folder with config.json, model.safetensors and the SentencePiece files of the tokenizer; or "
+        "hf://owner/name[@revision], a model of the Hugging Face Hub, which needs the extra `hub`"
     )
+    parser.add_argument("directory", help=directory)
     parser.add_argument("--output", required=True, help="model directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
     for side in ("source", "target"):
