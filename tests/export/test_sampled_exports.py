@@ -143,7 +143,7 @@ def test_other_samples_are_noticed(transformer, language_model, changes, passes,
     assert (found[0].equal == found[0].samples == 122) == (not changes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loop_over_the_step_graph_is_greedy_search(tmp_path, randomize):
     fields = {"num_heads": 2, "d_model": 12, "num_kv_heads": 1, "positions": "learned", "max_length": 9}
     model = randomize(LanguageModel(dataclasses.replace(CONFIG, **fields)), scale=0.3)

@@ -118,16 +118,12 @@ VARIANTS = {
 @pytest.mark.parametrize(
     ("variant", "write", "load"),
     [
-        pytest.param(
-            variant,
-            write,
-            load,
-            marks=pytest.mark.slow if (variant, write) == ("modern", write_onnx) else pytest.mark.nightly,
-        )
+        (variant, write, load)
         for variant in VARIANTS
         for write, load in ((write_saved_model, saved_model), (write_onnx, onnx_model))
     ],
 )
+@pytest.mark.nightly
 def test_an_export_of_other_parts_finds_what_keras_finds(variant, write, load, directory, tmp_path, randomize):
     strategy = STRATEGIES["penalty" if variant == "modern" else "beam"]
     sizes = {"vocab_size": 270, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 12}

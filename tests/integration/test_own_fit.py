@@ -70,7 +70,7 @@ def tokens(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_the_example_trains_the_weights_of_train(tokens, run_python, tmp_path, replicas):
     found = json.loads(run_python(PROGRAM, EXAMPLE, tokens, tmp_path, replicas).splitlines()[-1])
     assert found["moved"] > 0.004

@@ -51,7 +51,7 @@ def directory(doubling, golden, tmp_path):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_translate_and_export_import_the_module(directory, command):
     for arguments in (["translate", directory], ["export", directory, "--format=saved_model", "--extra_length=2"]):
         for options, status in ([], 2), (["--import=my_layers"], 0):

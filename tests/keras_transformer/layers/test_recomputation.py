@@ -72,8 +72,8 @@ def test_losses_gradients_and_seeds_are_those_without(name, few_steps):
     assert_equal(MODELS[name], **few_steps)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("xla", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("xla", [True, False])
 def test_a_compiled_model_is_that_without(xla):
     assert_equal(MODELS["Transformer"], jit_compile=xla and keras.backend.backend() != "torch")
 
