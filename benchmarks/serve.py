@@ -162,6 +162,7 @@ def serve_peer(directory):
     from keras_transformer.apps.serve.config import ServeConfig
     from keras_transformer.apps.serve.metrics import Metrics
     from keras_transformer.apps.serve.pairs import LanguagePair
+    from keras_transformer.text.sentences import SentenceSplitter
     from keras_transformer.translate import load_translator
     from keras_transformer.translate.threads import num_cores
 
@@ -171,11 +172,12 @@ def serve_peer(directory):
     class Queue:
         queue_length = 0
 
-        async def translate(self, sentences, n_best=1):
+        async def translate(self, sentences, n_best, languages):
             return await asyncio.to_thread(translator.translate, sentences, n_best=n_best)
 
     config = ServeConfig(page=False)
-    app = make_app([LanguagePair("en", "de", PEER, translator, Queue())], config, Metrics())
+    splitter = SentenceSplitter("en", translator.count_tokens, translator.max_source_length)
+    app = make_app([LanguagePair("en", "de", PEER, translator, Queue(), splitter)], config, Metrics())
     listener = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
     socket = listener.bind_socket()
     socket.listen()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.storage.languages import Languages, languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, export_name
 
 
@@ -39,10 +40,14 @@ class Exported(NamedTuple):
 
     def search(self, source, strategy, **inputs):
         """The search on tensors, for a graph."""
-        if self.tokenizers is None:
-            return self.model.search(source, strategy, **inputs)
-        constraints = self.tokenizers[1].text_constraints
-        return self.model.search(source, strategy, shortlist=self.shortlist, text_constraints=constraints)
+        if self.tokenizers is not None:
+            inputs |= {"shortlist": self.shortlist, "text_constraints": self.tokenizers[1].text_constraints}
+        return self.model.search(source, strategy, **inputs)
+
+    @property
+    def languages(self) -> Languages:
+        """The languages of the model."""
+        return Languages() if self.directory is None else languages_of(self.directory.path)
 
     @property
     def recorded_search(self) -> dict:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import sys
 import time
@@ -20,11 +21,13 @@ from keras_transformer.export.verify.equality import VerificationError, compare_
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.quality import compare_bleu
 from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.languages import Direction
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import fingerprint_of, write_origin
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.text.files import read_lines
 from keras_transformer.text.lines import max_tokens
+from keras_transformer.translate.batching import BATCH_TOKENS
 from keras_transformer.translate.finished_model import load_finished
 from keras_transformer.translate.keras_translator import ModelTranslator
 
@@ -143,6 +146,8 @@ def _export(directory, config):
     for format in formats:
         check_supported(format, model, tokenizers)
     exported = Exported(model, directory, tokenizers, config.strategy, shortlist)
+    if shortlist and exported.languages.forces_target:
+        raise ValueError("`shortlist` must not be used for a model that is forced to write the token of a language")
     batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     for format in formats:
         _export_format(format, exported, batches, texts)
@@ -172,11 +177,10 @@ def _read_texts(config):
 def _export_format(format, exported, batches, texts):
     """Writes the files, verifies them, moves them to their place and records them."""
     directory = exported.directory
-    place, fingerprint = directory.exported(format.name), fingerprint_of(directory.model_file)
+    place = directory.exported(format.name)
     with atomic_write(place) as temporary:
         _say(f"{format.name}: converting to {place}")
         found = _write(format, exported, temporary, batches, texts)
-        write_origin(temporary, fingerprint, source_text_of(directory.path))
     _record(directory.verification_file, format.name, _entries(found))
 
 
@@ -184,6 +188,9 @@ def _write(format, exported, path, batches, texts=()):
     """Writes the files of a format and verifies them. Returns the search and the agreement of each comparison."""
     started = time.monotonic()
     format.write(exported, path)
+    if (directory := exported.directory) is not None:  # Clients read it, also those that verify.
+        fingerprint, source_text = fingerprint_of(directory.model_file), source_text_of(directory.path)
+        write_origin(path, fingerprint, source_text, exported.languages)
     _say(f"{format.name}: converted in {time.monotonic() - started:.0f} s, verifying")
     found = {}
     for title, program in format.programs(path, exported).items():
@@ -213,7 +220,8 @@ def _verifications(title, program, exported, batches, texts):
     constraints = tokenizers[1].text_constraints if program.has_search else None
     expected = KerasSearch(model, program.strategy, shortlist, constraints)
     yield title, functools.partial(program.verify, expected, program.client, batches)
-    translator = ModelTranslator(model, tokenizers, program.strategy, protect="off", shortlist=shortlist)
+    options = {"protect": "off", "shortlist": shortlist, "languages": exported.languages}
+    translator = ModelTranslator(model, tokenizers, program.strategy, **options)
     if program.takes_text:
         yield f"{title} text", functools.partial(_verify_text, translator, program.client, batches)
     if texts:
@@ -234,10 +242,13 @@ def _verify_text(translator, client, batches):
     """Verifies the tokenizer and detokenizer inside a program, on the text of the same batches."""
     expected, found = [], []
     texts = [translator.source_tokenizer.decode(batch) for batch in batches]
+    turns = itertools.cycle([*translator.languages.directions()] or [Direction()])
     # Random bytes are no text. The sign in their place has more bytes than they have.
     for lines in [["", "  "], *([line.replace("\ufffd", " ") for line in text] for text in texts)]:
-        expected += translator.translate(lines, batch_size=len(lines))
-        found += client.translate(lines, batch_size=len(lines))
+        directions = [next(turns) for _ in lines]
+        languages = [each.source for each in directions], [each.target for each in directions]
+        for one, results in ((translator, expected), (client, found)):
+            results += one.translate(lines, len(lines), BATCH_TOKENS, 1, None, *languages)
     return compare_texts(expected, found)
 
 

@@ -146,7 +146,31 @@ def model_programs(exported: Exported, name: str, client, is_approximate: bool) 
     if isinstance(exported.strategy, Sampling):
         verify = functools.partial(compare_samples, is_approximate=is_approximate)
     search = keras_search(exported)
-    return {name: Program(SearchProgram(client, search.added_inputs), exported.strategy, verify, reference=search)}
+    program = SearchProgram(client.run, search.added_inputs)
+    return {name: Program(program, exported.strategy, verify, reference=search)}
+
+
+def prefix_programs(exported: Exported, tokenizer, name: str, client, verify: Callable) -> dict[str, Program]:
+    """The program that is forced to write the token of a language, for a model that needs one.
+
+    Args:
+        exported: what the export is made from.
+        tokenizer: the `Tokenizer` of the target.
+        name: name of the export.
+        client: a `TokenTranslator` whose `search` takes a prefix.
+        verify: see `Program`.
+    """
+    if not exported.languages.forces_target:
+        return {}
+    search = KerasSearch(
+        exported.model,
+        exported.strategy,
+        text_constraints=tokenizer.text_constraints,
+        takes_prefix=True,
+        first_tokens=tuple(exported.languages.target_tokens.values()),
+    )
+    program = SearchProgram(client.search, search.added_inputs)
+    return {f"{name} prefix": Program(program, exported.strategy, verify, reference=search)}
 
 
 def keras_search(exported: Exported) -> KerasSearch:
@@ -179,16 +203,16 @@ class SearchProgram:
     """Runs a program that is a search.
 
     Args:
-        program: the `ModelProgram`.
+        run: maps a source, and other inputs by name, to tokens and scores.
         added_inputs: maps a source to the other inputs by name; see `KerasSearch.added_inputs`.
     """
 
-    def __init__(self, program: ModelProgram, added_inputs: Callable):
-        self._program, self._added_inputs = program, added_inputs
+    def __init__(self, run: Callable, added_inputs: Callable):
+        self._run, self._added_inputs = run, added_inputs
 
     def search(self, source, n_best=None) -> tuple[np.ndarray, np.ndarray]:
         """The hypotheses and their scores; see `TokenTranslator.search`."""
-        tokens, scores, *_ = self._program.run(source, **self._added_inputs(source))
+        tokens, scores, *_ = self._run(source, **self._added_inputs(source))
         return tokens, scores
 
 

@@ -88,7 +88,8 @@ def make_app(pairs: Sequence[LanguagePair], config: ServeConfig, metrics: Metric
         app.add_api_route(path, _refusal(status, reason), methods=[method], include_in_schema=False)
     if config.page:
         app.router.routes += page_routes()
-    metrics.waiting.set_function(lambda: sum(pair.batcher.queue_length for pair in pairs))
+    batchers = {pair.batcher for pair in pairs}
+    metrics.waiting.set_function(lambda: sum(batcher.queue_length for batcher in batchers))
     return app
 
 

@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.counting import counted
 from keras_transformer.translate.batching import BatchLimits
-from keras_transformer.translate.translator import Translation, Translator
+from keras_transformer.translate.translation import Translation
+from keras_transformer.translate.translator import Translator
 
 #: Batches of waiting sentences among which a batch of similar lengths is chosen.
 _WINDOW = 16
@@ -29,6 +30,7 @@ class _Waiting(NamedTuple):
     """A sentence in the queue."""
 
     sentence: str
+    languages: tuple[str | None, str | None]
     n_best: int  # Number of hypotheses that the client wants.
     deadline: float  # Time at which it no longer waits for other sentences.
     future: asyncio.Future  # Receives the `Translation`, or an error.
@@ -70,8 +72,15 @@ class Batcher:
         for _ in range(workers):
             threading.Thread(target=self._work, daemon=True).start()
 
-    async def translate(self, sentences: Sequence[str], n_best: int = 1) -> list[Translation]:
-        """Translates sentences, together with those of other clients.
+    async def translate(
+        self, sentences: Sequence[str], n_best: int = 1, languages: tuple[str | None, str | None] = (None, None)
+    ) -> list[Translation]:
+        """Translates sentences, together with those of other clients, which may have other languages.
+
+        Args:
+            sentences: the sentences.
+            n_best: number of hypotheses.
+            languages: codes of the source language and the target language, for a model with several.
 
         Raises:
             QueueFull: if too many sentences are waiting. None of these is then translated.
@@ -84,7 +93,7 @@ class Batcher:
             raise HTTPException(400, f"Invalid request: the text has {number}, more than {self._max_queue}")
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + self._max_wait
-        waiting = [_Waiting(sentence, n_best, deadline, loop.create_future()) for sentence in sentences]
+        waiting = [_Waiting(sentence, languages, n_best, deadline, loop.create_future()) for sentence in sentences]
         with self._changed:
             if len(self._queue) + len(sentences) > self._max_queue:
                 raise QueueFull
@@ -106,8 +115,10 @@ class Batcher:
 
     def _translated(self, batch) -> list[Translation | Exception]:
         sentences, n_best = [each.sentence for each in batch], max(each.n_best for each in batch)
+        languages = [[each.languages[side] for each in batch] for side in (0, 1)]
         try:
-            return [*self._translator.translate(sentences, len(batch), self._limits.batch_tokens, n_best)]
+            batching = len(batch), self._limits.batch_tokens, n_best
+            return [*self._translator.translate(sentences, *batching, None, *languages)]
         except Exception as error:
             if len(batch) == 1:
                 return [error]

@@ -27,7 +27,8 @@ class ServeConfig:
         host: address to listen on. `0.0.0.0` accepts requests from other machines.
         port: port to listen on. 0: any free port.
         languages: pair of languages of each directory, separated by commas, such as `en-de,de-en`. Codes with a hyphen
-            need a colon: `zh-TW:en`. Default: those that the directories record.
+            need a colon: `zh-TW:en`. Default: those that the directories record. For a single directory of a model
+            with several languages: the pairs to serve. Default: all.
         runtime: runtime that translates: Keras, or the name of an export. Default: the fastest that each directory
             contains, onnx_int8 first.
         num_threads: threads per batch. 0: all cores, divided among the parallel batches.

@@ -1,6 +1,7 @@
 """The pairs of languages of a server: a model, its translator and its queue for each."""
 
 import asyncio
+import collections
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +13,14 @@ from keras_transformer.apps.html.html_text import HtmlText
 from keras_transformer.apps.serve.batcher import Batcher
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.metrics import Metrics
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.text.sentences import SentenceSplitter, SplitText
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import FASTEST_FIRST, available_runtimes, load_translator
+from keras_transformer.translate.token_translator import TokenTranslator
 from keras_transformer.translate.translation import Translation, by_rank
-from keras_transformer.translate.translator import TokenTranslator, Translator
+from keras_transformer.translate.translator import Translator
 
 #: Maximum number of subwords of a sentence whose attention is shown: the table has about the square of it as cells.
 MAX_ATTENTION = 200
@@ -49,9 +52,9 @@ class LanguagePair:
         source: code of the source language.
         target: code of the target language.
         runtime: name of the runtime of `translator`.
-        translator: translates sentences.
+        translator: translates sentences. Several pairs share one whose model has several languages.
         batcher: translates the sentences of all clients.
-        splits_sentences: whether to split texts into sentences.
+        splitter: splits texts into sentences.
     """
 
     def __init__(
@@ -61,20 +64,19 @@ class LanguagePair:
         runtime: str,
         translator: Translator,
         batcher: Batcher,
-        splits_sentences: bool = True,
+        splitter: SentenceSplitter,
     ):
         self.source, self.target, self.runtime = source, target, runtime
-        self.translator, self.batcher = translator, batcher
-        self._splitter = SentenceSplitter(
-            source, translator.count_tokens, translator.max_source_length, splits_sentences
-        )
+        self.translator, self.batcher, self._splitter = translator, batcher, splitter
+        # The codes of a model with one pair may be others than those that the operator gives.
+        self._languages = (source, target) if translator.languages.are_several else (None, None)
 
     async def translate(self, texts: Sequence[str], n_best: int = 1, is_html: bool = False) -> list[TranslatedText]:
         """Translates plain texts or HTML, with at most `n_best` hypotheses each. Raises as `Batcher.translate` does."""
         parse, join = (self._parse_html, self._join_html) if is_html else (self._splitter.split, _join_text)
         documents = await _in_thread_if(_size(texts) > _SHORT, lambda: [parse(text) for text in texts])
         sentences = [sentence for document in documents for sentence in document.sentences]
-        found = iter(await self.batcher.translate(sentences, n_best))
+        found = iter(await self.batcher.translate(sentences, n_best, self._languages))
 
         def join_all():
             results = []
@@ -100,7 +102,7 @@ class LanguagePair:
         if not isinstance(self.translator, TokenTranslator) or not sentences:
             raise HTTPException(400, f"There is no attention with {self.runtime}")
         _check_attention_size(*self.translator.count_tokens(sentences[:1]))
-        (translation,) = await self.batcher.translate(sentences[:1], 1)
+        (translation,) = await self.batcher.translate(sentences[:1], 1, self._languages)
         _check_attention_size(len(translation.tokens))
         try:
             return await asyncio.to_thread(self.translator.attention, sentences[0], translation)
@@ -143,7 +145,7 @@ async def _in_thread_if(takes_long, function):
 
 
 def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: Metrics) -> list[LanguagePair]:
-    """Loads the models of a server, one pair of languages per directory.
+    """Loads the models of a server: a pair of languages per directory, or all pairs of a model with several languages.
 
     Raises:
         ValueError: if a directory contains no finished model or lacks the export, languages are unknown, or two
@@ -151,31 +153,41 @@ def load_pairs(directories: Sequence[str | Path], config: ServeConfig, metrics: 
     """
     languages = _languages(directories, config)
     runtimes = [config.runtime or _fastest(directory) for directory in directories]
-    return [
-        _load(directory, *pair, runtime, config, metrics)
-        for directory, pair, runtime in zip(directories, languages, runtimes, strict=True)
+    loaded = [
+        _load(directory, pairs, runtime, config, metrics)
+        for directory, pairs, runtime in zip(directories, languages, runtimes, strict=True)
     ]
+    return [pair for pairs in loaded for pair in pairs]
 
 
-def _languages(directories, config) -> list[tuple[str, str]]:
-    given = config.pairs_of_languages
-    recorded = []
+def _languages(directories, config) -> list[list[tuple[str, str]]]:
+    """The pairs of languages of each directory."""
     for directory in map(ModelDirectory, directories):
         directory.require_finished()
-        recorded.append(directory.languages)
-    if given and len(given) != len(directories):
+    known, given = [*map(languages_of, directories)], config.pairs_of_languages
+    if given and len(directories) == 1 and known[0].are_several:
+        pairs = [[_named(known[0], *pair) for pair in given]]
+    elif given and len(given) != len(directories):
         raise ValueError(
             f"`languages` must have a pair for each directory. Received: languages={config.languages} for "
             f"{len(directories)} directories"
         )
-    pairs = given or recorded
-    for directory, pair in zip(directories, pairs, strict=True):
-        if None in pair:
+    else:
+        pairs = [[pair] for pair in given] or [[each[:2] for each in one.directions()] for one in known]
+    for directory, of_directory in zip(directories, pairs, strict=True):
+        if not of_directory or None in of_directory[0]:
             raise ValueError(f"{directory} does not record its languages. Give them, such as --languages en-de")
-    for pair in pairs:
-        if pairs.count(pair) > 1:
+    every = [pair for of_directory in pairs for pair in of_directory]
+    for pair, count in collections.Counter(every).items():
+        if count > 1:
             raise ValueError(f"Each pair of languages needs one directory. Received: {'-'.join(pair)} more than once")
     return pairs
+
+
+def _named(languages, source, target) -> tuple[str, str]:
+    """A pair of languages of the model. A model that does not know its source languages is told them."""
+    direction = languages.direction(source, target)
+    return direction.source, direction.target
 
 
 def _fastest(directory) -> str:
@@ -183,11 +195,15 @@ def _fastest(directory) -> str:
     return next(runtime for runtime in FASTEST_FIRST if runtime in available)
 
 
-def _load(directory, source, target, runtime, config, metrics) -> LanguagePair:
+def _load(directory, pairs, runtime, config, metrics) -> list[LanguagePair]:
     parallel = config.num_threads, config.parallel_batches
     translator = load_translator(directory, runtime, *parallel, protect=config.protect)
     workers = translator.parallel_batches
-    translator.align(["a"], translator.translate(["a"]))  # Loads what would be loaded for the first client.
+    languages = pairs[0] if translator.languages.are_several else (None, None)
+    # Loads what would be loaded for the first client.
+    translator.align(["a"], translator.translate(["a"], source_language=languages[0], target_language=languages[1]))
     limits = BatchLimits(config.batch_size, config.batch_tokens)
     batcher = Batcher(translator, limits, workers, config.max_wait / 1000, config.max_queue, metrics)
-    return LanguagePair(source, target, runtime, translator, batcher, config.split_sentences)
+    sizes = translator.count_tokens, translator.max_source_length, config.split_sentences
+    splitters = {source: SentenceSplitter(source, *sizes) for source in dict.fromkeys(source for source, _ in pairs)}
+    return [LanguagePair(*pair, runtime, translator, batcher, splitters[pair[0]]) for pair in pairs]

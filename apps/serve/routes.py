@@ -1,5 +1,6 @@
 """Which pair of languages translates each text of a request."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,14 +46,18 @@ class Router:
     def __init__(self, pairs: Sequence[LanguagePair]):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
         self.codes = [*dict.fromkeys(code for pair in self.pairs for code in pair)]
-        self._sources = [*dict.fromkeys(pair.source for pair in pairs)]
+        self._targets: dict[str, list[str]] = {}
+        for source, target in self.pairs:
+            self._targets.setdefault(source, []).append(target)
+        self._sources = [*self._targets]
         self._detector = Detector(self._sources, self.codes)
         self.notes = self._detector.notes if len(self._sources) > 1 else []
 
     def targets(self, source: str) -> list[str]:
         """The languages to which a language is translated."""
-        return [target for known, target in self.pairs if known == source]
+        return self._targets.get(source, [])
 
+    @functools.lru_cache(1000)  # noqa: B019, there is one router for the whole life of a server.
     def named(self, source: str, target: str) -> Route:
         """The route from one language to another. Text that is already in the target language stays as it is.
 
@@ -79,7 +84,7 @@ class Router:
                 that the server translates to it.
         """
         self._require_detection()
-        target = find_language(target, [code for _, code in self.pairs]) or self._find(target)
+        target = find_language(target, dict.fromkeys(code for _, code in self.pairs)) or self._find(target)
         detections = self._detector.detect([*map(plain_text, texts)] if is_html else texts)
         routes = [self._detected(detection, target) for detection in detections]
         if all(route.problem for route in routes):

@@ -25,7 +25,7 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
     """Serves model directories until the process receives SIGTERM or SIGINT. Accepted requests are then answered.
 
     Args:
-        directories: model directories, one per pair of languages.
+        directories: model directories, each of a pair of languages or of a model with several.
         config: the options.
 
     Raises:
@@ -60,11 +60,11 @@ def load_app(directories: Sequence[str | Path], config: ServeConfig) -> "tuple[F
     """Loads models and makes the application that serves them, for any ASGI server.
 
     Args:
-        directories: model directories, one per pair of languages.
+        directories: model directories, each of a pair of languages or of a model with several.
         config: the options. The API key of the environment is used if they have none.
 
     Returns:
-        The ASGI application, and a `LanguagePair` for each directory.
+        The ASGI application, and a `LanguagePair` for each pair of languages.
 
     Raises:
         ValueError: if the extra `serve` is not installed, or a directory cannot be served.

@@ -9,13 +9,14 @@ from keras_transformer.checks import needs
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.scores import NEG_INF
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.origin import export_command, export_folder
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.threads import num_cores, threads_of_a_batch
-from keras_transformer.translate.translator import TokenTranslator, with_n_best
+from keras_transformer.translate.token_translator import TokenTranslator, with_n_best
 
 #: Name of CTranslate2's file for a shortlist.
 VMAP = "vmap.txt"
@@ -90,7 +91,8 @@ class CTranslate2Translator(TokenTranslator):
             raise ModelDirectoryError(f"Invalid CTranslate2 model: {folder} ({error})") from error
         self._use_vmap = (folder / VMAP).is_file()
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
-        super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
+        known = source_text_of(folder), languages_of(folder)
+        super().__init__(*tokenizers, num_positions, parallel_batches, protect, *known)
         self.strategy = strategy or BeamSearch(**self.exported_search)
         if (processor := self.strategy.logits_processor) is not None:
             raise ValueError(f"CTranslate2 supports no `logits_processor`. Received: logits_processor={processor}")
@@ -98,28 +100,37 @@ class CTranslate2Translator(TokenTranslator):
         self._ids = {piece: i for i, piece in enumerate(pieces)}
         self._forbidden = {pieces[i] for i in self.target_tokenizer.text_constraints.forbidden}
 
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         s = with_n_best(self.strategy, n_best)
         limit = min(source.shape[1] + s.extra_length, self._longest)
         scores = np.full((len(source), s.n_best), NEG_INF, "float32")
         rows = []
-        for row, result in zip(scores, self._results(source, s, limit), strict=True):
+        for row, result in zip(scores, self._results(source, s, limit, prefix), strict=True):
             row[: len(result.scores)] = result.scores
             found = [[self._ids[piece] for piece in pieces] for pieces in result.hypotheses]
             rows += found + [[]] * (s.n_best - len(found))
         tokens = pad(rows)
         return tokens.reshape(len(source), s.n_best, tokens.shape[1]), scores
 
-    def _results(self, source, s, limit):
+    def _results(self, source, s, limit, prefix):
         """CTranslate2's results, those of a second search where a hypothesis contains forbidden tokens."""
         sentences = _pieces(source, self.source_tokenizer)
-        results = self._run(sentences, s, limit)
-        wrong = [i for i, found in enumerate(results) if not self._forbidden.isdisjoint(sum(found.hypotheses, []))]
+        forced = [[]] * len(sentences) if prefix is None else _pieces(prefix, self.target_tokenizer)
+        results = self._run(sentences, s, limit, target_prefix=forced)
+        wrong = [
+            i
+            for i, (found, given) in enumerate(zip(results, forced, strict=True))
+            if not self._forbidden.isdisjoint(sum((pieces[len(given) :] for pieces in found.hypotheses), []))
+        ]
         if wrong:
             # With a shortlist, CTranslate2 would suppress others. It contains no forbidden token but the unknown one.
             suppressed = [] if self._use_vmap else [[piece] for piece in self._forbidden]
-            again = self._run([sentences[i] for i in wrong], s, limit, disable_unk=True, suppress_sequences=suppressed)
+            options = {"disable_unk": True, "suppress_sequences": suppressed}
+            chosen = [[rows[i] for i in wrong] for rows in (sentences, forced)]
+            again = self._run(chosen[0], s, limit, target_prefix=chosen[1], **options)
             for i, result in zip(wrong, again, strict=True):
                 results[i] = result
         return results

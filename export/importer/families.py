@@ -127,7 +127,6 @@ MARIAN = Family(
         sentencepiece=("source.spm", "target.spm"),
         ids=("vocab.json",),
         language=re.compile(r">>(.+)<<"),
-        in_text=True,
     ),
 )
 
@@ -228,7 +227,6 @@ T5 = Family(
         sentencepiece=("spiece.model",),
         ids=("sentencepiece",),
         language=re.compile(r"<2([a-zA-Z_]+)>"),
-        in_text=True,
     ),
 )
 

@@ -33,14 +33,12 @@ class Vocabulary:
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
         language: pattern of the pieces of languages, whose first group is the code of the language.
-        in_text: whether a piece of a language is recognized in text, as the tokenizer of transformers does.
     """
 
     sentencepiece: tuple[str, ...]
     ids: tuple[str, ...]
     has_added_pieces: bool = False
     language: re.Pattern | None = None
-    in_text: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +64,7 @@ class Family:
         may_untie_output: whether the file may contain a separate matrix of the logits.
         vocabulary: the `Vocabulary`.
         forces_language: whether a target starts with the piece of its language, and a source with that of its own.
+            Otherwise a source starts with the piece of the target language, if there are such pieces.
     """
 
     title: str

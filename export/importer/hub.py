@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from keras_transformer.checks import needs, require
 from keras_transformer.export.importer.config import find_family, read_config
-from keras_transformer.export.importer.family import Family
 from keras_transformer.export.importer.piece_ids import read_json, tokenizer_files
 from keras_transformer.export.importer.weights import WEIGHTS, parts_of_weights
 
 _NAME = re.compile(r"hf://([^/@\s]+/[^/@\s]+)(?:@(\S+))?")
 
 
-def locate(directory: str | Path, check: Callable[[Family], None] = lambda family: None) -> tuple[Path, str | None]:
+def locate(directory: str | Path) -> tuple[Path, str | None]:
     """The folder of a model. A model of the Hugging Face Hub is downloaded to the cache of huggingface_hub.
 
     Only files that the importer reads are downloaded, and weights only if config.json describes a supported model.
@@ -24,8 +23,6 @@ def locate(directory: str | Path, check: Callable[[Family], None] = lambda famil
 
     Args:
         directory: a folder, or `hf://owner/name[@revision]`, where the revision is a branch, a tag or a commit.
-        check: raises an error for a family that the caller does not support. It is called before the download of the
-            weights.
 
     Returns:
         The folder; and `hf://owner/name@commit` for a model of the hub, `None` for a folder.
@@ -51,7 +48,7 @@ def locate(directory: str | Path, check: Callable[[Family], None] = lambda famil
         files = {file.rfilename: file for file in info.siblings or ()}
         download = functools.partial(api.hf_hub_download, repository, revision=info.sha)
         model = _Model(f"hf://{repository}@{info.sha}", files, download)
-        return _download(model, check), model.name
+        return _download(model), model.name
     except (OSError, HTTPError) as error:
         raise ValueError(f"{directory} cannot be downloaded: {_reason(error)}") from error
 
@@ -90,14 +87,13 @@ class _Model(NamedTuple):
             raise ValueError(f"{file} of {self.name} cannot be read: {error}") from error
 
 
-def _download(model: _Model, check: Callable[[Family], None]) -> Path:
+def _download(model: _Model) -> Path:
     """Downloads the files of the importer. Those that the repository lacks are reported when the folder is read."""
     if "config.json" not in model.files:
         raise ValueError(f"{model.name} cannot be imported: config.json is missing")
     config = model.read("config.json", read_json)
     family, problems = find_family(config)
     require(problems or read_config(config, family)[1], of=f"{model.name} cannot be imported")
-    check(family)
     for file in tokenizer_files(family.vocabulary):
         if file in model.files:
             model.fetch(file)

@@ -12,12 +12,17 @@ from keras_transformer.export.importer.hub import locate
 from keras_transformer.export.importer.piece_ids import read_json
 from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
 from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
-from keras_transformer.text.languages import checked_language, is_language, normal_code
+from keras_transformer.text.languages import checked_language, find_language, is_language, normal_code
 from keras_transformer.text.tokenization import Tokenizer
 
 #: Logit bias of padding and of duplicate pieces. It makes their probability 0.
 _EXCLUDED_LOGIT = -100.0
+
+
+#: Fields of tokenizer_config.json with the source language and with the target language.
+_LANGUAGE_NAMES = (("source_lang", "src_lang"), ("target_lang", "tgt_lang"))
 
 
 class Checkpoint(NamedTuple):
@@ -26,14 +31,13 @@ class Checkpoint(NamedTuple):
     Attributes:
         model: the `Transformer`.
         tokenizers: source tokenizer and target tokenizer.
-        languages: code of each language that the model knows -> id of its token. A source and its target start with
-            such tokens as in transformers. Empty for a model of one pair of languages.
+        languages: the `Languages` of the model, with the tokens of languages of a model of several.
         model_type: `model_type` of config.json, such as `"marian"`.
     """
 
     model: "kt.Transformer"
     tokenizers: tuple[Tokenizer, Tokenizer]
-    languages: dict[str, int]
+    languages: Languages
     model_type: str
 
 
@@ -51,8 +55,8 @@ def import_checkpoint(
             model directory contains the name and the commit of the latter as `downloaded_from`.
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
-        source_language: code of the source language, such as `en`, for `serve` and the splitting of sentences. Default:
-            that of tokenizer_config.json, if the file exists.
+        source_language: code of the source language, such as `en`; of a model of several languages the default one.
+            Default: that of tokenizer_config.json, if the file exists.
         target_language: code of the target language, such as `de`. Default: that of tokenizer_config.json.
 
     Returns:
@@ -60,31 +64,22 @@ def import_checkpoint(
 
     Raises:
         ValueError: if the files are invalid or cannot be downloaded, or the model is not supported. The message lists
-            all problems, and nothing is written to `output`. Also if the model needs the token of a language at the
-            start of each sentence.
+            all problems, and nothing is written to `output`. Also if a model of several languages does not know a
+            language.
 
     Example:
 
         import_checkpoint("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus-en-de")
     """
-
-    def require_text(family):
-        if family.forces_language:
-            raise ValueError(
-                f"A {family.title} model needs tokens of languages, which model directories do not have. "
-                f"`keras_transformer.export.read_checkpoint` reads the model. Received: {directory}"
-            )
-
     ModelDirectory(output).require_free(overwrite)
     given = {"source_language": source_language, "target_language": target_language}
-    mine = [checked_language(name, language) for name, language in given.items()]
-    folder, name = locate(directory, require_text)
-    files = read_files(folder)
-    require_text(files.family)
-    model, pair, _, model_type = _checkpoint(files)
+    default = [checked_language(name, language) for name, language in given.items()]
+    folder, name = locate(directory)
+    model, pair, languages, model_type = read_checkpoint(folder)
     tokenizers = list({tokenizer.sha256: tokenizer for tokenizer in pair}.values())
     origin = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
-    return ModelDirectory.create(output, model, tokenizers, _languages(folder, mine), overwrite, **origin)
+    record = {**languages.with_default(*default).to_record(), **origin}
+    return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **record)
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint:
@@ -115,36 +110,42 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
 
     Example:
 
-        checkpoint = read_checkpoint("hf://facebook/nllb-200-distilled-600M")
-        ids = checkpoint.tokenizers[0].encode(["Two men are outside."])[0]
-        source = [[checkpoint.languages["eng_Latn"], *ids]]
-        found = checkpoint.model.generate(source, prefix=[[checkpoint.languages["deu_Latn"]]])
-        checkpoint.tokenizers[1].decode(found.tokens[:, 0])
+        model, tokenizers, languages, _ = read_checkpoint("hf://facebook/nllb-200-distilled-600M")
+        translator = ModelTranslator(model, tokenizers, languages=languages)
+        translator.translate(["Two men are outside."], source_language="en", target_language="de")[0].text
     """
-    return _checkpoint(read_files(locate(directory)[0]))
-
-
-def _checkpoint(files: Files) -> Checkpoint:
+    folder, _ = locate(directory)
+    files = read_files(folder)
     warn_of_lacking(files.vocabulary.ids, files.models)
     layout = lay_out(files.vocabulary, files.config, [*files.models.values()], files.family.vocabulary.language)
     model = kt.Transformer(TransformerConfig(**{**files.fields, "vocab_size": len(layout.pieces)}))
     weights = foreign_weights(model, files.family.modules(files.fields).items())
     assign_weights(model, weights, _in_our_order(files, layout))
-    in_text = files.family.vocabulary.in_text
-    tokenizers = [Tokenizer(rewritten(spm, layout, in_text)) for spm in files.models.values()]
-    languages = {code: layout.pieces.index(piece) for piece, code in layout.languages.items()}
+    tokenizers = [Tokenizer(rewritten(spm, layout)) for spm in files.models.values()]
+    languages = _languages(folder, files.family, layout)
     return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
 
 
-def _languages(folder, mine) -> list[str | None]:
-    """The given languages, or those of tokenizer_config.json."""
+def _languages(folder, family, layout) -> Languages:
+    """The languages of the vocabulary. Those of tokenizer_config.json are the default."""
+    ids = {piece: i for i, piece in enumerate(layout.pieces)}
+    tokens = {code: ids[piece] for piece, code in layout.languages.items()}
     try:
         recorded = read_json(folder / "tokenizer_config.json")
     except (OSError, ValueError):
         recorded = {}
-    found = [recorded.get(name) for name in ("source_lang", "target_lang")]
-    theirs = [normal_code(code) if isinstance(code, str) and is_language(code) else None for code in found]
-    return [one or other for one, other in zip(mine, theirs, strict=True)]
+    codes = [recorded.get(name) or recorded.get(other) for name, other in _LANGUAGE_NAMES]
+    source, target = (normal_code(code) if isinstance(code, str) and is_language(code) else None for code in codes)
+    if not tokens:
+        return Languages(source, target)
+    forced = family.forces_language
+    return Languages(
+        (find_language(source, tokens) if forced else source) if source else None,
+        find_language(target, tokens) if target else None,
+        source_tokens=tokens if forced else {},
+        target_tokens=tokens,
+        forces_target=forced,
+    )
 
 
 def _in_our_order(files: Files, layout: Layout) -> dict[str, np.ndarray]:

@@ -113,8 +113,7 @@ def lay_out(vocabulary: PieceIds, config: Mapping, models: Sequence, language: r
     others = sorted({*of_id} - {pad, unk, eos} - (set() if start_is_copy else {start}))
     pieces, languages, symbols = list(SPECIAL_PIECES), {}, set()
     for i in others:
-        # A language code is a separate word at the start of a line, so SentencePiece puts its mark before it.
-        name = _WORD + of_id[i] if _LANGUAGE_CODE.match(of_id[i]) else of_id[i]
+        name = of_id[i]
         while name in SPECIAL_PIECES:
             name += "_"
         pieces.append(name)
@@ -132,7 +131,8 @@ def lay_out(vocabulary: PieceIds, config: Mapping, models: Sequence, language: r
 def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:
     """The contents of `vocab.json`, from pieces by id.
 
-    Language codes have no word mark, because Marian's tokenizer removes them from a line before SentencePiece.
+    Language codes have no word mark, because Marian's tokenizer removes them from a line before SentencePiece. Model
+    directories of older versions have one.
     """
     return {_foreign_name(piece): i for i, piece in enumerate(pieces)}
 
@@ -148,7 +148,7 @@ def _made_pieces(model):
     return [piece.piece for piece in model.pieces if piece.type in kinds]
 
 
-def rewritten(model, layout: Layout, has_symbols_in_text: bool) -> bytes:
+def rewritten(model, layout: Layout) -> bytes:
     """Rewrites a parsed SentencePiece model, so that its ids are indices of a vocabulary. It splits text as before.
 
     Pieces that the model does not have are added as unused pieces, which can be decoded but do not occur in split text.
@@ -157,8 +157,7 @@ def rewritten(model, layout: Layout, has_symbols_in_text: bool) -> bytes:
 
     Args:
         model: the parsed model.
-        layout: the vocabulary.
-        has_symbols_in_text: whether the pieces of languages are recognized in text.
+        layout: the vocabulary. Text cannot produce its symbols.
     """
     kind = model.SentencePiece
     own = {piece.piece: (piece.score, piece.type) for piece in model.pieces}
@@ -168,7 +167,7 @@ def rewritten(model, layout: Layout, has_symbols_in_text: bool) -> bytes:
     for piece in layout.pieces:
         score, its_kind = own.get(piece, (unlikely, kind.UNUSED))
         if piece in layout.symbols:
-            its_kind = kind.USER_DEFINED if piece in layout.languages and has_symbols_in_text else kind.CONTROL
+            its_kind = kind.CONTROL
         if piece in special:
             score, its_kind = 0.0, special[piece]
         model.pieces.add(piece=piece, score=score, type=its_kind)

@@ -28,7 +28,13 @@ from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.export.onnx.step_graphs import alignment, decoder, encoder, text_decoder
 from keras_transformer.export.onnx.text_decoder import OnnxTextDecoder
 from keras_transformer.export.onnx.translator import OnnxTranslator
-from keras_transformer.export.programs import load_onnx_program, model_metadata, model_programs, signature_of
+from keras_transformer.export.programs import (
+    load_onnx_program,
+    model_metadata,
+    model_programs,
+    prefix_programs,
+    signature_of,
+)
 from keras_transformer.export.verify.attention import compare_attention
 from keras_transformer.export.verify.equality import compare
 from keras_transformer.export.verify.keras_search import ContinuationSearch
@@ -74,6 +80,7 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     translator = OnnxTranslator(path, protect="off")
     return {
         name: Program(translator, strategy, verify),
+        **prefix_programs(exported, exported.tokenizers[1], name, translator, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),
         f"{name} encoder and decoder": Program(
             OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_search=False
@@ -85,6 +92,8 @@ def graphs(exported: Exported) -> dict[str, Callable]:
     """The graphs of an export by name: functions that make their `Signature`."""
     found: dict[str, Callable] = {"model": signature_of}
     if exported.tokenizers is not None:
+        if exported.languages.forces_target:
+            found["model_prefix"] = lambda exported: signature_of(exported._replace(takes_prefix=True))
         return {**found, "encoder": encoder, "decoder": decoder, "alignment": alignment}
     model = exported.model
     if isinstance(model, LanguageModel) and model.takes_several_tokens:

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.storage.exhaustion import is_out_of_memory
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.origin import export_command, export_folder
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.translate.threads import threads_of_a_batch
-from keras_transformer.translate.translator import TokenTranslator, Translator
+from keras_transformer.translate.token_translator import TokenTranslator
+from keras_transformer.translate.translator import Translator
 
 #: Bytes of address space that onnxruntime reserves first. Memory is used only where tensors are written. By default it
 #: starts with 1 MB and adds regions of twice the size of the last one, where large tensors leave gaps: a server that
@@ -70,7 +72,8 @@ class OnnxTranslator(TokenTranslator):
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
         num_positions = json.loads(metadata["config"])["max_length"]
-        super().__init__(*tokenizers, num_positions, parallel_batches, protect, source_text_of(folder))
+        known = source_text_of(folder), languages_of(folder)
+        super().__init__(*tokenizers, num_positions, parallel_batches, protect, *known)
 
     def _align_sentences(self, lines, translations):
         """See `Translator.align`. Exports without `alignment.onnx` align by position."""
@@ -87,9 +90,18 @@ class OnnxTranslator(TokenTranslator):
         """The session of `alignment.onnx`, which most clients do not need."""
         return self._session("alignment")
 
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `TokenTranslator.search`."""
-        return tuple(self.session.run(["tokens", "scores"], {"source": source}))
+    @functools.cached_property
+    def _forced(self):
+        """The session of `model_prefix.onnx`."""
+        return self._session("model_prefix")
+
+    def search(
+        self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `TokenTranslator.search`. Only an export of a model that is forced to write a language takes a prefix."""
+        if prefix is None:
+            return tuple(self.session.run(["tokens", "scores"], {"source": source}))
+        return tuple(self._forced.run(["tokens", "scores"], {"source": source, "prefix": prefix}))
 
 
 def _session(folder, num_threads, providers, name):

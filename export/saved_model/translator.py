@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.origin import export_command, export_folder
 from keras_transformer.storage.source_text import source_text_of
@@ -56,23 +57,27 @@ class SavedModelTranslator(Translator):
         self.exported_search = json.loads(self._loaded.search_options().numpy())
         self.max_source_length = int(self._lengths([])[1])
         self.protection = Protection(protect, source_text_of(folder), _spelling(directory))
+        self.languages = languages_of(folder)
 
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `TokenTranslator.search`."""
+    def search(
+        self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `TokenTranslator.search`. Only an export of a model that is forced to write a language takes a prefix."""
         import tensorflow as tf
 
-        result = self._signatures["tokens"](source=tf.constant(source))
+        name, forced = ("tokens", {}) if prefix is None else ("tokens_after_prefix", {"prefix": tf.constant(prefix)})
+        result = self._signatures[name](source=tf.constant(source), **forced)
         return result["tokens"].numpy(), result["scores"].numpy()
 
     def count_tokens(self, lines):
         """See `Translator.count_tokens`."""
         return self._lengths(lines)[0].tolist()
 
-    def _sentences(self, lines, numbers):
+    def _sentences(self, lines, numbers, directions):
         lengths, longest = self._lengths(lines)
         warn_of_long(lines, lengths, longest, numbers)
         # The SavedModel truncates long lines and handles empty lines itself.
-        return lines, [min(length, longest) + 1 for length in lengths.tolist()]
+        return [*zip(lines, directions, strict=True)], [min(length, longest) + 1 for length in lengths.tolist()]
 
     def _lengths(self, lines):
         import tensorflow as tf
@@ -80,21 +85,26 @@ class SavedModelTranslator(Translator):
         return tuple(result.numpy() for result in self._loaded.source_lengths(tf.constant(lines, tf.string)))
 
     def _translate_batch(self, sentences, n_best):
-        texts, scores = self._run(sentences, n_best)
+        texts, scores = self._run(*zip(*sentences, strict=True), n_best)
         return [
             [Translation(text.decode("utf-8", errors="replace"), float(score)) for text, score in hypotheses]
             for hypotheses in map(zip, texts, scores)
         ]
 
-    def _run(self, sentences, n_best):
-        """Texts and scores, at least `(batch, n_best)`. The search of `serving_default` stops earlier."""
+    def _run(self, lines, directions, n_best):
+        """Texts and scores, at least `(batch, n_best)`. The search for one hypothesis stops earlier."""
         import tensorflow as tf
 
-        text = tf.constant(sentences, tf.string)
+        inputs = {"text": tf.constant(lines, tf.string)}
+        best, several = "serving_default", "n_best"
+        if self.languages.are_several:
+            best, several = "between", "n_best_between"
+            inputs["source_language"] = tf.constant([each.source or "" for each in directions])
+            inputs["target_language"] = tf.constant([each.target for each in directions])
         if n_best > 1:
-            result = self._signatures["n_best"](text=text)
+            result = self._signatures[several](**inputs)
             return result["translations"].numpy(), result["scores"].numpy()
-        result = self._signatures["serving_default"](text=text)
+        result = self._signatures[best](**inputs)
         return result["translation"].numpy()[:, None], result["score"].numpy()[:, None]
 
 

@@ -11,7 +11,7 @@ from keras_transformer.counting import counted
 from keras_transformer.decoding import SpecialIds
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
-from keras_transformer.translate.translator import Translation
+from keras_transformer.translate.translation import Translation
 
 #: Scores with a smaller difference are a tie, in which rounding decides.
 TIE = 1e-3

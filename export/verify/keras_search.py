@@ -14,7 +14,7 @@ from keras_transformer.decoding.scores import NEG_INF
 from keras_transformer.export.verify.replay import Replay
 from keras_transformer.models.compiled import batch_size
 from keras_transformer.translate.batching import pad
-from keras_transformer.translate.translator import with_n_best
+from keras_transformer.translate.token_translator import with_n_best
 
 
 def with_seed(strategy):
@@ -32,6 +32,7 @@ class KerasSearch:
         shortlist: the tokens among which the program searches. Default: the whole vocabulary.
         text_constraints: those of the program, if it has any.
         takes_prefix: whether the program has the input `prefix`.
+        first_tokens: tokens with one of which a prefix begins. Default: any token, or no prefix.
     """
 
     model: Any
@@ -39,6 +40,7 @@ class KerasSearch:
     shortlist: Shortlist | None = None
     text_constraints: TextConstraints | None = None
     takes_prefix: bool = False
+    first_tokens: tuple[int, ...] = ()
 
     @property
     def pad_id(self) -> int:
@@ -74,6 +76,8 @@ class KerasSearch:
         longest = min(3, (self.model.max_length or 4) - 1)  # Learned positions leave one for the end.
         ordinary = [i for i in range(self.model.vocab_size) if i not in self.model.special_ids]
         rows = [[draw.choice(ordinary) for _ in range(draw.randint(0, longest))] for _ in range(batch_size(source))]
+        if self.first_tokens:
+            rows = [[draw.choice(self.first_tokens), *row[1:]] for row in rows]
         prefix = pad(rows, self.pad_id)
         return prefix if prefix.size else np.full((len(rows), 1), self.pad_id, "int32")
 

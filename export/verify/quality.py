@@ -10,7 +10,7 @@ from keras_transformer.counting import counted
 from keras_transformer.export.verify.equality import without_padding
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
-from keras_transformer.translate.translator import Translation
+from keras_transformer.translate.translation import Translation
 
 #: Maximum average loss of log probability, in nats per token.
 MOST_LOSS = 0.1

@@ -9,6 +9,7 @@ from keras_transformer.cli.options import make_parser
 from keras_transformer.cli.runtime_options import (
     add_batching,
     add_encoding,
+    add_languages,
     add_optional_file,
     add_runtime,
     add_sampling,
@@ -34,6 +35,8 @@ def translate(arguments: list[str]) -> None:
     parser.add_argument(
         "--json", action="store_true", help="write one JSON object per line: source, translations (text, score)"
     )
+    read = "read one JSON object per line: source and, for a model with several languages, source_language and "
+    parser.add_argument("--from_json", action="store_true", help=f"{read}target_language")
     split = "split each line into sentences and translate each of them; white space is kept; needs the extra `serve`"
     parser.add_argument("--split_sentences", action="store_true", help=split)
     protect = (
@@ -41,8 +44,7 @@ def translate(arguments: list[str]) -> None:
         "emoji; off: nothing; or a regular expression for more parts"
     )
     parser.add_argument("--protect", default="auto", help=protect)
-    language = "code of the source language, such as en, for `--split_sentences`; default: that of the model"
-    parser.add_argument("--source_language", help=language)
+    add_languages(parser, more=", or for `--split_sentences`")
     add_runtime(parser)
     add_sampling(parser)
     parser.epilog = (
@@ -61,6 +63,7 @@ def evaluate(arguments: list[str]) -> None:
     parser = make_parser(evaluate, loads_models=True)
     parser.add_argument("directory", help=_DIRECTORIES)
     add_test_set(parser)
+    add_languages(parser)
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
 
@@ -79,6 +82,7 @@ def compare(arguments: list[str]) -> None:
     differences = "number of lines to list where the second is better, and where it is worse"
     parser.add_argument("--differences", type=NonNegativeInt, default=5, help=differences)
     parser.add_argument("--json", action="store_true", help="print a JSON object")
+    add_languages(parser)
     add_runtime(parser, skip={"n_best"})
     options = parser.parse_args(arguments)
 
@@ -94,6 +98,7 @@ def score(arguments: list[str]) -> None:
     parser.add_argument("--source", required=True, help="source text, plain or .gz")
     parser.add_argument("--target", required=True, help="translations, one per line of `--source`")
     add_encoding(parser)
+    add_languages(parser)
     add_batching(parser, "pairs", "tokens of the longer side")
     parser.epilog = (
         "The output is one line per pair with tab-separated columns: log probability, "
@@ -114,11 +119,12 @@ def plot_attention(arguments: list[str]) -> None:
     parser.add_argument("--output", required=True, help="image file to write, such as .png, .pdf or .svg")
     parser.add_argument("--target", help="target sentence; default: the translation of the model")
     parser.add_argument("--layer", type=int, help="number of the decoder layer, from 1; default: the last layer")
+    add_languages(parser)
     options = parser.parse_args(arguments)
 
     from keras_transformer.cli.attention_plot import draw_attention as run
 
-    print(run(options.directory, options.sentence, options.output, options.target, options.layer))
+    print(run(**vars(options)))
 
 
 def export(arguments: list[str]) -> int | None:
@@ -155,7 +161,9 @@ def serve(arguments: list[str]) -> None:
     from keras_transformer.apps.serve.config import ServeConfig
 
     parser = make_parser(serve, loads_models=True)
-    parser.add_argument("directories", nargs="+", help="model directories, one per pair of languages")
+    parser.add_argument(
+        "directories", nargs="+", help="model directories, each of a pair of languages or of several languages"
+    )
     parser.add_class_arguments(ServeConfig)
     options = parser.parse_args(arguments)
     directories = options.pop("directories")

@@ -86,6 +86,13 @@ def add_test_set(parser: ArgumentParser) -> None:
     parser.add_argument("--bleu_tokenize", default=BLEU_TOKENIZE, help=tokenizers)
 
 
+def add_languages(parser: ArgumentParser, more: str = "") -> None:
+    """Adds the options for the languages of the text."""
+    source = f"code of the source language, such as en, for a model with several languages{more}; default: the model's"
+    parser.add_argument("--source_language", help=source)
+    parser.add_argument("--target_language", help="code of the target language, likewise")
+
+
 def add_optional_file(parser: ArgumentParser, help: str) -> None:
     """Adds an optional positional argument `file`, the last one. Options may precede it."""
     # Not nargs="?": before Python 3.12.7, argparse sets such an argument to `None` if an option precedes it.

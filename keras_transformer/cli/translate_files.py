@@ -5,12 +5,14 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.cli.translator_options import TranslatorOptions, split_directories
 from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import hash_of_program
 from keras_transformer.storage.progress import progress_bar
@@ -20,6 +22,9 @@ from keras_transformer.text.languages import checked_language
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.splitting_translator import SplittingTranslator
 
+#: A value that no queue contains.
+_NEVER = object()
+
 
 def translate(options) -> None:
     """Translates a file or standard input to a file or standard output.
@@ -27,18 +32,27 @@ def translate(options) -> None:
     Raises:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
-    options.source_language = checked_language("source_language", options.source_language)
+    for name in ("source_language", "target_language"):
+        options[name] = checked_language(name, options[name])
+        if options.from_json and options[name]:
+            raise ValueError(f"`--{name}` must not be given with `--from_json`, whose lines name the languages")
     chosen = TranslatorOptions.of(options, options.directory)
     with TextLines(options.file, options.encoding) as lines, _output(options, chosen) as (write, done):
         source = itertools.islice(lines, done, None)
-        sources, translator = collections.deque(), chosen.load()
+        translator, languages = chosen.load(), chosen.languages
         if options.split_sentences:
-            language = options.source_language or ModelDirectory(chosen.directories[0]).languages[0]
-            translator = SplittingTranslator(translator, language)
+            translator = SplittingTranslator(translator, ModelDirectory(chosen.directories[0]).languages[0])
+        sources, queues = collections.deque(), {name: collections.deque() for name in languages}
+        if options.from_json:
+            languages = {name: iter(queue.popleft, _NEVER) for name, queue in queues.items()}
 
         def read():
             for count, line in enumerate(source, done + 1):
                 bar.total = lines.share and max(count, round(count / lines.share))
+                if options.from_json:
+                    line, *codes = _from_json(count, line)
+                    for queue, code in zip(queues.values(), codes, strict=True):
+                        queue.append(code)
                 sources.append(line)
                 yield line
 
@@ -50,7 +64,7 @@ def translate(options) -> None:
             chunks = ([line] for line in read()) if interactive else [read()]
             number = done
             for chunk in chunks:
-                for translation in translator.translate_stream(chunk, *batching, first_line=number + 1):
+                for translation in translator.translate_stream(chunk, *batching, first_line=number + 1, **languages):
                     number += 1
                     write(to_text(number, sources.popleft(), translation))
 
@@ -66,10 +80,11 @@ def evaluate(options) -> None:
 
     source, reference = (read_lines(path, options.encoding) for path in (options.source, options.reference))
     check_test_set(source, reference, options.bleu_tokenize)
-    translator = TranslatorOptions.of(options, options.directory).load()
+    chosen = TranslatorOptions.of(options, options.directory)
+    translator = chosen.load()
     with progress_bar(unit="line", total=len(source)) as bar:
         batching = options.batch_size, options.batch_tokens
-        scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update)
+        scores = run(translator, source, reference, *batching, options.bleu_tokenize, bar.update, **chosen.languages)
     print(scores)
 
 
@@ -104,10 +119,12 @@ def _given_translations(name, source, options) -> list[str] | None:
 
 
 def _translated(name, source, options) -> list[str]:
-    translator = TranslatorOptions.of(options, name).load()
+    chosen = TranslatorOptions.of(options, name)
+    translator = chosen.load()
     with progress_bar(unit="line", total=len(source), desc=name) as bar:
         batching = options.batch_size, options.batch_tokens
-        return [translation.text for translation in translator.translate(source, *batching, progress=bar.update)]
+        found = translator.translate(source, *batching, progress=bar.update, **chosen.languages)
+    return [translation.text for translation in found]
 
 
 def score(options) -> None:
@@ -124,9 +141,28 @@ def score(options) -> None:
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
-    scores = LikelihoodScorer(options.directory).score_stream(pairs, options.batch_size, options.batch_tokens)
+    languages = options.source_language, options.target_language
+    languages_of(options.directory).direction(*languages)  # Checked before the model is loaded.
+    batching = options.batch_size, options.batch_tokens
+    scores = LikelihoodScorer(options.directory).score_stream(pairs, *batching, *languages)
     for pair in progress_bar(scores, unit="line"):
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
+
+
+def _from_json(number, line) -> tuple[str, str | None, str | None]:
+    """The source and the languages in a line of JSON."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        content = None
+    content = content if isinstance(content, dict) else {}
+    source, *codes = (content.get(name) for name in ("source", "source_language", "target_language"))
+    if not isinstance(source, str) or not all(isinstance(code, str | None) for code in codes):
+        raise ValueError(
+            f"line {number} must be a JSON object with the string `source` and, optionally, the strings "
+            f"`source_language` and `target_language`. Received: {line[:80]}"
+        )
+    return source, *codes
 
 
 def _as_text(number, source, translation):
@@ -196,4 +232,10 @@ def _record(options, chosen) -> dict:
         record["protect"] = options.protect
     if chosen.sampling:
         record["sampling"] = chosen.sampling
-    return record | ({"split_sentences": options.source_language} if options.split_sentences else {})
+    if options.from_json:
+        record["from_json"] = True
+    if options.target_language:
+        record["target_language"] = options.target_language
+    if options.split_sentences:
+        return record | {"split_sentences": options.source_language}
+    return record | ({"source_language": options.source_language} if options.source_language else {})

@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 
 from keras_transformer.cli.runtime_options import sampling_defaults
 from keras_transformer.decoding import BeamSearch, Sampling
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.origin import export_command
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import load_translator
@@ -26,6 +27,7 @@ class TranslatorOptions:
         loading: the other options of `load_translator`.
         search: the search options on the command line. The others have the values of the export.
         sampling: the options of sampling; empty without `--sampling`.
+        languages: the options `source_language` and `target_language`.
     """
 
     directories: tuple[str, ...]
@@ -34,13 +36,15 @@ class TranslatorOptions:
     loading: dict[str, Any]
     search: dict[str, Any]
     sampling: dict[str, Any]
+    languages: dict[str, str | None]
 
     @classmethod
     def of(cls, options: Namespace, directory: str) -> Self:
         """Takes the options of a command.
 
         Raises:
-            ValueError: if an option is out of range, or has no effect beside others.
+            ValueError: if an option is out of range, or has no effect beside others, or the model does not know a
+                language.
         """
         loading = {name: options[name] for name in ("num_threads", "parallel_batches", "protect") if name in options}
         Protection(loading.get("protect", "auto"))  # Checked before the model is loaded.
@@ -52,7 +56,10 @@ class TranslatorOptions:
             loading,
             search,
             _sampling_options(options, search),
+            {name: options.get(name) for name in ("source_language", "target_language")},
         )
+        if not options.get("from_json"):
+            languages_of(found.directories[0]).direction(*found.languages.values())
         if options.runtime != "keras" and (found.sampling or len(found.directories) > 1):
             raise ValueError(
                 "`--sampling` and several model directories require `--runtime keras`. "

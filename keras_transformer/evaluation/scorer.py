@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from keras_transformer.checks import require, same_number
+from keras_transformer.storage.languages import Direction, languages_of
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 from keras_transformer.translate.batching import BATCH_SIZE, BATCH_TOKENS, BatchLimits, pad
@@ -49,7 +50,8 @@ class LikelihoodScorer:
 
     def __init__(self, directory: str | Path):
         self.model, self.tokenizers = load_finished(ModelDirectory(directory))
-        self.longest = max_tokens(self.model.config.max_length)
+        self.languages = languages_of(directory)
+        self.longest = max_tokens(self.model.config.max_length) - self.languages.max_source_prefix
 
     def score(
         self,
@@ -57,6 +59,8 @@ class LikelihoodScorer:
         target: Iterable[str],
         batch_size: int = BATCH_SIZE,
         batch_tokens: int = BATCH_TOKENS,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> list[PairScore]:
         """Scores pairs of lines, sorted by length and batched.
 
@@ -66,20 +70,26 @@ class LikelihoodScorer:
             batch_size: maximum pairs per batch.
             batch_tokens: maximum tokens per batch of the longer side, including padding. A longer pair is scored
                 alone.
+            source_language: code of the source language, for a model with several languages. Default: that of the
+                model.
+            target_language: code of the target language, likewise. A token that the model is forced to write for it is
+                not scored.
 
         Returns:
             One `PairScore` per pair, in the order of the pairs.
 
         Raises:
             ValueError: if `source` or `target` is a string or contains other objects than strings, the numbers of
-                lines differ, or `batch_size` or `batch_tokens` is not positive.
+                lines differ, `batch_size` or `batch_tokens` is not positive, or the model does not know a language or
+                needs one that is not given.
 
         Warns:
             UserWarning: for each line with more than `longest` subwords, which is truncated.
         """
-        return self._score(source, target, BatchLimits(batch_size, batch_tokens))
+        direction = self.languages.direction(source_language, target_language)
+        return self._score(source, target, BatchLimits(batch_size, batch_tokens), direction)
 
-    def _score(self, source, target, limits, first_line=1):
+    def _score(self, source, target, limits, direction: Direction, first_line=1):
         """`score`, after the checks of the limits. `first_line` is the number of the first pair, for warnings."""
         lines = checked_lines("source", source), checked_lines("target", target)
         require(same_number("lines", source=lines[0], target=lines[1]))
@@ -88,16 +98,26 @@ class LikelihoodScorer:
             encode_lines(tokenizer, side, self.longest, numbers)
             for tokenizer, side in zip(self.tokenizers, lines, strict=True)
         )
+        prefix = direction.target_prefix
+        targets = [[*prefix, *ids] for ids in targets]
+        sources = [direction.source_ids(ids) for ids in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         scores: dict[int, PairScore] = {}
         for chosen in limits.batches(lengths):
             pairs = (pad([side[i] for i in chosen]) for side in (sources, targets))
-            totals = self.model.token_log_probs(*pairs).sum(axis=1, dtype="float64")
-            scores |= {i: PairScore(float(total), len(targets[i])) for i, total in zip(chosen, totals, strict=True)}
+            log_probs = self.model.token_log_probs(*pairs)[:, len(prefix) :]
+            totals = log_probs.sum(axis=1, dtype="float64")
+            counts = [len(targets[i]) - len(prefix) for i in chosen]
+            scores |= dict(zip(chosen, map(PairScore, map(float, totals), counts), strict=True))
         return [scores[i] for i in range(len(lengths))]
 
     def score_stream(
-        self, pairs: Iterable[tuple[str, str]], batch_size: int = BATCH_SIZE, batch_tokens: int = BATCH_TOKENS
+        self,
+        pairs: Iterable[tuple[str, str]],
+        batch_size: int = BATCH_SIZE,
+        batch_tokens: int = BATCH_TOKENS,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> Iterator[PairScore]:
         """Scores a stream of pairs that need not fit in memory. Chunks of 64 batches are sorted by length.
 
@@ -105,6 +125,8 @@ class LikelihoodScorer:
             pairs: an iterable of (source line, target line), which is read one chunk at a time.
             batch_size: see `score`.
             batch_tokens: see `score`.
+            source_language: see `score`.
+            target_language: see `score`.
 
         Yields:
             One `PairScore` per pair, in the order of the pairs.
@@ -116,7 +138,8 @@ class LikelihoodScorer:
             UserWarning: see `score`.
         """
         limits, first_line = BatchLimits(batch_size, batch_tokens), 1
+        direction = self.languages.direction(source_language, target_language)
         for chunk in limits.chunks(pairs):
             sources, targets = zip(*chunk, strict=True)
-            yield from self._score(sources, targets, limits, first_line)
+            yield from self._score(sources, targets, limits, direction, first_line)
             first_line += len(chunk)

@@ -101,6 +101,8 @@ def evaluate(
     batch_tokens: int = BATCH_TOKENS,
     bleu_tokenize: str = BLEU_TOKENIZE,
     progress: Callable[[int], object] | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> Scores:
     """Translates a test set and scores the result.
 
@@ -112,6 +114,8 @@ def evaluate(
         batch_tokens: maximum source tokens per batch, including padding.
         bleu_tokenize: see `corpus_scores`.
         progress: see `Translator.translate`.
+        source_language: see `Translator.translate`.
+        target_language: see `Translator.translate`.
 
     Returns:
         `Scores`.
@@ -120,7 +124,8 @@ def evaluate(
         ValueError: see `corpus_scores`.
     """
     check_test_set(source, references, bleu_tokenize)
-    translations = translator.translate(source, batch_size, batch_tokens, progress=progress)
+    languages = source_language, target_language
+    translations = translator.translate(source, batch_size, batch_tokens, 1, progress, *languages)
     return corpus_scores([translation.text for translation in translations], references, bleu_tokenize)
 
 

@@ -1,3 +1,4 @@
+from .languages import Direction as Direction, Languages as Languages
 from .model_directory import ModelDirectory as ModelDirectory
 from .origin import hash_of_program as hash_of_program
 from .recorded_folder import ModelDirectoryError as ModelDirectoryError

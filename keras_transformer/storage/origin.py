@@ -5,6 +5,7 @@ import json
 import zipfile
 from pathlib import Path
 
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError, export_name
 from keras_transformer.storage.recorded_folder import hash_of_files, read_json, write_json
 from keras_transformer.storage.source_text import ENTRY, SourceText
@@ -15,9 +16,10 @@ _FINGERPRINT = "model_fingerprint"
 _METADATA = "metadata.json"
 
 
-def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText) -> None:
-    """Records in an export the fingerprint of its model, and what its translator must know of the source text."""
-    write_json(folder / ORIGIN, {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record()})
+def write_origin(folder: Path, fingerprint: str | None, source_text: SourceText, languages: Languages) -> None:
+    """Records in an export the fingerprint of its model, and what its translator must know of languages and text."""
+    record = {_FINGERPRINT: fingerprint, ENTRY: source_text.to_record(), **languages.to_record()}
+    write_json(folder / ORIGIN, record)
 
 
 def export_folder(directory: str | Path, format: str, quantize: str | None = None) -> Path:

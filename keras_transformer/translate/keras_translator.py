@@ -10,11 +10,12 @@ import numpy as np
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import BeamSearch, Sampling, Shortlist
+from keras_transformer.storage.languages import Languages, languages_of
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import SourceText, source_text_of
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translate.finished_model import load_ensemble
-from keras_transformer.translate.translator import TokenTranslator, with_n_best
+from keras_transformer.translate.token_translator import TokenTranslator, with_n_best
 
 
 class ModelTranslator(TokenTranslator):
@@ -31,6 +32,7 @@ class ModelTranslator(TokenTranslator):
             `keras_transformer.translate.Protection`.
         source_text: what is known of the source text that the model was trained on.
         shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary.
+        languages: the languages of the model. Default: two that are unknown.
 
     Raises:
         ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow, or `protect`
@@ -50,19 +52,23 @@ class ModelTranslator(TokenTranslator):
         protect: str = "auto",
         source_text: SourceText | None = None,
         shortlist: Shortlist | None = None,
+        languages: Languages | None = None,
     ):
         _check_backend(parallel_batches)
-        super().__init__(*tokenizers, model.config.max_length, parallel_batches, protect, source_text)
+        super().__init__(*tokenizers, model.config.max_length, parallel_batches, protect, source_text, languages)
         self.model, self.shortlist = model, shortlist
         self.strategy = strategy or BeamSearch()
 
-    def search(self, source: np.ndarray, n_best: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`."""
         strategy = with_n_best(self.strategy, n_best)
         if isinstance(strategy, Sampling) and isinstance(strategy.seed, int):
             strategy = dataclasses.replace(strategy, seed=[_seed_of(strategy.seed, row) for row in source])
         constraints = self.target_tokenizer.text_constraints
-        return self.model.generate(source, strategy, shortlist=self.shortlist, text_constraints=constraints)[:2]
+        options = {"shortlist": self.shortlist, "text_constraints": constraints}
+        return self.model.generate(source, strategy, prefix=prefix, **options)[:2]
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
@@ -112,4 +118,5 @@ class KerasTranslator(ModelTranslator):
         _check_backend(parallel_batches)
         directories = [directory] if isinstance(directory, (str, Path)) else directory
         loaded = load_ensemble([ModelDirectory(path) for path in directories])
-        super().__init__(*loaded, strategy, parallel_batches, protect, source_text_of(directories[0]))
+        known = {"source_text": source_text_of(directories[0]), "languages": languages_of(directories[0])}
+        super().__init__(*loaded, strategy, parallel_batches, protect, **known)

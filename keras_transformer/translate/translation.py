@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.decoding.scores import NEG_INF
+from keras_transformer.storage.languages import Direction
 from keras_transformer.text.files import json_line, one_line
 
 
@@ -21,6 +22,8 @@ class Translation:
             none is empty, unless there is no other.
         kept: the parts that were not translated: for each its `(begin, end)` in the line and in `text`.
         written: what the model wrote, which lacks these parts; `None` if it is `text`.
+        source_language: code of the language of the line, if the model has several languages.
+        target_language: code of the language of the translation, likewise.
     """
 
     text: str
@@ -29,6 +32,8 @@ class Translation:
     alternatives: tuple["Translation", ...] = ()
     kept: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
     written: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
     @property
     def hypotheses(self) -> tuple["Translation", ...]:
@@ -46,8 +51,21 @@ class Translation:
         """
         return one_line(self.text)
 
+    def between(self, direction: Direction) -> "Translation":
+        """The translation with its languages.
+
+        Args:
+            direction: the languages.
+        """
+        return dataclasses.replace(
+            self,
+            source_language=direction.source,
+            target_language=direction.target,
+            alternatives=tuple(one.between(direction) for one in self.alternatives),
+        )
+
     def to_json(self, source: str) -> str:
-        """The hypotheses as a JSON object on one line.
+        """The hypotheses as a JSON object on one line, with the languages that are known.
 
         Args:
             source: the translated line.
@@ -58,7 +76,9 @@ class Translation:
         '{"source": "two", "translations": [{"text": "zwei", "score": -0.25}]}'
         """
         translations = [{"text": one.text, "score": round(one.score, 4)} for one in self.hypotheses]
-        return json_line({"source": source, "translations": translations})
+        languages = {"source_language": self.source_language, "target_language": self.target_language}
+        known = {name: code for name, code in languages.items() if code is not None}
+        return json_line({"source": source, **known, "translations": translations})
 
 
 def best_first(hypotheses: Sequence[Translation], n_best: int) -> Translation:

@@ -188,7 +188,7 @@ def test_noise_refuses_bad_options(arguments, message, toy_files, monkeypatch, c
 def test_case_is_ignored_in_upper_case_only(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import noise
-    from keras_transformer.translate.translator import Translation
+    from keras_transformer.translate.translation import Translation
 
     class Copies:
         def translate(self, lines):

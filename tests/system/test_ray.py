@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from keras_transformer.cli import main
-from keras_transformer.translate.translator import Translation
+from keras_transformer.translate.translation import Translation
 
 ROOT = pathlib.Path(__file__).parents[2]
 HAS_RAY = importlib.util.find_spec("ray") is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.export import ExportConfig, export, export_model
+from keras_transformer.export import ExportConfig, export
 from keras_transformer.export.importer.importer import import_checkpoint, read_checkpoint
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
@@ -124,19 +124,20 @@ class Pair:
         # The tokens that our search never outputs: special and added ones.
         allowed = {*self.to_ours[self.ordinary]} - {*self.our_tokenizer.text_constraints.forbidden}
         self.allowed = [i for i in self.ordinary if self.to_ours[i] in allowed]
+        barred = {*range(config.vocab_size)} - {*self.allowed, config.eos_token_id}
+        self.barred = [[i] for i in sorted(barred)]
         self.source = np.random.default_rng(5).choice(self.allowed, (SENTENCES, LENGTH))
         self.source[:, -1] = config.eos_token_id
 
     def generate(self, **options):
         """Tokens of transformers as our ids."""
-        barred = {*range(self.config.vocab_size)} - {*self.allowed, self.config.eos_token_id}
         source = torch.from_numpy(self.source)
         found = self.theirs.generate(
             source,
             attention_mask=torch.ones_like(source),
             min_new_tokens=SHORTEST,
             max_new_tokens=LENGTH + EXTRA,
-            bad_words_ids=[[i] for i in sorted(barred)],
+            bad_words_ids=self.barred,
             forced_eos_token_id=self.config.eos_token_id,
             forced_bos_token_id=None,
             do_sample=False,
@@ -190,49 +191,49 @@ def test_text_has_the_same_ids(pair):
         assert [pair.our_tokenizer.pieces[i] for i in ids] == pair.tokenizer.convert_ids_to_tokens(theirs[languages:])
 
 
-def test_the_directory_of_a_model_of_one_pair_translates(pair, tmp_path):
-    if isinstance(pair.config, transformers.T5Config | transformers.MT5Config):
-        directory = import_checkpoint(pair.folder, tmp_path / "run")
-        assert KerasTranslator(directory.path, GreedySearch(extra_length=2)).translate(["baka dulo"])[0].tokens
+def test_each_language_has_its_tokens(pair, tmp_path):
+    """Text translated to any language is what transformers writes. Text cannot produce the tokens of languages."""
+    directory = import_checkpoint(pair.folder, tmp_path / "run")
+    translator = KerasTranslator(directory.path, GreedySearch(extra_length=0), protect="off")
+    known = pair.languages.target_tokens
+    assert translator.languages == pair.languages and bool(known) == hasattr(pair.tokenizer, "src_lang")
+    if not known:
+        assert translator.translate(["baka dulo"])[0].tokens
         return
-    with pytest.raises(ValueError, match="needs tokens of languages, .*`keras_transformer.export.read_checkpoint`"):
-        import_checkpoint(pair.folder, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_prefix_is_forced(pair):
-    """The token of a language is the first of each hypothesis. Text cannot produce it."""
-    if not pair.languages:
-        pytest.skip("The family has no languages.")
-    code, token = [*pair.languages.items()][3]
-    source = pair.to_ours[pair.source[:5]]
-    tokens = pair.ours.generate(source, GreedySearch(extra_length=3), prefix=np.full((5, 1), token)).tokens
-    assert (tokens[:, 0, 0] == token).all()
-    assert token not in pair.our_tokenizer.encode([f"__{code}__ {code} baka"])[0]
-    name = pair.our_tokenizer.pieces[token]
-    with torch.no_grad():
+    line, codes = "baka dulo gomi", [*known]
+    targets = codes[::-1]
+    given = {"source_language": codes, "target_language": targets}
+    found = translator.translate([line] * len(codes), **given)
+    assert [(one.source_language, one.target_language) for one in found] == [*zip(codes, targets, strict=True)]
+    ids = pair.our_tokenizer.encode([line, *(f"{pair.our_tokenizer.pieces[known[code]]} {line}" for code in codes)])
+    assert not {*known.values()} & {i for row in ids for i in row}
+    for code, target, one in zip(codes, targets, found, strict=True):
+        pair.tokenizer.src_lang = code
+        source, direction = pair.tokenizer([line], return_tensors="pt"), pair.languages.direction(code, target)
+        assert pair.to_ours[source["input_ids"][0]].tolist() == direction.source_ids(ids[0])
+        name = pair.our_tokenizer.pieces[direction.target_prefix[0]]
         theirs = pair.theirs.generate(
-            torch.from_numpy(pair.source[:5]),
+            **source,
             forced_bos_token_id=pair.tokenizer.convert_tokens_to_ids(name),
-            max_new_tokens=3,
+            max_new_tokens=4,
+            bad_words_ids=pair.barred,
             do_sample=False,
             num_beams=1,
-        )[:, 1:3]
-    np.testing.assert_array_equal(pair.to_ours[theirs.numpy()], tokens[:, 0, :2])
+        )[0, 1:]
+        expected = pair.to_ours[theirs.numpy()].tolist()
+        assert one.tokens[:4] == tuple(expected[: expected.index(3) + 1 if 3 in expected else None])
 
 
 @pytest.mark.nightly
 def test_exports_hold_the_beam_search(pair, tmp_path):
-    """The directory of a model without forced languages is exported; others with an input for the prefix."""
-    strategy = BeamSearch(beam_size=2, extra_length=5)
-    if pair.languages:
-        found = export_model(pair.ours, tmp_path / "export", strategy, ["saved_model", "onnx"], prefix=True)
-        assert [agreement.passed for agreement in found.values()] == [True, True]
-        return
+    """In every export, also between languages, whose tokens are forced."""
     directory = import_checkpoint(pair.folder, tmp_path / "run")
-    export(str(directory.path), ExportConfig(format="saved_model,onnx", beam_size=2, extra_length=5))
+    formats = "saved_model,onnx"
+    export(str(directory.path), ExportConfig(format=formats, beam_size=2, extra_length=5))
     found = json.loads(directory.verification_file.read_text())
-    assert {found[name]["equal"] for name in ("saved_model", "onnx")} == {224}
+    names = ["saved_model", "onnx", *(["saved_model prefix", "onnx prefix"] if pair.languages.are_several else [])]
+    assert {name: (found[name]["equal"], found[name]["ties"]) for name in names} == dict.fromkeys(names, (224, 0))
+    assert found["saved_model text"]["equal"] == 226
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -8,8 +8,10 @@ from keras_transformer.apps.serve.batcher import Batcher
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.metrics import Metrics
 from keras_transformer.apps.serve.pairs import LanguagePair
+from keras_transformer.text.sentences import SentenceSplitter
 from keras_transformer.translate.batching import BatchLimits
-from keras_transformer.translate.translator import Translation, Translator
+from keras_transformer.translate.translation import Translation
+from keras_transformer.translate.translator import Translator
 
 
 @dataclasses.dataclass
@@ -25,7 +27,7 @@ class Upper(Translator):
     def count_tokens(self, lines):
         return [len(line.split()) for line in lines]
 
-    def _sentences(self, lines, numbers):
+    def _sentences(self, lines, numbers, directions):
         return lines, self.count_tokens(lines)
 
     def _translate_batch(self, sentences, n_best):
@@ -51,7 +53,8 @@ def make_pair():
         translator = translator or Upper()
         limits = BatchLimits(config.batch_size, config.batch_tokens)
         batcher = Batcher(translator, limits, 1, config.max_wait / 1000, config.max_queue, Metrics())
-        return LanguagePair(source, target, "keras", translator, batcher, config.split_sentences)
+        sizes = translator.count_tokens, translator.max_source_length, config.split_sentences
+        return LanguagePair(source, target, "keras", translator, batcher, SentenceSplitter(source, *sizes))
 
     return make_pair
 

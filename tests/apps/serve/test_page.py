@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.apps.serve.proxies import BehindProxies
 from keras_transformer.storage.recorded_folder import ModelDirectoryError
-from keras_transformer.translate.translator import TokenTranslator, Translation
+from keras_transformer.translate.token_translator import TokenTranslator
+from keras_transformer.translate.translation import Translation
 
 GOOD = {"q": "a dog", "source": "en", "target": "de"}
 

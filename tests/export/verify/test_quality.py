@@ -8,7 +8,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.verify.equality import random_source_batches
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.quality import compare_bleu, compare_likelihood
-from keras_transformer.translate.translator import Translation
+from keras_transformer.translate.translation import Translation
 
 SEARCH = BeamSearch(beam_size=2, extra_length=6)
 

@@ -6,13 +6,14 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.cli.translate_files import _as_json, _as_rows, _as_text
-from keras_transformer.translate.translator import Translation, Translator
+from keras_transformer.translate.translation import Translation
+from keras_transformer.translate.translator import Translator
 
 
 class Shouting(Translator):
     """Translates to capital letters."""
 
-    def _sentences(self, lines, first_line):
+    def _sentences(self, lines, numbers, directions):
         return lines, [len(line) for line in lines]
 
     def _translate_batch(self, sentences, n_best):

@@ -2,7 +2,7 @@ import pytest
 import sacrebleu
 
 from keras_transformer.evaluation.scores import BLEU_TOKENIZERS, corpus_scores, evaluate
-from keras_transformer.translate.translator import Translation
+from keras_transformer.translate.translation import Translation
 
 TRANSLATIONS = ["the cat sat on the mat", "two men are outside .", "Ein Haus"]
 REFERENCES = ["the cat sat on a mat", "two men are outside .", "ein Haus"]

@@ -3,6 +3,7 @@ import zipfile
 
 import pytest
 
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.origin import export_folder, fingerprint_of, write_origin
 from keras_transformer.storage.source_text import SourceText
@@ -20,7 +21,7 @@ def directory(tmp_path):
     directory = ModelDirectory(tmp_path)
     write_model(directory.model_file, "weights")
     directory.exported("onnx_int8").mkdir(parents=True)
-    write_origin(directory.exported("onnx_int8"), fingerprint_of(directory.model_file), SourceText())
+    write_origin(directory.exported("onnx_int8"), fingerprint_of(directory.model_file), SourceText(), Languages())
     return directory
 
 

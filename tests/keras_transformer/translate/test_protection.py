@@ -10,7 +10,7 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, trai
 from keras_transformer.translate.protected_sentence import ProtectedSentence
 from keras_transformer.translate.protection import Protection
 from keras_transformer.translate.splitting_translator import SplittingTranslator
-from keras_transformer.translate.translator import TokenTranslator
+from keras_transformer.translate.token_translator import TokenTranslator
 
 WORDS = {"I": "ich", "love": "liebe", "dogs": "hunde", "two": "zwei", "men": "männer", "run": "rennen", "now": "jetzt"}
 LINES = ["I love dogs.", "two men run now, 1 2 3!", "ich liebe hunde.", "zwei männer rennen jetzt?", "5 (a) b"]

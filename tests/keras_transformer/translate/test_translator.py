@@ -9,7 +9,9 @@ from keras_transformer.text.lines import MAX_LENGTH
 from keras_transformer.text.tokenization import Tokenizer, TokenizerConfig, train_sentencepiece
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.splitting_translator import SplittingTranslator
-from keras_transformer.translate.translator import TokenTranslator, Translation, Translator
+from keras_transformer.translate.token_translator import TokenTranslator
+from keras_transformer.translate.translation import Translation
+from keras_transformer.translate.translator import Translator
 
 WORDS = [f"{tens} {ones}" for tens in ("zwanzig", "dreißig", "vierzig") for ones in ("eins", "zwei", "drei", "vier")]
 
@@ -297,7 +299,7 @@ def test_sentences_with_fewer_hypotheses_repeat_their_last_one():
         def count_tokens(self, lines):
             return [len(line) for line in lines]
 
-        def _sentences(self, lines, first_line):
+        def _sentences(self, lines, numbers, directions):
             return lines, self.count_tokens(lines)
 
         def _translate_batch(self, sentences, n_best):

@@ -1,0 +1,165 @@
+"""The languages of a model, and the tokens that tell a model with several languages which ones it gets and writes."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
+from keras_transformer.storage.recorded_folder import read_json
+from keras_transformer.text.languages import find_language
+
+#: Name of the entry in the records of models and exports.
+ENTRY = "language_tokens"
+
+
+class Direction(NamedTuple):
+    """A source language and a target language, and the tokens that a model gets for them.
+
+    Attributes:
+        source: code of the source language; `None` if unknown.
+        target: code of the target language; `None` if unknown.
+        source_prefix: ids of the tokens at the start of a source.
+        target_prefix: ids of the tokens at the start of a target.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    source_prefix: tuple[int, ...] = ()
+    target_prefix: tuple[int, ...] = ()
+
+    def source_ids(self, ids: list[int]) -> list[int]:
+        """A source with its prefix."""
+        return [*self.source_prefix, *ids]
+
+
+@dataclasses.dataclass(frozen=True)
+class Languages:
+    """The languages of a model.
+
+    A model of one pair of languages has no tokens for them. In other models a source starts with the token of its
+    language, if that has one. The token of the target language is the second one of the source (Johnson et al. 2017),
+    or, with `forces_target`, the first one of the target (Fan et al. 2020).
+
+    Args:
+        source: code of the source language, or of the default one; `None` if unknown.
+        target: code of the target language, or of the default one.
+        source_tokens: code of each source language -> id of its token, or `None` if they have none. Empty: any
+            language.
+        target_tokens: code of each target language -> id of its token. Empty: the model has one target language.
+        forces_target: whether a target starts with the token of its language.
+
+    References:
+        Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System".
+        Fan et al. 2020, "Beyond English-Centric Multilingual Machine Translation".
+    """
+
+    source: str | None = None
+    target: str | None = None
+    source_tokens: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+    target_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    forces_target: bool = False
+
+    def __post_init__(self):
+        if self.target_tokens and len({i is None for i in self.source_tokens.values()}) > 1:
+            raise ValueError(f"Either all source languages must have a token, or none. Received: {self.source_tokens}")
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the model translates to the language that it is told."""
+        return bool(self.target_tokens)
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a text can be translated without naming its languages."""
+        return all(code or not tokens for code, tokens in self._sides().values())
+
+    def _sides(self):
+        return {"source": (self.source, self.source_tokens), "target": (self.target, self.target_tokens)}
+
+    @property
+    def max_source_prefix(self) -> int:
+        """The largest number of tokens at the start of a source."""
+        return any(i is not None for i in self.source_tokens.values()) + (self.are_several and not self.forces_target)
+
+    def direction(self, source: str | None = None, target: str | None = None) -> Direction:
+        """Finds the languages that codes name; see `find_language`.
+
+        Args:
+            source: code of the source language. Default: `source` of the model.
+            target: code of the target language. Default: `target` of the model.
+
+        Raises:
+            ValueError: if the model does not know a language, or needs one that is not given.
+        """
+        given = {"source": source, "target": target}
+        source, target = (_found(side, given[side], *known) for side, known in self._sides().items())
+        of_source, of_target = _prefix(self.source_tokens, source), _prefix(self.target_tokens, target)
+        if self.forces_target:
+            return Direction(source, target, of_source, of_target)
+        return Direction(source, target, of_source + of_target)
+
+    def directions(self) -> Iterator[Direction]:
+        """All directions between different languages of the model that are known by name."""
+        sources, targets = self.source_tokens or [self.source], self.target_tokens or [self.target]
+        for source, target in itertools.product(sources, targets):
+            if source != target:
+                yield self.direction(source, target)
+
+    def with_default(self, source: str | None, target: str | None) -> "Languages":
+        """The languages of a model of several languages, with one direction that is the default.
+
+        Raises:
+            ValueError: if the model does not know a language.
+        """
+        given = {side: code for side, code in (("source", source), ("target", target)) if code is not None}
+        return dataclasses.replace(
+            self, **{side: _found(side, code, None, self._sides()[side][1]) for side, code in given.items()}
+        )
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Languages":
+        """Reads the record of a model directory or of an export. Older ones lack the entries."""
+        source, target = record.get("languages") or (None, None)
+        return cls(source, target, **(record.get(ENTRY) or {}))
+
+    def to_record(self) -> dict[str, Any]:
+        """The entries of a record. A model of one pair of languages has no tokens."""
+        record: dict[str, Any] = {"languages": [self.source, self.target]}
+        if self.are_several:
+            tokens = {"source_tokens": {**self.source_tokens}, "target_tokens": {**self.target_tokens}}
+            record[ENTRY] = {**tokens, "forces_target": self.forces_target}
+        return record
+
+
+def _found(side, code, default, tokens) -> Any:
+    """The language of a model that a code names."""
+    name, names = f"{side}_language", [*tokens] or [default] * (default is not None)
+    if code is None:
+        if default is None and len(tokens) > 1:
+            raise ValueError(f"`{name}` must be given, one of the languages of the model: {', '.join(tokens)}")
+        return default or next(iter(tokens), None)
+    if not names:
+        return code
+    found = find_language(code, names)
+    if found is None:
+        raise ValueError(f"`{name}` must be a language of the model: {', '.join(names)}. Received: {name}={code!r}")
+    return found
+
+
+def _prefix(tokens: Mapping[str, Any], code: str | None) -> tuple[int, ...]:
+    """The token of a language, if it has one."""
+    token = None if code is None else tokens.get(code)
+    return () if token is None else (token,)
+
+
+def languages_of(folder: str | Path) -> Languages:
+    """The languages of a model directory, or of an export, which records them as the model directory does."""
+    folder = Path(folder)
+    if (folder / ORIGIN).is_file():
+        return Languages.from_record(read_json(folder / ORIGIN))
+    try:
+        return Languages.from_record(ModelDirectory(folder).record())
+    except (ModelDirectoryError, ImportError):  # PyYAML, which clients of exports need not have.
+        return Languages()

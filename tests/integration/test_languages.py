@@ -1,0 +1,258 @@
+"""A model of several languages: every command, runtime and export translates each line between its own languages."""
+
+import asyncio
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+
+import keras_transformer as kt
+from keras_transformer.apps.serve.config import ServeConfig
+from keras_transformer.cli import main
+from keras_transformer.evaluation.scorer import LikelihoodScorer
+from keras_transformer.storage import ModelDirectory
+from keras_transformer.storage.languages import Languages
+from keras_transformer.text import Tokenizer
+from keras_transformer.translate import available_runtimes, load_translator
+from keras_transformer.translate.finished_model import load_finished
+
+pytestmark = pytest.mark.slow
+CODES = ["en", "de", "fr"]
+WORDS = [f"{a}{b}{c}{d}" for a in "bdfg" for b in "aeiou" for c in "klmn" for d in "aio"]
+LINES = ["baka dulo", "gomi", "", "fino fino baka 12:30", "baka"]
+SOURCES, TARGETS = ["en", "de", "en", "fr", "en"], ["de", "en", "fr", "en", "fr"]
+EXPORTS = "saved_model,onnx,ctranslate2"
+
+
+def make_tokenizer():
+    """One without bytes, as those of imported models. Random models would write bytes that are no text."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(WORDS[i : i + 6]) for i in range(len(WORDS) - 6)]),
+        model_writer=model,
+        vocab_size=80,
+        control_symbols=[f"<{code}>" for code in CODES],
+        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+        minloglevel=2,
+    )
+    return Tokenizer(model.getvalue())
+
+
+def make_directory(path, languages):
+    """A model with random weights, whose translations depend on the source and on its languages."""
+    tokenizer = make_tokenizer()
+    tokens = {code: tokenizer.pieces.index(f"<{code}>") for code in CODES}
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 13, "norm_first": True, "tie_output": False}
+    model = kt.Transformer(kt.TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        noise = random.normal(size=weight.shape)
+        weight.assign(noise / 4 if len(weight.shape) > 1 else weight.numpy() + noise / 5)
+    record = Languages(**languages(tokens)).to_record()
+    return ModelDirectory.create(path, model, [tokenizer], **record)
+
+
+@pytest.fixture(scope="module")
+def forced(tmp_path_factory):
+    """A model that starts each side with the token of its language, and its exports."""
+    path = tmp_path_factory.mktemp("forced") / "run"
+    directory = make_directory(
+        path, lambda tokens: {"source_tokens": tokens, "target_tokens": tokens, "forces_target": True}
+    )
+    assert main(["export", str(path), f"--format={EXPORTS}", "--beam_size=2", "--extra_length=3"]) == 0
+    return directory
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A model whose sources start with the token of the target language, and its exports. German is the default."""
+    path = tmp_path_factory.mktemp("named") / "run"
+    default = {"source": "en", "target": "de"}
+    directory = make_directory(
+        path, lambda tokens: {**default, "source_tokens": dict.fromkeys(tokens), "target_tokens": tokens}
+    )
+    assert main(["export", str(path), "--format=saved_model", "--beam_size=2", "--extra_length=3"]) == 0
+    return directory
+
+
+def texts(translator, **languages):
+    return [(one.text, one.source_language, one.target_language) for one in translator.translate(LINES, **languages)]
+
+
+@pytest.mark.parametrize("name", ["forced", "named"])
+def test_each_runtime_translates_each_line_between_its_languages(name, request):
+    directory = request.getfixturevalue(name)
+    strategy = kt.decoding.BeamSearch(beam_size=2, extra_length=3)
+    keras = load_translator(directory.path, "keras", strategy=strategy)
+    expected = texts(keras, source_language=SOURCES, target_language=TARGETS)
+    assert [one[1:] for one in expected] == [*zip(SOURCES, TARGETS, strict=True)]
+    assert "12:30" in expected[3][0] and expected[2][0] == ""
+    for i, line in enumerate(LINES):  # As alone, and unlike to the other languages.
+        alone = keras.translate([line], source_language=SOURCES[i], target_language=TARGETS[i])
+        assert alone[0].text == expected[i][0]
+    assert (
+        len({one.text for one in keras.translate(["baka dulo"] * 3, source_language="en", target_language=CODES)}) == 3
+    )
+    for runtime in [*available_runtimes(directory.path)][1:3]:
+        translator = load_translator(directory.path, runtime)
+        assert texts(translator, source_language=SOURCES, target_language=TARGETS) == expected
+        stream = translator.translate_stream(iter(LINES), source_language=iter(SOURCES), target_language=iter(TARGETS))
+        assert [one.text for one in stream] == [one[0] for one in expected]
+        assert (
+            len(translator.translate(["baka"], n_best=2, source_language="en", target_language="de")[0].hypotheses) == 2
+        )
+        for options, message in (
+            ({"target_language": "nl"}, "`target_language` must be a language of the model: en, de, fr"),
+            ({"target_language": ["de"]}, "same number of items"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                translator.translate(LINES, source_language="en", **options)
+    aligned = keras.align(LINES[:1], keras.translate(LINES[:1], source_language="en", target_language="fr"))[0]
+    assert [LINES[0][begin:end] for begin, end in aligned.source] and aligned.weights.shape[1] == len(aligned.source)
+
+
+def test_a_stream_of_too_few_languages_is_refused(named):
+    translator = load_translator(named.path, "saved_model")
+    with pytest.raises(ValueError, match="`target_language` must be one language, or one for each line"):
+        [*translator.translate_stream(LINES, source_language="en", target_language=["de"])]
+
+
+def without_the_end(tokens):
+    return [*map(int, tokens[: np.flatnonzero(np.asarray(tokens) == 3)[0]])]
+
+
+def test_ctranslate2_forces_the_language(forced):
+    """It writes the same, and goes on at the limit, because it does not force the end token."""
+    languages = {"source_language": SOURCES, "target_language": TARGETS}
+    ours = load_translator(forced.path, strategy=kt.decoding.GreedySearch(extra_length=3))
+    theirs = load_translator(forced.path, "ctranslate2")
+    theirs.strategy = kt.decoding.BeamSearch(beam_size=1, extra_length=3, length_penalty=0.0)
+    for one, other in zip(*(x.translate(LINES, **languages) for x in (ours, theirs)), strict=True):
+        if one.tokens:
+            expected = without_the_end(one.tokens)
+            assert list(other.tokens[: len(expected)]) == expected
+
+
+@pytest.mark.nightly
+def test_prefixes_of_1_to_5_tokens_are_forced_in_each_runtime(forced):
+    model, (tokenizer, _) = load_finished(forced)
+    random = np.random.default_rng(3)
+    source = random.integers(8, tokenizer.vocab_size, (500, 9)).astype("int32")
+    source[:, -1] = 3
+    lengths = random.integers(1, 6, 500)
+    prefix = random.integers(5, tokenizer.vocab_size, (500, 5)).astype("int32")
+    prefix[np.arange(5) >= lengths[:, None]] = 0
+    options = {"text_constraints": tokenizer.text_constraints, "prefix": prefix}
+    beam = model.generate(source, kt.decoding.BeamSearch(beam_size=2, extra_length=3), **options).tokens[:, 0]
+    greedy = model.generate(source, kt.decoding.GreedySearch(extra_length=3), **options).tokens[:, 0]
+    assert all((row[:n] == first[:n]).all() for row, first, n in zip(beam, prefix, lengths, strict=True))
+    for runtime, expected in (("onnx", beam), ("saved_model", beam), ("ctranslate2", greedy)):
+        translator = load_translator(forced.path, runtime)
+        if runtime == "ctranslate2":
+            translator.strategy = kt.decoding.BeamSearch(beam_size=1, extra_length=3, length_penalty=0.0)
+        found = translator.search(source, prefix=prefix)[0][:, 0]
+        rows = [without_the_end(row) for row in expected]
+        equal = sum([*map(int, row[: len(ours)])] == ours for row, ours in zip(found, rows, strict=True))
+        print(f"{runtime}: {equal} of 500 equal")
+        assert equal == 500
+
+
+def test_the_verification_has_the_forced_languages(forced, named):
+    records = [json.loads(one.verification_file.read_text()) for one in (forced, named)]
+    assert {"onnx prefix", "saved_model prefix"} <= records[0].keys() and "onnx prefix" not in records[1]
+    assert records[0]["onnx prefix"]["equal"] == 224 and records[1]["saved_model text"]["equal"] == 226
+
+
+def test_the_languages_of_a_saved_model_are_inputs(forced, named):
+    import tensorflow as tf
+
+    loaded = {name: tf.saved_model.load(str(one.exported("saved_model"))) for name, one in vars_of(forced, named)}
+    assert "serving_default" not in loaded["forced"].signatures and "serving_default" in loaded["named"].signatures
+    inputs = {"text": tf.constant(["baka"]), "source_language": tf.constant(["en"])}
+    for one in loaded.values():
+        found = one.signatures["between"](**inputs, target_language=tf.constant(["fr"]))
+        assert found["translation"].shape == (1,)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must be a language of the model: en, de, fr"):
+            one.signatures["between"](**inputs, target_language=tf.constant(["nl"]))
+    default = loaded["named"].signatures["serving_default"](text=inputs["text"])["translation"]
+    german = loaded["named"].signatures["between"](**inputs, target_language=tf.constant(["de"]))["translation"]
+    assert default.numpy() == german.numpy()
+
+
+def vars_of(forced, named):
+    return [("forced", forced), ("named", named)]
+
+
+def test_lines_of_json_name_their_languages(forced, tmp_path, monkeypatch, capsys):
+    lines = [
+        {"source": line, "source_language": source, "target_language": target}
+        for line, source, target in zip(LINES, SOURCES, TARGETS, strict=True)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "lines.json").write_text(text)
+    command = ["translate", str(forced.path), "--runtime=onnx"]
+    out = tmp_path / "out"
+    assert main([*command, "--from_json", "--json", f"--output={out}", str(tmp_path / "lines.json")]) == 0
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [{name: one[name] for name in lines[0]} for one in found] == lines
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES[:1]).encode())))
+    assert main([*command, "--source_language=en", "--target_language=de"]) == 0
+    assert capsys.readouterr().out == found[0]["translations"][0]["text"] + "\n"
+    for arguments, content, message in (
+        (["--from_json"], '{"target_language": "de"}', "line 1 must be a JSON object with the string `source`"),
+        (["--from_json"], "[1", "line 1 must be a JSON object"),
+        (["--from_json", "--target_language=de"], text, "`--target_language` must not be given with `--from_json`"),
+        (
+            ["--source_language=en"],
+            "baka",
+            "`target_language` must be given, one of the languages of the model: en, de",
+        ),
+        (["--source_language=en", "--target_language=nl"], "baka", "must be a language of the model: en, de, fr"),
+    ):
+        (tmp_path / "wrong").write_text(content)
+        assert main([*command, *arguments, f"--output={tmp_path / 'other'}", str(tmp_path / "wrong")]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "other").exists()
+
+
+def test_scores_are_those_of_the_words_after_the_language(forced, capsys, tmp_path):
+    scorer = LikelihoodScorer(forced.path)
+    (one,), (other,) = (
+        scorer.score(["baka dulo"], ["gomi"], target_language=code, source_language="en") for code in CODES[1:]
+    )
+    assert one.num_tokens == other.num_tokens == len(scorer.tokenizers[1].encode(["gomi"])[0])
+    assert one.log_prob != other.log_prob
+    for name, line in (("source", "baka dulo"), ("target", "gomi")):
+        (tmp_path / name).write_text(f"{line}\n")
+    files = [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}"]
+    assert main(["score", str(forced.path), *files, "--source_language=en", "--target_language=de"]) == 0
+    assert capsys.readouterr().out.startswith(f"{one.log_prob:.4f}\t{one.num_tokens}\t")
+    files[1] = f"--reference={tmp_path / 'target'}"
+    languages = ["--source_language=en", "--target_language=de"]
+    assert main(["evaluate", str(forced.path), *files, "--runtime=onnx", *languages]) == 0
+    assert main(["evaluate", str(forced.path), *files, "--runtime=onnx"]) == 2
+
+
+def test_a_server_offers_each_pair(forced):
+    from starlette.testclient import TestClient
+
+    from keras_transformer.apps.serve.server import load_app
+
+    app, pairs = load_app([forced.path], ServeConfig(runtime="onnx"))
+    assert len(pairs) == 6 and len({pair.batcher for pair in pairs}) == 1
+    client = TestClient(app)
+    assert {one["code"]: one["targets"] for one in client.get("/languages").json()} == {
+        code: [other for other in CODES if other != code] for code in CODES
+    }
+    translator = load_translator(forced.path, "onnx")
+    for source, target in (("en", "de"), ("de", "fr"), ("eng", "fra")):
+        (expected,) = translator.translate(["baka dulo"], source_language=source, target_language=target)
+        answer = client.post("/translate", json={"q": "baka dulo", "source": source, "target": target}).json()
+        assert answer["translatedText"] == expected.text
+    _, (only,) = load_app([forced.path], ServeConfig(runtime="onnx", languages="en-fr"))
+    assert (only.source, only.target) == ("en", "fr")
+    with pytest.raises(ValueError, match="`target_language` must be a language of the model: en, de, fr"):
+        load_app([forced.path], ServeConfig(runtime="onnx", languages="en-nl"))
+    assert asyncio.run(only.translate(["baka dulo"]))[0].texts
