@@ -30,10 +30,12 @@ class DataConfig:
         validation_target: target text, aligned with `validation_source`.
         encoding: encoding of the text files, such as `cp1252` or `utf-16`.
         source_language: code of the source language, such as `en`, for `serve`, the splitting of sentences, and the
-            filter by language. Default: the language of `dataset`.
+            filter by language. Default: the language of `dataset`. With `corpora` of several pairs of languages: that
+            of the validation text.
         target_language: code of the target language, such as `de`. Default: the language of `dataset`.
         corpora: several training corpora instead of `dataset` or `source`, in a YAML file: name -> options, see
-            `CorpusConfig`. Without `validation_source`, the first corpus is validated on.
+            `CorpusConfig`. Without `validation_source`, the first corpus is validated on; or all, if they have several
+            pairs of languages.
         max_length: maximum number of tokens on each side of a pair, including the end token. Longer pairs are removed.
         max_length_ratio: maximum ratio of the two lengths of a pair in tokens. Pairs with a larger ratio are removed if
             the lengths also differ by more than 10 tokens. Cleaning has a filter by characters, which comes first.
@@ -121,6 +123,8 @@ class DataConfig:
                 train_split=corpus.train_split,
                 validation_split=self.validation_split,
                 encoding=self.encoding if corpus.source else UTF_8,
+                source_language=corpus.source_language,
+                target_language=corpus.target_language,
             )
             for name, corpus in (self.corpora or {}).items()
         }

@@ -4,6 +4,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from keras_transformer.text.languages import is_language
+
 #: Names of corpora become parts of file names.
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 _TAG = re.compile(r"<[^<>\s]+>")
@@ -25,6 +27,9 @@ class CorpusConfig:
             pairs, so that all corpora have the same number of epochs.
         tag: symbol that starts each source sentence, such as `<bt>` for back-translated text. It becomes one subword,
             which text cannot produce.
+        source_language: code of the source language, such as `en`. Default: that of `dataset`.
+        target_language: code of the target language. If the corpora have several pairs of languages, the model learns
+            all: each source sentence starts with a symbol of its target language, such as `<2de>`.
     """
 
     source: list[str] | str | None = None
@@ -34,6 +39,8 @@ class CorpusConfig:
     train_split: str = "train"
     weight: float | None = None
     tag: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,10 @@ def problems_of_corpora(corpora: Mapping[str, CorpusConfig]) -> list[str]:
             problems.append(f"{where}.weight must be positive, not {corpus.weight}")
         if corpus.tag is not None and (not _TAG.fullmatch(corpus.tag) or _RESERVED.fullmatch(corpus.tag)):
             problems.append(f"{where}.tag must be a symbol like <bt>, not {corpus.tag!r}")
+        for side in ("source", "target"):
+            code = getattr(corpus, f"{side}_language")
+            if code is not None and not is_language(code):
+                problems.append(f"{where}.{side}_language must be the code of a language, such as en, not {code!r}")
     weighted = [corpus.weight is not None for corpus in corpora.values()]
     if any(weighted) and not all(weighted):
         problems.append("either all corpora must have a `weight`, or none")

@@ -81,7 +81,7 @@ def make_plan(
         step_cost(batches, model_config, recipe, devices),
         total,
         learning_rate(recipe, model_config.d_model, total, is_fine_tuning),
-        ValidationBleu(tokenizers, *tokens.validation_lines(sentences)) if sentences else None,
+        ValidationBleu.from_prepared(tokens.path, sentences) if sentences else None,
         accumulation_steps,
         record["sha256"],
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 
 from keras_transformer.layers import attention_implementation, set_attention_implementation
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import ENTRY, SourceText
 from keras_transformer.storage.token_directory import TokenDirectory
@@ -52,8 +53,7 @@ def _start_run(config, directory, devices, given) -> TrainingPlan:
         with run_tokens(config, directory, resuming) as tokens:
             plan = make_plan(config, tokens, directory, devices, given)
             print_plan(plan, tokens, devices, config.recipe)
-            texts = {"languages": _languages(config, tokens, directory if resuming else None)}
-            texts |= _source_text(config, tokens)
+            texts = _languages(config, tokens, directory if resuming else None) | _source_text(config, tokens)
             if resuming:
                 check_resumable(config, directory, plan=plan)
         if not resuming:
@@ -84,14 +84,20 @@ def _join_run(config, directory, devices, given) -> TrainingPlan:
     return plan
 
 
-def _languages(config, tokens, resumed) -> list[str | None]:
-    """The languages in the options, in the record of the resumed run, of the tokens, or of the model to fine-tune."""
+def _languages(config, tokens, resumed) -> dict:
+    """The entries of the record on languages.
+
+    Those in the options, in the record of the resumed run, of the tokens, or of the model to fine-tune.
+    """
+    several = Languages.from_record(tokens.record())
+    if several.are_several:
+        return several.with_default(config.source_language, config.target_language).to_record()
     known = [(config.source_language, config.target_language), tokens.languages]
     if resumed:
         known.insert(1, resumed.record().get("languages") or (None, None))
     if config.init_from:
         known.append(ModelDirectory(config.init_from).languages)
-    return [next(filter(None, codes), None) for codes in zip(*known, strict=True)]
+    return {"languages": [next(filter(None, codes), None) for codes in zip(*known, strict=True)]}
 
 
 def _source_text(config, tokens) -> dict:

@@ -8,6 +8,7 @@ import keras
 from keras_transformer.checks import require, same_number
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.evaluation.scores import evaluate
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.storage.tokenizers import load_tokenizers
 from keras_transformer.text.tokenization import Tokenizer
@@ -29,6 +30,7 @@ class ValidationBleu(keras.callbacks.Callback):
         target: their translations.
         strategy: a search strategy. Default: greedy search.
         batch_size: number of sentences that are translated at a time.
+        languages: the languages of the model, whose default are those of the sentences. Default: two that are unknown.
 
     Raises:
         ValueError: if `source` and `target` are empty or have different numbers of sentences.
@@ -47,9 +49,11 @@ class ValidationBleu(keras.callbacks.Callback):
         target: Sequence[str],
         strategy=None,
         batch_size: int = 64,
+        languages: Languages | None = None,
     ):
         super().__init__()
         require(same_number("sentences", 1, source=source, target=target))
+        self.languages = languages
         self.tokenizers = tokenizers[0], tokenizers[-1]
         self.source, self.target = source, target
         self.strategy = strategy or GreedySearch()
@@ -65,9 +69,17 @@ class ValidationBleu(keras.callbacks.Callback):
             prepared: the folder.
             sentences: maximum number of sentences.
             **kwargs: `strategy` and `batch_size`.
+
+        Raises:
+            ValueError: if the validation text has several pairs of languages.
         """
         tokens = TokenDirectory(prepared)
-        return cls(load_tokenizers(tokens), *tokens.validation_lines(sentences), **kwargs)
+        languages = Languages.from_record(tokens.record())
+        if not languages.has_default:
+            raise ValueError(
+                f"BLEU requires validation text in one pair of languages. Received: {prepared} has several"
+            )
+        return cls(load_tokenizers(tokens), *tokens.validation_lines(sentences), languages=languages, **kwargs)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._is_current = False
@@ -82,6 +94,7 @@ class ValidationBleu(keras.callbacks.Callback):
             logs["val_bleu"] = self.bleu
 
     def _evaluate(self):
-        translator = ModelTranslator(self.model, self.tokenizers, self.strategy, protect="off")
+        options = {"protect": "off", "languages": self.languages}
+        translator = ModelTranslator(self.model, self.tokenizers, self.strategy, **options)
         self.bleu = evaluate(translator, self.source, self.target, batch_size=self.batch_size).bleu
         self._is_current = True

@@ -29,6 +29,11 @@ class Direction(NamedTuple):
     source_prefix: tuple[int, ...] = ()
     target_prefix: tuple[int, ...] = ()
 
+    @property
+    def prefixes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tokens at the start of a source and of a target."""
+        return self.source_prefix, self.target_prefix
+
     def source_ids(self, ids: list[int]) -> list[int]:
         """A source with its prefix."""
         return [*self.source_prefix, *ids]

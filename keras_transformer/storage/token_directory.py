@@ -30,6 +30,8 @@ from keras_transformer.text.files import one_line, readable, split_lines
 #: Since format 2, the statistics call pairs with equal sides `identical`. Since format 3, there may be several corpora.
 FORMAT_VERSION = 3
 SIDES = ("source", "target")
+#: The ids that start every source and every target of a corpus: tags and tokens of languages.
+Prefixes = tuple[tuple[int, ...], tuple[int, ...]]
 #: Content of the record file while the files are incomplete. It marks them as files of this package.
 _INCOMPLETE = {"format": FORMAT_VERSION, "complete": False}
 
@@ -93,7 +95,7 @@ class TokenDirectory(TokenizerFolder):
 
         Returns:
             `data` (the options), `languages`, `vocab_sizes`, `tokenizers_sha256`, `statistics` of each
-            split, `tags` (split -> id, for tagged corpora), `source_text` (see `SourceText`) and `sha256`.
+            split, `prefixes` (see the property), `source_text` (see `SourceText`) and `sha256`.
 
         Raises:
             ValueError: if the record is missing or unreadable, or has a newer format.
@@ -141,9 +143,11 @@ class TokenDirectory(TokenizerFolder):
         return [split for split in self.splits if split != "validation"]
 
     @property
-    def tags(self) -> dict[str, int]:
-        """The id of the symbol that starts every source sentence, for the splits that have one."""
-        return self.record().get("tags", {})
+    def prefixes(self) -> dict[str, Prefixes]:
+        """The ids that start every source and every target of a split to train on, for those that have some."""
+        of_tags = {split: ([tag], []) for split, tag in self.record().get("tags", {}).items()}  # Of older versions.
+        found = self.record().get("prefixes") or of_tags
+        return {split: (tuple(source), tuple(target)) for split, (source, target) in found.items()}
 
     def statistics(self, split: str) -> Statistics:
         """The statistics of a split."""

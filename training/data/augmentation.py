@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_transformer.storage.rows import TokenSide
+from keras_transformer.storage.token_directory import Prefixes
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.bpe_dropout import BpeDropout
 
@@ -33,20 +34,20 @@ class Augmenter:
         self.samplers = [BpeDropout(t) if rate else None for t, rate in zip(tokenizers, self.rates, strict=True)]
 
     def __call__(
-        self, sides: Sequence[TokenSide], tag: int | None, longest: tuple[int, int], generator: np.random.Generator
+        self, sides: Sequence[TokenSide], prefixes: Prefixes, longest: tuple[int, int], generator: np.random.Generator
     ) -> tuple[TokenSide, ...]:
         """Changes pairs of one corpus.
 
         Args:
             sides: the source and target sentences.
-            tag: id of the symbol that starts each source sentence, if there is one.
+            prefixes: the ids that start each source and each target, which stay.
             longest: maximum length on each side. A changed pair that is longer is replaced by the unchanged pairs.
             generator: generator of the random choices.
 
         Returns:
             The source and target sentences.
         """
-        groups, changed = self._changed_text(sides, tag, generator) if self.config.changes_text else (None, sides)
+        groups, changed = self._changed_text(sides, prefixes, generator) if self.config.changes_text else (None, sides)
         changed = [
             sampler(side, rate, generator) if sampler else side
             for side, sampler, rate in zip(changed, self.samplers, self.rates, strict=True)
@@ -60,18 +61,17 @@ class Augmenter:
         pairs = zip(changed, sides, strict=True)
         return tuple(TokenSide.concatenated([new.take(kept), old.take(replaced)]) for new, old in pairs)
 
-    def _changed_text(self, sides, tag, generator):
+    def _changed_text(self, sides, prefixes, generator):
         """Changes the text of pairs. Returns the original pairs in each new pair, and the new sides."""
-        first = 0 if tag is None else 1
-        rows = [row[first:] for row in sides[0].lists()], sides[1].lists()
+        rows = ([row[len(ids) :] for row in side.lists()] for side, ids in zip(sides, prefixes, strict=True))
         texts = (tokenizer.decode(side) for tokenizer, side in zip(self.tokenizers, rows, strict=True))
         pairs = list(zip(*texts, strict=True))
         groups = merged(pairs, self.config.merge, generator)
         texts = zip(*augment(joined(pairs, groups), self.config, generator), strict=True)
-        source, target = (t.encode(lines) for t, lines in zip(self.tokenizers, texts, strict=True))
-        if tag is not None:
-            source = [[tag, *row] for row in source]
-        return groups, [TokenSide.of_lists(source), TokenSide.of_lists(target)]
+        encoded = [t.encode(lines) for t, lines in zip(self.tokenizers, texts, strict=True)]
+        return groups, [
+            TokenSide.of_lists([[*ids, *row] for row in side]) for side, ids in zip(encoded, prefixes, strict=True)
+        ]
 
 
 def merged(pairs: Sequence[Pair], probability: float, generator: np.random.Generator) -> list[list[int]]:

@@ -4,22 +4,30 @@ import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.checks import needs
+from keras_transformer.storage.languages import Languages, languages_of
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.rows import TokenSide
 from keras_transformer.storage.source_text import ENTRY, SourceText
-from keras_transformer.storage.token_directory import SIDES, ArrayFile, Statistics, TokenDirectory, write_lines
+from keras_transformer.storage.token_directory import (
+    SIDES,
+    ArrayFile,
+    Prefixes,
+    Statistics,
+    TokenDirectory,
+    write_lines,
+)
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.filtering import filter_pairs, is_surely_removed
 from keras_transformer.training.data.tokenizer import train_tokenizers
 from keras_transformer.training.data_config import AugmentationConfig, DataConfig, PrepareConfig, recorded
-from keras_transformer.training.datasets import Corpus, Pairs, load_corpus
+from keras_transformer.training.datasets import Corpus, Pairs, chained, load_corpus
 from keras_transformer.translate.batching import chunks_of
 
 #: Pairs that are tokenized at a time.
@@ -59,7 +67,7 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
             for split, count in counts.items():
                 print(f"cleaning of {split}: {count}", file=sys.stderr)
         models = models or train_own_tokenizers(corpus, config)
-        write_tokens(temporary, corpus, models, config)
+        write_tokens(temporary, corpus, models, config, known_languages(config.init_from))
         for split in temporary.splits:
             print(f"{split}: {temporary.statistics(split)}", file=sys.stderr)
     return directory
@@ -103,11 +111,28 @@ def train_own_tokenizers(
     first = next(pairs, None)
     # If nothing is left, `write_tokens` raises an error with the counts.
     pairs = corpus.train if first is None else itertools.chain([first], pairs)
-    tags = sorted({corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag})
-    return train_tokenizers(pairs, config.tokenizer, tags, augmentation)
+    tags = {corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag}
+    tags |= {_symbol(target) for _, target in corpus.directions.values()}
+    return train_tokenizers(pairs, config.tokenizer, sorted(tags), augmentation)
 
 
-def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes, ...], config: DataConfig) -> None:
+def known_languages(init_from: str | None) -> Languages:
+    """The languages of the model to fine-tune, if there is one."""
+    return languages_of(init_from) if init_from else Languages()
+
+
+def _symbol(language: str) -> str:
+    """The piece of a target language."""
+    return f"<2{language}>"
+
+
+def write_tokens(
+    directory: TokenDirectory,
+    corpus: Corpus,
+    models: tuple[bytes, ...],
+    config: DataConfig,
+    known: Languages = Languages(),  # noqa: B008, it cannot change.
+) -> None:
     """Writes a corpus as token ids, without the pairs that the filter removes.
 
     Args:
@@ -116,18 +141,19 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
         models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
         config: the options. The fields of `DataConfig` are recorded. Languages that it does not name are those of the
             corpus.
+        known: languages of the model to fine-tune.
 
     Raises:
-        ValueError: if the filter removes all pairs, or a model is not a SentencePiece model.
+        ValueError: if the filter removes all pairs, a model is not a SentencePiece model, or a language is unknown.
     """
     tokenizers = [Tokenizer(model) for model in models]
-    tags = _tag_ids(config, tokenizers[0])
+    languages = _token_languages(corpus, config, tokenizers[0], known)
+    prefixes = _prefixes(corpus, config, tokenizers[0], languages)
+    validation = corpus.validation_parts or [(corpus.validation, _languages(corpus, config))]
+    validated = [(pairs, languages.direction(*codes).prefixes) for pairs, codes in validation]
     directory.write_tokenizers(models)
-    splits = {**corpus.splits, "validation": corpus.validation}
-    found = {
-        split: _write_split(directory, split, pairs, tokenizers, config, tags.get(split))
-        for split, pairs in splits.items()
-    }
+    splits = {split: [(pairs, prefixes[split])] for split, pairs in corpus.splits.items()} | {"validation": validated}
+    found = {split: _write_split(directory, split, parts, tokenizers, config) for split, parts in splits.items()}
     empty = [f"{split}: {statistics}" for split, (statistics, _) in found.items() if not statistics.kept]
     if empty:
         raise ValueError(f"Each text must have pairs that can be used. Received: {'; '.join(empty)}")
@@ -135,14 +161,42 @@ def write_tokens(directory: TokenDirectory, corpus: Corpus, models: tuple[bytes,
     directory.write_record(
         {
             "data": data_options(config),
-            "languages": list(_languages(corpus, config)),
+            **languages.to_record(),
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(statistics) for split, (statistics, _) in found.items()},
             ENTRY: source_text.to_record(),
-            **({"tags": tags} if tags else {}),
+            **({"prefixes": given} if (given := {split: ids for split, ids in prefixes.items() if any(ids)}) else {}),
         }
     )
+
+
+def _token_languages(corpus, config, tokenizer, known) -> Languages:
+    """The languages of a model that is trained on a corpus."""
+    source, target = _languages(corpus, config)
+    if known.are_several:
+        return known.with_default(source, target)
+    if not corpus.directions:
+        return Languages(source, target)
+    sources, targets = (dict.fromkeys(codes) for codes in zip(*corpus.directions.values(), strict=True))
+    unknown = [code for code in targets if _symbol(code) not in tokenizer.pieces]
+    if unknown:
+        raise ValueError(
+            f"The tokenizer must contain {', '.join(map(_symbol, unknown))} for corpora in several languages. "
+            "A tokenizer trained with the corpora contains them"
+        )
+    tokens = {code: tokenizer.pieces.index(_symbol(code)) for code in targets}
+    return Languages(source_tokens=sources, target_tokens=tokens).with_default(source, target)
+
+
+def _prefixes(corpus, config, tokenizer, languages) -> dict[str, Prefixes]:
+    """The ids that start the sources and the targets of each split to train on."""
+    tags, found = _tag_ids(config, tokenizer), {}
+    for split in corpus.splits:
+        codes = corpus.directions.get(split.removeprefix("train."), _languages(corpus, config))
+        source, target = languages.direction(*codes).prefixes
+        found[split] = (*source, *([tags[split]] if split in tags else [])), target
+    return found
 
 
 def _tag_ids(config, tokenizer) -> dict[str, int]:
@@ -167,15 +221,16 @@ def data_options(config: DataConfig) -> dict:
     return recorded(options)
 
 
-def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
-    with progress_bar(total=pairs.count, desc="tokenizing", unit=" pairs") as bar:
-        for chunk in chunks_of(pairs, _CHUNK):
-            yield chunk
-            bar.update(len(chunk))
+def _chunks(parts: Sequence[tuple[Pairs, Prefixes]]) -> Iterator[tuple[list[tuple[str, str]], Prefixes]]:
+    with progress_bar(total=chained([pairs for pairs, _ in parts]).count, desc="tokenizing", unit=" pairs") as bar:
+        for pairs, prefixes in parts:
+            for chunk in chunks_of(pairs, _CHUNK):
+                yield chunk, prefixes
+                bar.update(len(chunk))
 
 
-def _write_split(directory, split, pairs: Pairs, tokenizers, config, tag=None) -> tuple[Statistics, SourceText]:
-    """Writes the token ids of a split, and the text of the validation split."""
+def _write_split(directory, split, parts, tokenizers, config) -> tuple[Statistics, SourceText]:
+    """Writes the token ids of a split, and the text of the validation split. `parts`: pairs with their prefixes."""
     found, source_text = Statistics(), SourceText()
     with contextlib.ExitStack() as stack:
         kept = SIDES if split == "validation" else ()
@@ -187,17 +242,19 @@ def _write_split(directory, split, pairs: Pairs, tokenizers, config, tag=None) -
             )
             for side, tokenizer in zip(SIDES, (tokenizers[0], tokenizers[-1]), strict=True)
         ]
-        for chunk in _chunks(pairs):
+        for chunk, prefixes in _chunks(parts):
             lines = list(zip(*chunk, strict=True))
             if split == "validation":
                 for file, side in zip(texts, lines, strict=True):
                     write_lines(file, side)
             source_text += SourceText.of_pairs(*lines)
             ids = [t.encode(side) for t, side in zip((tokenizers[0], tokenizers[-1]), lines, strict=True)]
-            if tag is not None:
-                ids[0] = [[tag, *row] for row in ids[0]]
-            sides = [TokenSide.of_lists(side) for side in ids]
-            is_used, statistics = filter_pairs(sides[0], sides[1], config, prefix=0 if tag is None else 1)
+            sides = [
+                TokenSide.of_lists([[*prefix, *row] for row in side] if prefix else side)
+                for prefix, side in zip(prefixes, ids, strict=True)
+            ]
+            sizes = len(prefixes[0]), len(prefixes[1])
+            is_used, statistics = filter_pairs(sides[0], sides[1], config, sizes)
             found += statistics
             for side, (ids_file, lengths_file) in zip(sides, arrays, strict=True):
                 ids_file.append(side.ids[np.repeat(is_used, side.lengths)])

@@ -10,6 +10,7 @@ from keras_transformer.training.config import TrainConfig
 from keras_transformer.training.data.prepare import (
     data_options,
     finished_tokenizers,
+    known_languages,
     train_own_tokenizers,
     write_tokens,
 )
@@ -38,7 +39,7 @@ def run_tokens(config: TrainConfig, directory: ModelDirectory, resuming: bool) -
         delete(tokens.path)
     with tokens.atomic_write() as temporary:
         models = models or train_own_tokenizers(corpus, config, config.augmentation)
-        write_tokens(temporary, corpus, models, config)
+        write_tokens(temporary, corpus, models, config, known_languages(config.init_from))
         yield temporary
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.storage.rows import TokenSide
-from keras_transformer.storage.token_directory import TokenDirectory
+from keras_transformer.storage.token_directory import Prefixes, TokenDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.data.augmentation import Augmenter
 from keras_transformer.training.data.batches import Batches
@@ -38,14 +38,14 @@ class BlockMaker:
 
     Args:
         path: folder of the tokenized corpora.
-        tags: split of each corpus -> id of the symbol that starts every source sentence, or `None`.
+        prefixes: split of each corpus -> the ids that start every source and every target.
         mixture: the order of the pairs.
         augmentation: an `AugmentationConfig`.
         max_length: maximum length of a changed sentence, at least that of the corpora. Default: only the rows limit it.
     """
 
     path: str
-    tags: dict[str, int | None]
+    prefixes: dict[str, Prefixes]
     mixture: Mixture
     augmentation: AugmentationConfig
     max_length: int | None = None
@@ -60,11 +60,11 @@ class BlockMaker:
         generator = np.random.default_rng((seed, number))
         parts = []
         chosen_pairs = self.mixture.pairs(seed, number)
-        for tag, sides, chosen in zip(self.tags.values(), self._sides, chosen_pairs, strict=True):
+        for prefixes, sides, chosen in zip(self.prefixes.values(), self._sides, chosen_pairs, strict=True):
             if len(chosen):
                 part = tuple(side.take(chosen) for side in sides)
                 if self.augmentation.is_used:
-                    part = self._augmenter(part, tag, longest, generator)
+                    part = self._augmenter(part, prefixes, longest, generator)
                 parts.append(part)
         return tuple(TokenSide.concatenated(sides) for sides in zip(*parts, strict=True))
 
@@ -87,7 +87,7 @@ class BlockMaker:
 
     @functools.cached_property
     def _sides(self):
-        return [TokenDirectory(self.path).sides(split) for split in self.tags]
+        return [TokenDirectory(self.path).sides(split) for split in self.prefixes]
 
     @functools.cached_property
     def _augmenter(self):
@@ -181,7 +181,7 @@ class StreamedBatches(Batches):
         self._block_steps = list(position)
 
     def sources(self, step: int) -> str | None:
-        mixture, names = self._maker.mixture, [split.partition(".")[2] for split in self._maker.tags]
+        mixture, names = self._maker.mixture, [split.partition(".")[2] for split in self._maker.prefixes]
         if len(names) == 1:
             return None
         steps = self.position(step)
@@ -213,8 +213,8 @@ def make_stream(
     per_batch = max(1, config.tokens_per_batch * sum(sizes) // longer)
     stages = make_stages(config.stages, _weights(tokens), dict(zip(splits, sizes, strict=True)))
     mixture = Mixture(sizes, stages, min(_BATCHES_PER_BLOCK * per_batch, sum(sizes)))
-    tags = {split: tokens.tags.get(split) for split in splits}
-    maker = BlockMaker(str(tokens.path), tags, mixture, config.augmentation, max_length)
+    prefixes = {split: tokens.prefixes.get(split, ((), ())) for split in splits}
+    maker = BlockMaker(str(tokens.path), prefixes, mixture, config.augmentation, max_length)
     return StreamedBatches(maker, config, multiple, path)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_transformer.checks import require
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
 from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
@@ -49,17 +50,41 @@ def load_corpus(config) -> Corpus:
 
 
 def _load_parts(config) -> Corpus:
-    """Loads several corpora. The first one is validated on if there are no validation files."""
-    validation, languages, parts = None, (None, None), {}
+    """Loads several corpora."""
+    given = None
     if config.validation_source:
-        validation = text_pairs(config.validation_source, config.validation_target, config.encoding)
-    for name, part in config.parts.items():
-        if part.source and validation:
-            parts[name] = text_pairs(part.source, part.target, part.encoding)
-            continue
-        if validation:  # The dataset need not have a split for it.
-            part = dataclasses.replace(part, validation_split=part.train_split)
-        corpus = load_corpus(part)
-        parts[name], validation = corpus.train, validation or corpus.validation
-        languages = languages if any(languages) else corpus.languages
-    return Corpus(chained([*parts.values()]), validation, languages, parts)
+        given = text_pairs(config.validation_source, config.validation_target, config.encoding)
+    first, *_ = config.parts
+    corpora = {
+        name: _load_part(part, has_validation=given is not None or name != first) for name, part in config.parts.items()
+    }
+    languages = {name: corpus.languages for name, corpus in corpora.items()}
+    if len({pair for pair in languages.values() if None not in pair}) < 2:
+        parts = {name: corpus.train for name, corpus in corpora.items()}
+        known = next(filter(any, languages.values()), (None, None))
+        return Corpus(chained([*parts.values()]), given or corpora[first].validation, known, parts)
+    problems = [f"corpora.{name} must have both languages" for name, pair in languages.items() if None in pair]
+    if given:
+        validation = [(given, (config.source_language, config.target_language))]
+        if None in validation[0][1]:
+            problems.append("`validation_source` requires `source_language` and `target_language`")
+    else:
+        corpora = {name: _load_part(part, has_validation=False) for name, part in config.parts.items()}
+        validation = [(corpus.validation, corpus.languages) for corpus in corpora.values()]
+    require(problems, of="Options of corpora in several languages")
+    parts = {name: corpus.train for name, corpus in corpora.items()}
+    every = chained([pairs for pairs, _ in validation])
+    return Corpus(chained([*parts.values()]), every, (None, None), parts, languages, validation)
+
+
+def _load_part(part, has_validation) -> Corpus:
+    """Loads a corpus. With `has_validation`, it is not validated on."""
+    named = part.source_language, part.target_language
+    if part.source and has_validation:
+        pairs = text_pairs(part.source, part.target, part.encoding)
+        return Corpus(pairs, pairs, named)
+    if has_validation:  # The dataset need not have a split for it.
+        part = dataclasses.replace(part, validation_split=part.train_split)
+    corpus = load_corpus(part)
+    languages = tuple(one or other for one, other in zip(named, corpus.languages, strict=True))
+    return dataclasses.replace(corpus, languages=languages)

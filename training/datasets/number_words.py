@@ -1,11 +1,13 @@
-"""`number_words/en_de`: the numbers 0 to 999,999 spelled in English and German, made locally."""
+"""`number_words/en_de` and others: the numbers 0 to 999,999 spelled in two languages, made locally."""
 
+import itertools
 import random
 
 import num2words
 import tensorflow_datasets as tfds
 
 _LIMIT = 1_000_000
+_LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish"}
 _SIZES = {"train": 40_000, "validation": 1_000, "test": 1_000}
 
 
@@ -17,7 +19,10 @@ class NumberWords(tfds.core.GeneratorBasedBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "First version."}
-    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="en_de", description="English and German.")]
+    BUILDER_CONFIGS = [
+        tfds.core.BuilderConfig(name=f"{one}_{other}", description=f"{_LANGUAGES[one]} and {_LANGUAGES[other]}.")
+        for one, other in itertools.combinations(_LANGUAGES, 2)
+    ]
 
     def _info(self):
         languages = self.builder_config.name.split("_")

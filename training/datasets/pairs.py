@@ -46,12 +46,17 @@ class Corpus:
         validation: pairs to validate on.
         languages: codes of the source language and of the target language; `None` if unknown.
         parts: name -> pairs of each of several corpora, which `train` chains.
+        directions: name -> languages of each corpus, if the corpora have several pairs of languages.
+        validation_parts: pairs to validate on, and their languages, which `validation` chains. Also only for several
+            pairs of languages.
     """
 
     train: Pairs
     validation: Pairs
     languages: tuple[str | None, str | None] = (None, None)
     parts: Mapping[str, Pairs] = dataclasses.field(default_factory=dict)
+    directions: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    validation_parts: Sequence[tuple[Pairs, tuple[str | None, str | None]]] = ()
 
     @property
     def splits(self) -> dict[str, Pairs]:

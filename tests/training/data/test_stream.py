@@ -38,9 +38,9 @@ def tokens(tmp_path_factory):
 
 @pytest.fixture
 def maker(tokens):
-    def maker(augmentation=SAMPLING, tag=None, block_size=100):
+    def maker(augmentation=SAMPLING, prefixes=((), ()), block_size=100):
         mixture = Mixture([len(PAIRS)], [Stage((1.0,))], block_size)
-        return BlockMaker(str(tokens.path), {"train": tag}, mixture, augmentation)
+        return BlockMaker(str(tokens.path), {"train": prefixes}, mixture, augmentation)
 
     return maker
 
@@ -123,7 +123,7 @@ def test_changed_pairs_have_room_in_the_model(stream, tokens):
 
 def test_a_tag_starts_each_source_sentence(maker, tokens):
     """The first id of each source is taken as its tag: it is neither changed nor decoded."""
-    changed, _ = maker(AugmentationConfig(upper_case=0.999), tag=7).sentences(1, 0, LONG)
+    changed, _ = maker(AugmentationConfig(upper_case=0.999), prefixes=((7,), ())).sentences(1, 0, LONG)
     assert {row[0] for row in changed.lists()} == {7}
 
 
