@@ -1,6 +1,7 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
 import dataclasses
+import sys
 
 from keras_transformer.checks import require
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
@@ -36,6 +37,14 @@ def load_corpus(config) -> Corpus:
     """
     if config.corpora:
         return _load_parts(config)
+    if not config.source and config.dataset.startswith("number_words"):
+        hint = "the text is spelled numbers; --source and --target give your own text"
+        print(f"data set {config.dataset}: {hint}", file=sys.stderr)
+    return _load_one(config)
+
+
+def _load_one(config) -> Corpus:
+    """Loads the corpus of text files or of a dataset."""
     if config.source:
         return load_text(config)
     try:
@@ -85,6 +94,6 @@ def _load_part(part, has_validation) -> Corpus:
         return Corpus(pairs, pairs, named)
     if has_validation:  # The dataset need not have a split for it.
         part = dataclasses.replace(part, validation_split=part.train_split)
-    corpus = load_corpus(part)
+    corpus = _load_one(part)
     languages = tuple(one or other for one, other in zip(named, corpus.languages, strict=True))
     return dataclasses.replace(corpus, languages=languages)

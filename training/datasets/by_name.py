@@ -24,9 +24,6 @@ def load_by_name(config) -> Corpus:
             f"{_first_line(error)}"
         ) from error
     languages = _languages(builder, config.dataset)
-    if builder.name == "number_words":
-        hint = "the text is spelled numbers; --source and --target give your own text"
-        print(f"data set {config.dataset}: {hint}", file=sys.stderr)
     if config.reverse:
         languages = languages[::-1]
     _prepare(builder, config)
