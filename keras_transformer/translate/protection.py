@@ -12,7 +12,7 @@ from keras_transformer.translate.translation import Translation
 
 #: Characters that belong to the emoji before them: variation selectors, the keycap, skin tones and tags.
 _MODIFIERS = re.compile("[\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
-#: A symbol of imported models with several target languages. Its signs may be unknown elsewhere.
+#: A symbol of a target language in text for Marian models that older versions imported. Its signs may be unknown.
 _LANGUAGE_CODE = re.compile(r">>[^\s<>]+<<")
 _ZERO_WIDTH_JOINER = "\u200d"
 #: Letters of scripts without spaces between words. A word cannot be found there.
