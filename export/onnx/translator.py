@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.config import PAD_ID
 from keras_transformer.storage.exhaustion import is_out_of_memory
 from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory, ModelDirectoryError
@@ -68,6 +69,7 @@ class OnnxTranslator(TokenTranslator):
         metadata = self.session.get_modelmeta().custom_metadata_map
         if not {"search", "config", "source_tokenizer_sha256", "target_tokenizer_sha256"} <= metadata.keys():
             raise ModelDirectoryError(f"Not an ONNX export of this package: {folder / 'model.onnx'}")
+        self._takes_prefix = "prefix" in {each.name for each in self.session.get_inputs()}
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
@@ -92,13 +94,15 @@ class OnnxTranslator(TokenTranslator):
 
     @functools.cached_property
     def _forced(self):
-        """The session of `model_prefix.onnx`."""
-        return self._session("model_prefix")
+        """The session of the graph that takes a prefix. The format `web` has no other graph than that."""
+        return self.session if self._takes_prefix else self._session("model_prefix")
 
     def search(
         self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`. Only an export of a model that is forced to write a language takes a prefix."""
+        if prefix is None and self._takes_prefix:
+            prefix = np.full((len(source), 1), PAD_ID, "int32")
         if prefix is None:
             return tuple(self.session.run(["tokens", "scores"], {"source": source}))
         return tuple(self._forced.run(["tokens", "scores"], {"source": source, "prefix": prefix}))

@@ -12,6 +12,7 @@ import onnx
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.onnx.export import make_graph
 from keras_transformer.export.onnx.translator import OnnxTranslator
+from keras_transformer.export.programs import prefix_programs
 from keras_transformer.export.verify.quality import compare_likelihood
 from keras_transformer.export.web.packages import ONNXRUNTIME, PACKAGES, SENTENCEPIECE, read_files
 from keras_transformer.export.web.patterns import protection_of
@@ -42,16 +43,18 @@ def write_web(exported: Exported, path: Path) -> None:
 
     The packages must have been downloaded; see `packages.require_packages`.
     """
-    directory, written = exported.directory, ModelDirectory(path)
+    directory, languages, written = exported.directory, exported.languages, ModelDirectory(path)
     shutil.copytree(_STATIC, path)
     written.write_tokenizers(directory.tokenizer_models())
-    onnx.save(make_graph("model", exported, quantize="int8"), path / MODEL)
+    # One graph with the search, to keep the download small.
+    name = "model_prefix" if languages.forces_target else "model"
+    onnx.save(make_graph(name, exported, quantize="int8"), path / MODEL)
     onnx.checker.check_model(path / MODEL, full_check=True)
     _write_packages(path)
     files = {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.name != _SERVICE_WORKER}
     described = {
-        "languages": directory.languages,
-        "max_source_length": max_tokens(exported.model.config.max_length),
+        **languages.to_record(),
+        "max_source_length": max_tokens(exported.model.config.max_length) - languages.max_source_prefix,
         "n_best": exported.strategy.n_best,
         "onnxruntime": ONNXRUNTIME.version,
         "protection": protection_of(source_text_of(directory.path), exported.tokenizers[0]),
@@ -98,5 +101,10 @@ def _say_sizes(path):
 
 
 def programs(path: Path, exported: Exported) -> dict[str, Program]:
-    """The folder's `model.onnx` in Python: an int8 graph as of the format `onnx`. No browser is needed."""
-    return {"web": Program(OnnxTranslator(path, protect="off"), exported.strategy, compare_likelihood)}
+    """The folder's `model.onnx` in Python: an int8 graph as of the format `onnx`. No browser is needed.
+
+    If it has the input `prefix`, it is verified with prefixes, too.
+    """
+    translator = OnnxTranslator(path, protect="off")
+    prefixed = prefix_programs(exported, exported.tokenizers[1], "web", translator, compare_likelihood)
+    return {"web": Program(translator, exported.strategy, compare_likelihood), **prefixed}

@@ -1,21 +1,32 @@
 """A tiny model, trained and exported once with the command line, for all tests of this folder."""
 
+import functools
+import http.server
+import io
 import pathlib
 import shutil
+import threading
 
 import numpy as np
 import onnx
 import pytest
+import sentencepiece
 
+import keras_transformer as kt
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.export.onnx import export as onnx_export
 from keras_transformer.export.verify.equality import Agreement
 from keras_transformer.saving import load_model
+from keras_transformer.storage.languages import Languages
+from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.text import Tokenizer
 from keras_transformer.training.progress import Progress
 from keras_transformer.translate.keras_translator import KerasTranslator
 
 FOLDER = pathlib.Path(__file__).parent
+_CODES = ("en", "de", "fr")
+_WORDS = [f"{a}{b}{c}{d}" for a in "bdfg" for b in "aeiou" for c in "klmn" for d in "aio"]
 
 
 @pytest.hookimpl(tryfirst=True)  # Before pytest selects by markers.
@@ -124,3 +135,99 @@ def exported(export_all, build_once):
 def lines(toy_files):
     """The source side of the test set."""
     return (toy_files / "test.en").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="session")
+def make_directory():
+    """Makes a finished model directory of three languages. `languages` maps their tokens to those of `Languages`."""
+    return _directory_of_languages
+
+
+def _tokenizer_of_languages():
+    """One without bytes, as those of imported models. Random models would write bytes that are no text."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(_WORDS[i : i + 6]) for i in range(len(_WORDS) - 6)]),
+        model_writer=model,
+        vocab_size=80,
+        control_symbols=[f"<{code}>" for code in _CODES],
+        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+        minloglevel=2,
+    )
+    return Tokenizer(model.getvalue())
+
+
+def _directory_of_languages(path, languages):
+    """A model with random weights, whose translations depend on the source and on its languages."""
+    tokenizer = _tokenizer_of_languages()
+    tokens = {code: tokenizer.pieces.index(f"<{code}>") for code in _CODES}
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 13, "norm_first": True, "tie_output": False}
+    model = kt.Transformer(kt.TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        noise = random.normal(size=weight.shape)
+        weight.assign(noise / 4 if len(weight.shape) > 1 else weight.numpy() + noise / 5)
+    record = Languages(**languages(tokens)).to_record()
+    return ModelDirectory.create(path, model, [tokenizer], **record)
+
+
+class _Server:
+    """A plain file server, which can be stopped and started again at the same address."""
+
+    def __init__(self, folder):
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *args):
+                """Nothing."""
+
+        self._handler = functools.partial(Handler, directory=folder)
+        self._port = 0
+        self.start()
+
+    def start(self):
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
+        self._port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self._port}/"
+        threading.Thread(target=self._server.serve_forever).start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def serve():
+    """Serves folders until the end of the test."""
+    servers = []
+
+    def serve(folder):
+        servers.append(_Server(folder))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="module")  # Its event loop would disturb other files.
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    file = shutil.which("chromium") or shutil.which("google-chrome")
+    if file is None:
+        pytest.skip("needs Chromium or Chrome")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as context:
+        browser = context.chromium.launch(executable_path=file, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page without cookies or caches. Fails the test if a script fails or another host is asked."""
+    context, hosts, errors = browser.new_context(), set(), []
+    page = context.new_page()
+    context.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.on("pageerror", lambda error: errors.append(error))
+    yield page
+    context.close()
+    assert not errors and len(hosts) <= 1

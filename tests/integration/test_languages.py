@@ -7,56 +7,23 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 
 import keras_transformer as kt
 from keras_transformer.apps.serve.config import ServeConfig
 from keras_transformer.cli import main
 from keras_transformer.evaluation.scorer import LikelihoodScorer
-from keras_transformer.storage import ModelDirectory
-from keras_transformer.storage.languages import Languages
-from keras_transformer.text import Tokenizer
 from keras_transformer.translate import available_runtimes, load_translator
 from keras_transformer.translate.finished_model import load_finished
 
 pytestmark = pytest.mark.slow
 CODES = ["en", "de", "fr"]
-WORDS = [f"{a}{b}{c}{d}" for a in "bdfg" for b in "aeiou" for c in "klmn" for d in "aio"]
 LINES = ["baka dulo", "gomi", "", "fino fino baka 12:30", "baka"]
 SOURCES, TARGETS = ["en", "de", "en", "fr", "en"], ["de", "en", "fr", "en", "fr"]
 EXPORTS = "saved_model,onnx,ctranslate2"
 
 
-def make_tokenizer():
-    """One without bytes, as those of imported models. Random models would write bytes that are no text."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(WORDS[i : i + 6]) for i in range(len(WORDS) - 6)]),
-        model_writer=model,
-        vocab_size=80,
-        control_symbols=[f"<{code}>" for code in CODES],
-        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
-        minloglevel=2,
-    )
-    return Tokenizer(model.getvalue())
-
-
-def make_directory(path, languages):
-    """A model with random weights, whose translations depend on the source and on its languages."""
-    tokenizer = make_tokenizer()
-    tokens = {code: tokenizer.pieces.index(f"<{code}>") for code in CODES}
-    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 13, "norm_first": True, "tie_output": False}
-    model = kt.Transformer(kt.TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
-    random = np.random.default_rng(1)
-    for weight in model.weights:
-        noise = random.normal(size=weight.shape)
-        weight.assign(noise / 4 if len(weight.shape) > 1 else weight.numpy() + noise / 5)
-    record = Languages(**languages(tokens)).to_record()
-    return ModelDirectory.create(path, model, [tokenizer], **record)
-
-
 @pytest.fixture(scope="module")
-def forced(tmp_path_factory):
+def forced(make_directory, tmp_path_factory):
     """A model that starts each side with the token of its language, and its exports."""
     path = tmp_path_factory.mktemp("forced") / "run"
     directory = make_directory(
@@ -67,7 +34,7 @@ def forced(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def named(tmp_path_factory):
+def named(make_directory, tmp_path_factory):
     """A model whose sources start with the token of the target language, and its exports. German is the default."""
     path = tmp_path_factory.mktemp("named") / "run"
     default = {"source": "en", "target": "de"}

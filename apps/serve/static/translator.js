@@ -16,10 +16,14 @@ export class Translator {
   static async load(url = new URL(".", import.meta.url)) {
     const translator = new Translator(url);
     const [languages, settings] = await Promise.all([translator.#get("languages"), translator.#get("frontend/settings")]);
+    for (const { code, targets } of languages) {
+      const others = targets.filter((target) => target !== code);
+      if (others.length) translator.#targets.set(code, others);
+    }
+    const [[source, [target]]] = translator.#targets;
     translator.info = {
-      pairs: languages.flatMap(({ code, targets }) =>
-        targets.filter((target) => target !== code).map((target) => [code, target]),
-      ),
+      languages: [source, target],
+      sources: [...translator.#targets.keys()],
       n_best: settings.maxAlternatives + 1,
       needs_key: settings.keyRequired,
       note: "",
@@ -28,34 +32,43 @@ export class Translator {
     return translator;
   }
 
-  /** `pairs` of language codes, `n_best`, `needs_key`, and two texts for the page: `note` and `runtime`. */
+  /**
+   * `languages` (the two codes of the first pair), `sources` (the codes of all source languages), `n_best`,
+   * `needs_key`, and two texts for the page: `note` and `runtime`.
+   */
   info;
 
+  #targets = new Map();
   #url;
 
   constructor(url) {
     this.#url = url;
   }
 
+  /** The codes of the target languages of a source language, one of `info.sources`. */
+  targets(sourceLanguage) {
+    return this.#targets.get(sourceLanguage);
+  }
+
   /** The parts of a text; see `sentences.js`. The server keeps what is no language. */
-  split(text, [source]) {
-    return split(text, source);
+  split(text, { sourceLanguage }) {
+    return split(text, sourceLanguage);
   }
 
   /**
    * Translates sentences.
    *
    * @param {string[]} lines
-   * @param {object} options - as of the translator in the browser, with `pair`, two codes, and `key` of the server.
+   * @param {object} options - as of the translator in the browser, with both languages, and `key` of the server.
    * @returns {Promise<object[]>} for each line `{text, score, alternatives, warnings}`.
    */
-  async translate(lines, { pair, key, nBest = 1, onTranslation, signal } = {}) {
+  async translate(lines, { sourceLanguage, targetLanguage, key, nBest = 1, onTranslation, signal } = {}) {
     signal?.throwIfAborted();
-    const [source, target] = pair;
+    const languages = { source: sourceLanguage, target: targetLanguage };
     const controller = new AbortController();
     signal?.addEventListener("abort", () => controller.abort(signal.reason));
     const ask = async (q) => {
-      const body = { q, source, target, alternatives: nBest - 1, scores: true, api_key: key };
+      const body = { q, ...languages, alternatives: nBest - 1, scores: true, api_key: key };
       const found = await this.#post("translate", body, controller.signal);
       const [text, ...others] = [found.translatedText, ...(found.alternatives ?? [])];
       const [score, ...scores] = found.scores;
@@ -84,7 +97,7 @@ export class Translator {
    *
    * @returns {Promise<object>} `source` and `target`, the subwords, and `weights`, a row for each target subword.
    */
-  async attention(line, { pair: [source, target], key }) {
+  async attention(line, { sourceLanguage: source, targetLanguage: target, key }) {
     return this.#post("attention", { q: line, source, target, api_key: key });
   }
 

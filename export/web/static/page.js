@@ -1,5 +1,6 @@
 // The page: a text is translated sentence by sentence, by a translator that computes in the browser or asks a server.
 
+import { languageTag } from "./sentences.js";
 import { Translator } from "./translator.js";
 
 const element = (id) => document.getElementById(id);
@@ -58,27 +59,53 @@ function showProgress(loaded, total) {
 /** The English name of a language; the code itself if the browser does not know it. */
 function nameOfLanguage(code) {
   try {
-    return code && new Intl.DisplayNames("en", { type: "language" }).of(code);
+    return code && new Intl.DisplayNames("en", { type: "language" }).of(languageTag(code));
   } catch {
     return code;
   }
 }
 
-function showTranslator({ pairs, n_best, needs_key, note, runtime }) {
-  for (const pair of pairs) element("pair").add(new Option(pair.map(nameOfLanguage).join(" → ")));
-  element("pairs").hidden = pairs.length < 2;
-  element("keys").hidden = !needs_key;
-  const show = () => {
-    const [source, target] = pairs[element("pair").selectedIndex].map(nameOfLanguage);
-    if (!source || !target) return;
-    document.title = `${source} to ${target}`;
-    document.querySelector("h1").textContent = document.title;
-    document.querySelector("label[for=source]").textContent = source;
-    document.querySelector("label[for=target]").textContent = target;
-    element("target").lang = pairs[element("pair").selectedIndex][1];
+/** Fills a list with the names of languages, and selects one of them, if it is among them. */
+function fill(list, codes, selected) {
+  const options = codes.map((code) => new Option(nameOfLanguage(code) ?? "", code ?? ""));
+  list.replaceChildren(...options.sort((one, other) => one.text.localeCompare(other.text)));
+  if (codes.includes(selected)) list.value = selected ?? "";
+}
+
+/** Lists the languages. The targets depend on the source. */
+function offerLanguages(translator) {
+  const { sources, languages } = translator.info;
+  const [from, to] = [element("source-language"), element("target-language")];
+  const showTargets = (selected) => {
+    fill(to, translator.targets(from.value || null), selected);
+    showLanguages();
   };
-  element("pair").addEventListener("change", show);
-  show();
+  fill(from, sources, languages[0]);
+  showTargets(languages[1]);
+  from.addEventListener("change", () => showTargets(to.value));
+  to.addEventListener("change", showLanguages);
+  const areSeveral = sources.length > 1 || to.length > 1;
+  from.parentElement.hidden = !areSeveral || !from.value;
+  to.parentElement.hidden = !areSeveral;
+}
+
+/** Writes the chosen languages into the headings, if they are known. */
+function showLanguages() {
+  const { sourceLanguage, targetLanguage } = chosen();
+  const [source, target] = [sourceLanguage, targetLanguage].map(nameOfLanguage);
+  if (source) document.querySelector("label[for=source]").textContent = source;
+  if (!target) return;
+  document.querySelector("label[for=target]").textContent = target;
+  element("target").lang = languageTag(targetLanguage);
+  if (!source) return;
+  document.title = `${source} to ${target}`;
+  document.querySelector("h1").textContent = document.title;
+}
+
+function showTranslator(translator) {
+  const { n_best, needs_key, note, runtime } = translator.info;
+  offerLanguages(translator);
+  element("keys").hidden = !needs_key;
   for (let count = 1; count <= n_best; count++) element("n-best").add(new Option(count, count));
   element("note").textContent = note;
   element("note").hidden = !note;
@@ -87,9 +114,13 @@ function showTranslator({ pairs, n_best, needs_key, note, runtime }) {
   element("translate").disabled = false;
 }
 
-/** The options that the form gives for requests to a server. */
-function chosen(translator) {
-  return { pair: translator.info.pairs[element("pair").selectedIndex], key: element("key").value || undefined };
+/** The options that the form gives: the languages, if they are known, and the key of a server. */
+function chosen() {
+  return {
+    sourceLanguage: element("source-language").value || undefined,
+    targetLanguage: element("target-language").value || undefined,
+    key: element("key").value || undefined,
+  };
 }
 
 function addHypotheses(number, { text, score, alternatives }) {
@@ -100,8 +131,8 @@ function addHypotheses(number, { text, score, alternatives }) {
 }
 
 async function translate(translator, signal) {
-  const options = chosen(translator);
-  const parts = translator.split(element("source").value, options.pair);
+  const options = chosen();
+  const parts = translator.split(element("source").value, options);
   const sentences = parts.filter((part) => part.isSentence);
   if (!sentences.length) {
     element("status").textContent = "Enter a text to translate.";
@@ -206,7 +237,7 @@ try {
   const threads = new URLSearchParams(location.search).get("threads");
   const options = { onProgress: showProgress, ...(threads && { threads: Number(threads) }) };
   const translator = await Translator.load(new URL(".", location.href), options);
-  showTranslator(translator.info);
+  showTranslator(translator);
   listen(translator);
   if (translator.info.files) await keepFiles();
 } catch (error) {

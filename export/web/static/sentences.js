@@ -8,7 +8,7 @@
  * @returns {object[]} the parts, `{text, isSentence}`, which together are the text.
  */
 export function split(text, language, rules = NO_RULES) {
-  const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(language ?? "en", { granularity: "sentence" });
+  const segmenter = globalThis.Intl?.Segmenter && segmenterOf(language);
   const lines = text.split(/(\r\n|[\n\r\t\u2028\u2029]+)/);
   return lines.flatMap((line) =>
     rules.splitMarkers(line).flatMap((part) => {
@@ -25,6 +25,21 @@ export function split(text, language, rules = NO_RULES) {
       });
     }),
   );
+}
+
+/** The code of a language as browsers write it. Models also have codes such as `pt_BR`. */
+export function languageTag(code) {
+  return code.replaceAll("_", "-");
+}
+
+/** The rules of a language; those of English if it is unknown. */
+function segmenterOf(language) {
+  const options = { granularity: "sentence" };
+  try {
+    return new Intl.Segmenter(languageTag(language ?? "en"), options);
+  } catch {
+    return new Intl.Segmenter("en", options);
+  }
 }
 
 const NO_RULES = {

@@ -1,5 +1,6 @@
 // Translation in the browser. Everything is computed in a worker, so that the page stays responsive.
 
+import { Languages } from "./languages.js";
 import { Protection } from "./protection.js";
 import { split } from "./sentences.js";
 
@@ -27,7 +28,9 @@ export class Translator {
     const translator = new Translator(new Worker(new URL("worker.js", folder), { type: "module" }));
     try {
       const info = await translator.#ask({ load: folder.href, threads: threads ?? defaultThreads() }, onProgress);
-      translator.info = { ...info, ...described(info) };
+      translator.#languages = new Languages(info);
+      const { sources } = translator.#languages;
+      translator.info = { ...info, ...described(info), sources };
     } catch (error) {
       translator.close();
       throw error;
@@ -36,12 +39,14 @@ export class Translator {
   }
 
   /**
-   * What was loaded: `languages` (two codes or null), `n_best` (the most hypotheses), `max_source_length` (subwords),
-   * `onnxruntime` (its version), `threads`, `protection` (what is not translated), and `files` with the `bytes` of each.
-   * For the page: `pairs` with the two languages, and the texts `note` and `runtime`.
+   * What was loaded: `languages` (two codes or null: those of the model, or the default ones of a model with several
+   * languages), `sources` (the codes of all source languages), `n_best` (the most hypotheses), `max_source_length`
+   * (subwords), `onnxruntime` (its version), `threads`, `protection` (what is not translated), and `files` with the
+   * `bytes` of each. For the page: the texts `note` and `runtime`.
    */
   info;
 
+  #languages;
   #worker;
   #pending = new Map();
   #count = 0;
@@ -56,9 +61,14 @@ export class Translator {
     };
   }
 
+  /** The codes of the target languages of a source language, one of `info.sources`. */
+  targets(sourceLanguage) {
+    return this.#languages.targets(sourceLanguage);
+  }
+
   /** The parts of a text; see `sentences.js`. */
-  split(text) {
-    return split(text, this.info.languages[0], new Protection(this.info.protection));
+  split(text, { sourceLanguage } = {}) {
+    return split(text, this.#languages.sourceOf(sourceLanguage), new Protection(this.info.protection));
   }
 
   /**
@@ -67,6 +77,9 @@ export class Translator {
    *
    * @param {string[]} lines
    * @param {object} options
+   * @param {string} options.sourceLanguage - code of the source language, for models with several languages. Default:
+   *   the language of the model, or its default language.
+   * @param {string} options.targetLanguage - code of the target language.
    * @param {number} options.nBest - number of hypotheses of each line, at most `info.n_best`.
    * @param {function(object, number)} options.onTranslation - called with each result as soon as there is one, and the
    *   index of its line.
@@ -75,15 +88,16 @@ export class Translator {
    *   `{text, score, tokens, alternatives, truncated, warnings}`. `alternatives` are the others, `{text, score, tokens}`.
    *   `truncated` tells whether the line was too long; then `warnings` has a sentence about it.
    */
-  async translate(lines, { nBest = 1, onTranslation, signal } = {}) {
+  async translate(lines, { sourceLanguage, targetLanguage, nBest = 1, onTranslation, signal } = {}) {
     checkLines(lines);
+    const prefixes = this.#languages.prefixes(sourceLanguage, targetLanguage);
     if (!(Number.isInteger(nBest) && nBest >= 1 && nBest <= this.info.n_best)) {
       throw new Error(`\`nBest\` must be in [1, ${this.info.n_best}]. Received: nBest=${nBest}`);
     }
     const results = [];
     for (const [index, line] of lines.entries()) {
       signal?.throwIfAborted();
-      const result = await this.#ask({ translate: line, nBest });
+      const result = await this.#ask({ translate: line, nBest, ...prefixes });
       const warning = `Only the first ${this.info.max_source_length} subwords of a sentence are translated.`;
       results.push({ ...result, warnings: result.truncated ? [warning] : [] });
       onTranslation?.(results[index], index);
@@ -92,7 +106,7 @@ export class Translator {
   }
 
   /**
-   * Encodes lines as subword ids, with the end token. Long lines are not truncated.
+   * Encodes lines as subword ids, with the end token, without the tokens of languages. Long lines are not truncated.
    *
    * @param {string[]} lines
    * @returns {Promise<number[][]>}
@@ -153,11 +167,10 @@ function defaultThreads() {
 }
 
 /** What the page shows about the translator. */
-function described({ languages, onnxruntime, threads, files }) {
+function described({ onnxruntime, threads, files }) {
   const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
   const size = `${(bytes / 1e6).toFixed(1)} MB`;
   return {
-    pairs: [languages],
     note: "Everything is computed in this browser. The text does not leave this device.",
     runtime: `onnxruntime-web ${onnxruntime}, int8, ${threads} thread${threads === 1 ? "" : "s"}. Download: ${size}.`,
   };

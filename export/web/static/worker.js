@@ -15,12 +15,12 @@ self.onmessage = ({ data }) => {
   });
 };
 
-async function answer({ id, load, threads, translate, nBest, encode, decode }) {
+async function answer({ id, load, threads, translate, encode, decode, ...options }) {
   if (load !== undefined) {
     model = await Model.load(load, threads, (loaded, total) => self.postMessage({ id, loaded, total }));
     return model.info;
   }
-  if (translate !== undefined) return model.translate(translate, nBest);
+  if (translate !== undefined) return model.translate(translate, options);
   if (encode !== undefined) return encode.map((line) => model.encode(line));
   return decode.map((ids) => model.decode(ids));
 }
@@ -79,12 +79,17 @@ class Model {
     return ids.some((id) => this.unknown.has(id)) ? null : this.source.decodeIds(ids);
   }
 
-  /** Translates a line. What is no language stays. */
-  async translate(line, nBest) {
+  /**
+   * Translates a line. What is no language stays.
+   *
+   * @param {string} line
+   * @param {object} options - `nBest`, and the ids of the tokens of languages: `sourcePrefix`, `targetPrefix`.
+   */
+  async translate(line, options) {
     const pieces = this.protection.split(line);
-    if (!pieces) return this.#translateSentence(line, nBest);
+    if (!pieces) return this.#translateSentence(line, options);
     const found = new Map();
-    for (const piece of pieces) if (piece.text) found.set(piece, await this.#translateSentence(piece.text, nBest));
+    for (const piece of pieces) if (piece.text) found.set(piece, await this.#translateSentence(piece.text, options));
     const results = [...found.values()];
     const ranks = Math.max(1, ...results.map(({ alternatives }) => 1 + alternatives.length));
     // A sentence with fewer hypotheses than the others repeats its last one.
@@ -100,7 +105,7 @@ class Model {
     return { ...best, alternatives, truncated: results.some(({ truncated }) => truncated) };
   }
 
-  async #translateSentence(line, nBest) {
+  async #translateSentence(line, { nBest, sourcePrefix, targetPrefix }) {
     const ids = this.encode(line);
     if (ids.length === 1) {
       const nothing = { text: "", score: 0, tokens: [] };
@@ -108,11 +113,17 @@ class Model {
     }
     const longest = this.info.max_source_length;
     const kept = [...ids.slice(0, -1).slice(0, longest), EOS_ID];
-    const source = new this.ort.Tensor("int32", Int32Array.from(kept), [1, kept.length]);
-    const { tokens, scores } = await this.session.run({ source }, ["tokens", "scores"]);
+    const inputs = { source: this.#row([...sourcePrefix, ...kept]) };
+    if (targetPrefix.length) inputs.prefix = this.#row(targetPrefix);
+    const { tokens, scores } = await this.session.run(inputs, ["tokens", "scores"]);
     const [best, ...alternatives] = distinct(this.#hypotheses(tokens, scores)).slice(0, nBest);
-    for (const tensor of [source, tokens, scores]) tensor.dispose();
+    for (const tensor of [...Object.values(inputs), tokens, scores]) tensor.dispose();
     return { ...best, alternatives, truncated: kept.length < ids.length };
+  }
+
+  /** A batch of one row of ids. */
+  #row(ids) {
+    return new this.ort.Tensor("int32", Int32Array.from(ids), [1, ids.length]);
   }
 
   #hypotheses(tokens, scores) {

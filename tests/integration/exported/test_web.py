@@ -1,12 +1,9 @@
 """The format `web` in a browser: its subwords, its translations, its page, and without a network."""
 
-import functools
-import http.server
 import json
 import pathlib
 import random
 import shutil
-import threading
 import unicodedata
 
 import pytest
@@ -54,68 +51,6 @@ def folder(exported, keras_translator, tmp_path_factory):
             patch.setattr(f"keras_transformer.{module}.load_finished", lambda directory: loaded)
         assert main(["export", str(copy), "--extra_length=5", "--format=web"]) == 0
     return copy / "export" / "web"
-
-
-class Server:
-    """A plain file server, which can be stopped and started again at the same address."""
-
-    def __init__(self, folder):
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *args):
-                """Nothing."""
-
-        self._handler = functools.partial(Handler, directory=folder)
-        self._port = 0
-        self.start()
-
-    def start(self):
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
-        self._port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self._port}/"
-        threading.Thread(target=self._server.serve_forever).start()
-
-    def stop(self):
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def serve():
-    """Serves folders until the end of the test."""
-    servers = []
-
-    def serve(folder):
-        servers.append(Server(folder))
-        return servers[-1]
-
-    yield serve
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    file = shutil.which("chromium") or shutil.which("google-chrome")
-    if file is None:
-        pytest.skip("needs Chromium or Chrome")
-    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with playwright.sync_playwright() as context:
-        browser = context.chromium.launch(executable_path=file, args=options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser):
-    """A page without cookies or caches. Fails the test if a script fails or another host is asked."""
-    context, hosts, errors = browser.new_context(), set(), []
-    page = context.new_page()
-    context.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-    page.on("pageerror", lambda error: errors.append(error))
-    yield page
-    context.close()
-    assert not errors and len(hosts) <= 1
 
 
 #: Calls a method of the translator in the page.
