@@ -15,10 +15,11 @@ from keras_transformer.export.format import Exported
 from keras_transformer.export.web import export
 from keras_transformer.export.web.export import write_web
 from keras_transformer.export.web.patterns import protection_of
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.source_text import SourceText
 
-SCRIPTS = ("page.js", "protection.js", "translator.js", "worker.js")
+SCRIPTS = ("languages.js", "page.js", "protection.js", "translator.js", "worker.js")
 
 
 @pytest.fixture
@@ -81,6 +82,22 @@ def test_the_folder_has_all_files(write, graph, capsys):
     assert onnx.load(folder / "model.onnx") == graph
     assert "sentencepiece-js@1.1.0: Apache-2.0" in (folder / "licences.txt").read_text()
     assert re.search(r"web: 0\.\d MB to download: 0.0 MB of model and 0\.\d MB beside it", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("forces_target", "graph_name"), [(True, "model_prefix"), (False, "model")])
+def test_a_model_of_several_languages_has_one_graph_and_its_tokens(
+    write, graph, forces_target, graph_name, tmp_path, monkeypatch
+):
+    tokens = {"en": 4, "de": 5}
+    languages = Languages("en", "de", tokens, tokens, forces_target)
+    ModelDirectory(tmp_path).write_record(languages.to_record(), finished=True)
+    names = []
+    monkeypatch.setattr(export, "make_graph", lambda name, *args, quantize: names.append(name) or graph)
+    folder = write("web")
+    assert names == [graph_name] and [*folder.glob("*.onnx")] == [folder / "model.onnx"]
+    described = json.loads((folder / "translator.json").read_text())
+    assert Languages.from_record(described) == languages
+    assert described["max_source_length"] == 30 - (1 if forces_target else 2)
 
 
 def constants(folder):
