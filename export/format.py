@@ -67,6 +67,7 @@ class Program(NamedTuple):
         has_search: whether the program searches with the shortlist and the constraints of text, so that the Keras
             search that it is compared with does, too.
         reference: the Keras model with which a program of a model alone is compared.
+        release: called after the verification: frees memory of the client, which other programs may use, too.
     """
 
     client: Any
@@ -75,6 +76,7 @@ class Program(NamedTuple):
     takes_text: bool = False
     has_search: bool = True
     reference: Any = None
+    release: Callable[[], None] = lambda: None
 
 
 def late(name: str, **options) -> Callable:

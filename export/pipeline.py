@@ -200,6 +200,7 @@ def _write(format, exported, path, batches, texts=()):
         search |= {"shortlist": True} if given.shortlist else {}
         for subject, verify in _verifications(title, program, given, batches, references):
             found[subject] = search, _verified(subject, verify)
+        program.release()
     return found
 
 

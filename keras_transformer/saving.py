@@ -1,5 +1,7 @@
-"""Loading models: importing this module registers every class of the package with Keras."""
+"""Saving and loading models: importing this module registers every class of the package with Keras."""
 
+import contextlib
+import os
 import pathlib
 import re
 import zipfile
@@ -13,9 +15,28 @@ import keras_transformer.models
 import keras_transformer.optimizers
 import keras_transformer.schedules  # noqa: F401
 
+#: Number of weights beyond which Keras writes and reads them in a temporary file beside the model. In memory, it needs
+#: two copies of them, even if the memory that is free holds only one.
+_MOST_IN_MEMORY = 100_000_000
+
+
+@contextlib.contextmanager
+def large_weights_on_disk():
+    """Lets Keras save and load the weights of large models in a temporary file, whatever memory is free."""
+    from keras.src.saving import saving_lib  # No public function says where the weights are put together.
+
+    decide = saving_lib.is_memory_sufficient
+    saving_lib.is_memory_sufficient = lambda model: model.count_params() <= _MOST_IN_MEMORY and decide(model)
+    try:
+        yield
+    finally:
+        saving_lib.is_memory_sufficient = decide
+
 
 def load_model(path, compile=True):
     """Loads a `.keras` file with layers or models of this package. `custom_objects` are not needed.
+
+    The weights of a large model are extracted to a temporary file beside it, unless that folder is read-only.
 
     Args:
         path: path of the `.keras` file.
@@ -30,8 +51,10 @@ def load_model(path, compile=True):
     """
     if not zipfile.is_zipfile(path):
         raise ValueError(_why_not_a_model(pathlib.Path(path)))
+    is_writable = os.access(pathlib.Path(path).parent, os.W_OK)
     try:
-        return keras.saving.load_model(path, compile=compile)
+        with large_weights_on_disk() if is_writable else contextlib.nullcontext():
+            return keras.saving.load_model(path, compile=compile)
     except (OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"Not a valid Keras model: {path} ({error})") from error
     except TypeError as error:

@@ -15,6 +15,7 @@ from keras_transformer.export.importer.family import Family
 from keras_transformer.export.importer.piece_ids import PieceIds, assigns_ids, read_json, read_piece_ids
 from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
 from keras_transformer.export.importer.weights import read_weights, weights_file
+from keras_transformer.export.interop.stored import Tensor, changed
 from keras_transformer.export.interop.weight_map import foreign_weights, unused_names, weight_problems
 
 #: Names of the matrix of the logits, if the file has a separate one, and of their bias.
@@ -31,7 +32,7 @@ class Files(NamedTuple):
     fields: Mapping[str, Any]
     models: Mapping[str, Any]  # SentencePiece models by the names of their files.
     vocabulary: PieceIds
-    tensors: Mapping[str, np.ndarray]
+    tensors: Mapping[str, Tensor]
 
 
 def read_files(folder: Path) -> Files:
@@ -97,12 +98,20 @@ def _has_tied_output(tensors, names):
 def _completed(tensors: Mapping, config: Mapping, family: Family, names) -> dict:
     """The tensors of the model: with those that may be missing, and in the shapes and units of this package."""
     found = {name: function(config) for name, function in family.computed.items()} | {**tensors}
-    rows = next((len(tensors[name]) for name in names if name in tensors), 0)
-    found[BIAS] = np.reshape(tensors.get(BIAS, np.zeros(rows, "float32")), -1)
+    rows = next((rows for name in names if name in tensors for rows in tensors[name].shape[:1]), 0)
+    found[BIAS] = np.reshape(np.asarray(tensors.get(BIAS, np.zeros(rows, "float32"))), -1)
     for end, factor in family.factors.items():
-        found |= {name: x * np.float32(factor(config)) for name, x in found.items() if name.endswith(end)}
-    found |= {name: found[name][first:] for name, first in family.first_rows.items() if name in found}
+        found |= {name: _times(x, np.float32(factor(config))) for name, x in found.items() if name.endswith(end)}
+    found |= {name: _from_row(first, found[name]) for name, first in family.first_rows.items() if name in found}
     return {name: x for name, x in found.items() if not family.ignored.fullmatch(name)}
+
+
+def _times(tensor, factor):
+    return changed(tensor, lambda x: x * factor)
+
+
+def _from_row(first, tensor):
+    return changed(tensor, lambda x: x[first:], rows=max(tensor.shape[0] - first, 0))
 
 
 def _tensor_problems(tensors, fields, family, config, names, file) -> list[str]:
@@ -110,7 +119,8 @@ def _tensor_problems(tensors, fields, family, config, names, file) -> list[str]:
 
     size = config["vocab_size"]
     # The vocabulary is not known. Only the shapes of the weights with its rows depend on it.
-    model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": 4}))
+    with keras.StatelessScope(initialize_variables=False):  # Only the shapes of the variables are needed.
+        model = kt.Transformer(TransformerConfig(**{**fields, "vocab_size": 4}))
     weights = [
         weight._replace(variable=keras.KerasTensor((size, *weight.variable.shape[1:])))
         if {*weight.names} & {*names}

@@ -11,6 +11,7 @@ from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_w
 from keras_transformer.export.importer.hub import locate
 from keras_transformer.export.importer.piece_ids import read_json
 from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
+from keras_transformer.export.interop.stored import Tensor, changed
 from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
 from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -79,7 +80,10 @@ def import_checkpoint(
     tokenizers = list({tokenizer.sha256: tokenizer for tokenizer in pair}.values())
     origin = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
     record = {**languages.with_default(*default).to_record(), **origin}
-    return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **record)
+    from keras_transformer.saving import large_weights_on_disk  # Imported here, as errors in files need no Keras.
+
+    with large_weights_on_disk():
+        return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **record)
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint:
@@ -148,14 +152,18 @@ def _languages(folder, family, layout) -> Languages:
     )
 
 
-def _in_our_order(files: Files, layout: Layout) -> dict[str, np.ndarray]:
+def _in_our_order(files: Files, layout: Layout) -> dict[str, Tensor]:
     """The tensors with the rows of our vocabulary."""
+
+    def reordered(tensor):
+        return changed(tensor, lambda x: x[layout.rows], rows=len(layout.rows))
+
     names = names_with_rows(files.family, files.fields)
-    tensors = {**files.tensors, **{name: files.tensors[name][layout.rows] for name in names if name in files.tensors}}
-    bias = np.where(layout.is_copy, np.float32(_EXCLUDED_LOGIT), tensors[BIAS].astype("float32"))
+    tensors = {**files.tensors, **{name: reordered(files.tensors[name]) for name in names if name in files.tensors}}
+    bias = np.where(layout.is_copy, np.float32(_EXCLUDED_LOGIT), np.asarray(tensors[BIAS], "float32"))
     # Marian has no padding. OPUS-MT models were converted with a row of zeros for it; its logit is 0, and the search of
     # transformers excludes it.
-    output = tensors[OUTPUT if OUTPUT in tensors else next(name for name in names if name in tensors)]
-    if bias[PAD_ID] == 0 and not output[PAD_ID].any():
+    output = OUTPUT if OUTPUT in tensors else next(name for name in names if name in tensors)
+    if bias[PAD_ID] == 0 and not np.asarray(files.tensors[output])[layout.rows[PAD_ID]].any():
         bias[PAD_ID] = _EXCLUDED_LOGIT
     return {**tensors, BIAS: bias}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer.checks import needs
+from keras_transformer.export.interop.stored import Tensor, stored_tensors
 
 #: The number of a layer in its stack, in names and paths.
 _NUMBER = ".{i}"
@@ -100,7 +101,7 @@ def projections(attention: str, path: str, output: str) -> dict[str, str]:
 
 def weight_problems(
     weights: list[ForeignWeight],
-    tensors: Mapping[str, np.ndarray],
+    tensors: Mapping[str, Tensor],
     file: str,
     in_file: Callable[[str], str] = str,
 ) -> list[str]:
@@ -127,19 +128,19 @@ def weight_problems(
     return problems
 
 
-def unused_names(weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> list[str]:
+def unused_names(weights: list[ForeignWeight], tensors: Mapping[str, Tensor]) -> list[str]:
     """The names of tensors that belong to no weight."""
     return sorted({*tensors}.difference(*(weight.names for weight in weights)))
 
 
-def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, np.ndarray]) -> None:
+def assign_weights(model, weights: list[ForeignWeight], tensors: Mapping[str, Tensor]) -> None:
     """Assigns foreign tensors, in which `weight_problems` finds no problem, to all trainable variables of a model."""
     named = {weight.variable.path for weight in weights}
     forgotten = [variable.path for variable in model.trainable_variables if variable.path not in named]
     if forgotten:
         raise ValueError(f"`weights` must contain all trainable variables. Missing: {', '.join(forgotten)}")
     for weight in weights:
-        tensor = next(tensors[name] for name in weight.names if name in tensors).astype("float32")
+        tensor = np.asarray(next(tensors[name] for name in weight.names if name in tensors), "float32")
         weight.variable.assign(tensor.T if weight.is_transposed else tensor)
 
 
@@ -152,10 +153,4 @@ def safetensors():
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file. Raises `ValueError` for others, and for dtypes that NumPy does not support."""
-    library = safetensors()
-    try:
-        return library.load_file(path)
-    except MemoryError:
-        raise
-    except Exception as error:  # The library's exception is not a ValueError.
-        raise ValueError(f"{path.name} must be a safetensors file with dtypes that NumPy supports ({error})") from error
+    return {name: np.asarray(tensor) for name, tensor in stored_tensors(path).items()}

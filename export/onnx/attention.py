@@ -2,9 +2,10 @@
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from keras_transformer.export.onnx.graphs import Producers, count_uses, remove_unused, rename_inputs, scopes, subgraphs
+from keras_transformer.export.onnx.initializers import initializer
 
 #: Masked scores are replaced by a constant below this value. The sum of the constant and a score is the constant again.
 _MASKED = -1e38
@@ -48,7 +49,7 @@ def _scale(graph, projection, constants, name, scale):
     for node in projection:
         old = constants[node.input[1]]
         node.input[1] = f"{name}/{node.op_type}"
-        graph.initializer.append(numpy_helper.from_array((old * scale).astype(old.dtype), node.input[1]))
+        graph.initializer.append(initializer((old * scale).astype(old.dtype), node.input[1]))
 
 
 def simplify_masks(graph: onnx.GraphProto) -> None:

@@ -12,8 +12,6 @@ import keras
 import numpy as np
 import onnx
 import tensorflow as tf
-from keras import ops
-from onnx import numpy_helper
 
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.format import Exported, Program
@@ -23,6 +21,7 @@ from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx.graphs import captured
 from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
+from keras_transformer.export.onnx.initializers import arrays_outside, initializer
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 from keras_transformer.export.onnx.quantization import quantize_matrices
 from keras_transformer.export.onnx.step_graphs import alignment, decoder, encoder, text_decoder
@@ -57,8 +56,9 @@ def write_onnx(exported: Exported, path: Path, quantize: str | None = None) -> N
         exported = exported._replace(model=copy_with_dtype(exported.model, "float16"))
     weights = WeightsFile(path)
     for name in graphs(exported):
-        proto = make_graph(name, exported, quantize)
-        weights.take_from(proto)
+        with arrays_outside():
+            proto = make_graph(name, exported, quantize)
+            weights.take_from(proto)
         onnx.save(proto, path / f"{name}.onnx")
         onnx.checker.check_model(path / f"{name}.onnx", full_check=True)
 
@@ -78,10 +78,14 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     verify_attention = functools.partial(compare_attention, is_approximate=quantize is not None)
     translator = OnnxTranslator(path, protect="off")
-    return {
+    searches = {
         name: Program(translator, strategy, verify),
         **prefix_programs(exported, exported.tokenizers[1], name, translator, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),
+    }
+    return {
+        # Only the sessions of one program at a time are in memory.
+        **{title: program._replace(release=translator.release_sessions) for title, program in searches.items()},
         f"{name} encoder and decoder": Program(
             OnnxGreedySearch(path, strategy.extra_length), greedy, verify, has_search=False
         ),
@@ -133,7 +137,7 @@ def convert(function, signature, inputs, outputs, variables=()) -> onnx.ModelPro
     used = {*captured(proto.graph)}
     for name, variable in weights.items():
         if name in used:
-            proto.graph.initializer.append(numpy_helper.from_array(ops.convert_to_numpy(variable), name))
+            proto.graph.initializer.append(initializer(np.asarray(tf.convert_to_tensor(variable.value)), name))
     hoist_loop_invariants(proto.graph)
     fuse_layer_normalizations(proto.graph)
     simplify_gathers(proto.graph)

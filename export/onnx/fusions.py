@@ -2,9 +2,10 @@
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from keras_transformer.export.onnx.graphs import attribute, count_uses, remove_unused, scopes
+from keras_transformer.export.onnx.initializers import initializer
 
 
 def fuse_layer_normalizations(graph: onnx.GraphProto) -> None:
@@ -78,7 +79,7 @@ def _merge(graph, members, has_bias, constants):
     outputs = [(add or product).output[0] for product, add in members]
     nodes.append(helper.make_node("Split", [nodes[-1].output[0], f"{name}/sizes"], outputs, axis=-1))
     for key, value in tensors.items():
-        graph.initializer.append(numpy_helper.from_array(value, f"{name}/{key}"))
+        graph.initializer.append(initializer(value, f"{name}/{key}"))
     at = next(i for i, node in enumerate(graph.node) if node.output[0] == first.output[0])
     for node in reversed(nodes):
         graph.node.insert(at, node)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
+
+from keras_transformer.export.onnx.initializers import array_of
 
 
 def remove_unused(graph: onnx.GraphProto) -> None:
@@ -60,7 +62,7 @@ def scopes(
 ) -> Iterator[tuple[onnx.GraphProto, "Producers", dict[str, np.ndarray]]]:
     """A graph, which comes last, and all graphs within it, each with the producers and constants visible to it."""
     producers = Producers({**(outer_nodes or {}), **{name: node for node in graph.node for name in node.output}})
-    own = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    own = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     constants = {**(outer_constants or {}), **own}
     for subgraph in subgraphs(graph):
         yield from scopes(subgraph, producers.nodes, constants)

@@ -1,5 +1,6 @@
 """Greedy search with `encoder.onnx` and `decoder.onnx`. The loop runs in Python."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -18,14 +19,25 @@ class OnnxGreedySearch:
     """
 
     def __init__(self, folder: str | Path, extra_length: int = 50):
+        self._folder = Path(folder)
+        self._extra_length = extra_length
+
+    @functools.cached_property
+    def _encoder(self):
+        return self._session("encoder")
+
+    @functools.cached_property
+    def _decoder(self):
+        return self._session("decoder")
+
+    def _session(self, name):
         import onnxruntime
 
-        self._encoder, self._decoder = (
-            onnxruntime.InferenceSession(str(Path(folder) / f"{name}.onnx"), providers=["CPUExecutionProvider"])
-            for name in ("encoder", "decoder")
-        )
-        self._extra_length = extra_length
-        self._config = json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
+        return onnxruntime.InferenceSession(str(self._folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+
+    @functools.cached_property
+    def _config(self):
+        return json.loads(self._decoder.get_modelmeta().custom_metadata_map["config"])
 
     def search(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Chooses the most probable token at each step; see `TokenTranslator.search`."""

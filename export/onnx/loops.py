@@ -3,9 +3,10 @@
 import itertools
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from keras_transformer.export.onnx.graphs import captured, remove_unused, rename_inputs, subgraphs
+from keras_transformer.export.onnx.initializers import array_of
 
 
 def hoist_loop_invariants(graph: onnx.GraphProto) -> None:
@@ -70,7 +71,7 @@ def _sink(graph, constants, transposes, numbers):
 
 def _is_condition(graph, node):
     """Whether a Loop has at most one iteration."""
-    return any(tensor.name == node.input[0] and numpy_helper.to_array(tensor) == 1 for tensor in graph.initializer)
+    return any(tensor.name == node.input[0] and array_of(tensor) == 1 for tensor in graph.initializer)
 
 
 def _take_invariant_nodes(body):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from keras_transformer.export.onnx.graphs import remove_unused, scopes
+from keras_transformer.export.onnx.initializers import initializer
 
 #: Largest int8 weight. Without VNNI, processors add two products in 16 bits, which weights up to 127 would overflow.
 LARGEST = 63
@@ -159,8 +160,6 @@ class _Matrices:
 
     def put_into(self, graph):
         """Adds everything to the outermost graph."""
-        graph.initializer.extend(
-            numpy_helper.from_array(np.asarray(array), name) for name, array in self._tensors.items()
-        )
+        graph.initializer.extend(initializer(np.asarray(array), name) for name, array in self._tensors.items())
         for node in reversed(self._nodes):
             graph.node.insert(0, node)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -64,17 +65,21 @@ class OnnxTranslator(TokenTranslator):
                 f"Make one: {export_command(directory, 'onnx', quantize)}"
             )
         self._folder = folder
-        self._session = functools.partial(_session, folder, num_threads, providers)
-        self.session = self._session("model")
-        metadata = self.session.get_modelmeta().custom_metadata_map
+        self._load = functools.partial(_session, folder, num_threads, providers)
+        self._sessions, self._lock = {}, threading.Lock()
+        languages = languages_of(folder)
+        # The format `web` has one graph. That of other formats takes no prefix.
+        self._with_prefix = "model_prefix" if (folder / "model_prefix.onnx").is_file() else "model"
+        first = self._session(self._with_prefix if languages.forces_target else "model")
+        metadata = first.get_modelmeta().custom_metadata_map
         if not {"search", "config", "source_tokenizer_sha256", "target_tokenizer_sha256"} <= metadata.keys():
             raise ModelDirectoryError(f"Not an ONNX export of this package: {folder / 'model.onnx'}")
-        self._takes_prefix = "prefix" in {each.name for each in self.session.get_inputs()}
+        self._needs_prefix = languages.forces_target and self._with_prefix == "model"
         self.exported_search = json.loads(metadata["search"])
         hashes = (metadata["source_tokenizer_sha256"], metadata["target_tokenizer_sha256"])
         tokenizers = load_tokenizers(ModelDirectory(folder), hashes)
         num_positions = json.loads(metadata["config"])["max_length"]
-        known = source_text_of(folder), languages_of(folder)
+        known = source_text_of(folder), languages
         super().__init__(*tokenizers, num_positions, parallel_batches, protect, *known)
 
     def _align_sentences(self, lines, translations):
@@ -85,27 +90,34 @@ class OnnxTranslator(TokenTranslator):
 
     def mean_attention(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """See `TokenTranslator.mean_attention`."""
-        return self._alignment.run(["weights"], {"source": source, "target": target})[0]
+        return self._session("alignment").run(["weights"], {"source": source, "target": target})[0]
 
-    @functools.cached_property
-    def _alignment(self):
-        """The session of `alignment.onnx`, which most clients do not need."""
-        return self._session("alignment")
+    @property
+    def session(self):
+        """The session of `model.onnx`."""
+        return self._session("model")
 
-    @functools.cached_property
-    def _forced(self):
-        """The session of the graph that takes a prefix. The format `web` has no other graph than that."""
-        return self.session if self._takes_prefix else self._session("model_prefix")
+    def _session(self, name):
+        """The session of a graph. Most clients need only one."""
+        with self._lock:
+            if name not in self._sessions:
+                self._sessions[name] = self._load(name)
+            return self._sessions[name]
+
+    def release_sessions(self) -> None:
+        """Frees the memory of the sessions. They are loaded again when they are needed."""
+        self._sessions = {}
 
     def search(
         self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `TokenTranslator.search`. Only an export of a model that is forced to write a language takes a prefix."""
-        if prefix is None and self._takes_prefix:
+        if prefix is None and self._needs_prefix:
             prefix = np.full((len(source), 1), PAD_ID, "int32")
         if prefix is None:
             return tuple(self.session.run(["tokens", "scores"], {"source": source}))
-        return tuple(self._forced.run(["tokens", "scores"], {"source": source, "prefix": prefix}))
+        session = self._session(self._with_prefix)
+        return tuple(session.run(["tokens", "scores"], {"source": source, "prefix": prefix}))
 
 
 def _session(folder, num_threads, providers, name):
