@@ -1,7 +1,8 @@
 """Import of encoder-decoders from the files of the library transformers."""
 
+import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +10,7 @@ import keras_transformer as kt
 from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_with_rows, read_files
 from keras_transformer.export.importer.hub import locate
+from keras_transformer.export.importer.original import sample_lines
 from keras_transformer.export.importer.piece_ids import read_json
 from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
 from keras_transformer.export.interop.stored import Tensor, changed
@@ -20,8 +22,6 @@ from keras_transformer.text.tokenization import Tokenizer
 
 #: Logit bias of padding and of duplicate pieces. It makes their probability 0.
 _EXCLUDED_LOGIT = -100.0
-
-
 #: Fields of tokenizer_config.json with the source language and with the target language.
 _LANGUAGE_NAMES = (("source_lang", "src_lang"), ("target_lang", "tgt_lang"))
 
@@ -48,6 +48,8 @@ def import_checkpoint(
     overwrite: bool = False,
     source_language: str | None = None,
     target_language: str | None = None,
+    verify: bool = False,
+    source: str | Path | None = None,
 ) -> ModelDirectory:
     """Imports an encoder-decoder of Hugging Face's transformers as a finished model directory; see `read_checkpoint`.
 
@@ -59,6 +61,11 @@ def import_checkpoint(
         source_language: code of the source language, such as `en`; of a model of several languages the default one.
             Default: that of tokenizer_config.json, if the file exists.
         target_language: code of the target language, such as `de`. Default: that of tokenizer_config.json.
+        verify: compare the token ids, the logits and the hypotheses of greedy and beam search with those of
+            transformers. The record of the model directory contains the result as `verified_against`. Needs the extra
+            `transformers`.
+        source: a text file in UTF-8, plain or `.gz`. With `verify`, its first 200 lines are compared. Default: random
+            pieces of the vocabulary.
 
     Returns:
         The model directory.
@@ -66,7 +73,8 @@ def import_checkpoint(
     Raises:
         ValueError: if the files are invalid or cannot be downloaded, or the model is not supported. The message lists
             all problems, and nothing is written to `output`. Also if a model of several languages does not know a
-            language.
+            language, `source` is given without `verify`, or a package that `verify` needs is not installed.
+        VerificationError: if the imported model does not agree with that of transformers. Nothing is written.
 
     Example:
 
@@ -75,15 +83,28 @@ def import_checkpoint(
     ModelDirectory(output).require_free(overwrite)
     given = {"source_language": source_language, "target_language": target_language}
     default = [checked_language(name, language) for name, language in given.items()]
+    lines = _checked_sample(verify, source)
     folder, name = locate(directory)
-    model, pair, languages, model_type = read_checkpoint(folder)
+    model, pair, languages, model_type = checkpoint = read_checkpoint(folder)
+    languages = languages.with_default(*default)
+    origin: dict[str, Any] = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
+    if verify:
+        from keras_transformer.export.importer.verification import compare_with_original
+
+        found = compare_with_original(folder, checkpoint._replace(languages=languages), lines)
+        origin["verified_against"] = dataclasses.asdict(found)
     tokenizers = list({tokenizer.sha256: tokenizer for tokenizer in pair}.values())
-    origin = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
-    record = {**languages.with_default(*default).to_record(), **origin}
     from keras_transformer.saving import large_weights_on_disk  # Imported here, as errors in files need no Keras.
 
     with large_weights_on_disk():
-        return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **record)
+        return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **languages.to_record(), **origin)
+
+
+def _checked_sample(verify, source):
+    """The lines to compare; see `sample_lines`."""
+    if source is not None and not verify:
+        raise ValueError(f"`source` must be given with `verify` only. Received: source={source}")
+    return sample_lines(source) if verify else None
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint:

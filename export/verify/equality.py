@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.config import EOS_ID
 from keras_transformer.counting import counted
 from keras_transformer.decoding import SpecialIds
+from keras_transformer.export.verify.errors import VerificationError as VerificationError
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.translation import Translation
@@ -23,10 +24,6 @@ MOST_OTHER_RANKS = 20 / 1000
 #: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
 _IDS = SpecialIds()
-
-
-class VerificationError(Exception):
-    """An exported program does not agree with its Keras model."""
 
 
 @dataclasses.dataclass(frozen=True)

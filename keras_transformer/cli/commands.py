@@ -174,7 +174,7 @@ def serve(arguments: list[str]) -> None:
     run(directories, config)
 
 
-def import_(arguments: list[str]) -> None:
+def import_(arguments: list[str]) -> int | None:
     """Convert a model of Hugging Face to a model directory: Marian (OPUS-MT), T5, FLAN-T5, mT5 or MADLAD-400."""
     parser = make_parser(import_)
     directory = (
@@ -187,11 +187,27 @@ def import_(arguments: list[str]) -> None:
     for side in ("source", "target"):
         language = f"code of the {side} language, such as en; default: that of tokenizer_config.json"
         parser.add_argument(f"--{side}_language", help=language)
+    compare = (
+        "compare token ids, logits, greedy search and beam search with those of transformers; if logits or searches "
+        "differ, nothing is written and the exit status is 1; needs the extra `transformers`"
+    )
+    parser.add_argument("--verify", action="store_true", help=compare)
+    text = (
+        "text in UTF-8 to compare, plain or .gz, of which the first 200 lines are read; default: random pieces of the "
+        "vocabulary"
+    )
+    parser.add_argument("--source", help=text)
     options = parser.parse_args(arguments)
 
     from keras_transformer.export.importer.importer import import_checkpoint as run
+    from keras_transformer.export.verify.errors import VerificationError
 
-    print(f"Wrote the model to {run(**vars(options)).path}", file=sys.stderr)
+    try:
+        directory = run(**vars(options))
+    except VerificationError as error:
+        print(f"keras-transformer import: {error}", file=sys.stderr)
+        return 1
+    print(f"Wrote the model to {directory.path}", file=sys.stderr)
 
 
 def doctor(arguments: list[str]) -> int:
