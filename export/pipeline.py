@@ -27,7 +27,6 @@ from keras_transformer.storage.origin import fingerprint_of, write_origin
 from keras_transformer.storage.source_text import source_text_of
 from keras_transformer.text.files import read_lines
 from keras_transformer.text.lines import max_tokens
-from keras_transformer.translate.batching import BATCH_TOKENS
 from keras_transformer.translate.finished_model import load_finished
 from keras_transformer.translate.keras_translator import ModelTranslator
 
@@ -147,7 +146,15 @@ def _export(directory, config):
         check_supported(format, model, tokenizers)
     exported = Exported(model, directory, tokenizers, config.strategy, shortlist)
     if shortlist and exported.languages.forces_target:
-        raise ValueError("`shortlist` must not be used for a model that is forced to write the token of a language")
+        raise ValueError(
+            "`shortlist` must not be used for a model that is forced to write the token of a language. "
+            f"Received: shortlist=True, {directory.path}"
+        )
+    if texts and not exported.languages.has_default:
+        raise ValueError(
+            "`source` and `reference` require a model with default languages, which `import --target_language` and "
+            f"`train --target_language` record. Received: {directory.path}"
+        )
     batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
     for format in formats:
         _export_format(format, exported, batches, texts)
@@ -247,9 +254,12 @@ def _verify_text(translator, client, batches):
     # Random bytes are no text. The sign in their place has more bytes than they have.
     for lines in [["", "  "], *([line.replace("\ufffd", " ") for line in text] for text in texts)]:
         directions = [next(turns) for _ in lines]
-        languages = [each.source for each in directions], [each.target for each in directions]
+        languages = {
+            "source_language": [each.source for each in directions],
+            "target_language": [each.target for each in directions],
+        }
         for one, results in ((translator, expected), (client, found)):
-            results += one.translate(lines, len(lines), BATCH_TOKENS, 1, None, *languages)
+            results += one.translate(lines, batch_size=len(lines), **languages)
     return compare_texts(expected, found)
 
 

@@ -9,7 +9,7 @@ from keras_transformer.text.tokenization import TokenizerConfig
 from keras_transformer.training.cleaning.config import CleaningConfig
 from keras_transformer.training.mixture_config import CorpusConfig, StageConfig, as_list, problems_of_corpora
 
-#: Options that name the languages. They do not change what a run computes.
+#: Options that name the languages. They change what a run computes only for a model of several languages.
 LANGUAGES = ("source_language", "target_language")
 
 

@@ -91,7 +91,9 @@ def _languages(config, tokens, resumed) -> dict:
     """
     several = Languages.from_record(tokens.record())
     if several.are_several:
-        return several.with_default(config.source_language, config.target_language).to_record()
+        before = resumed.languages if resumed else (None, None)
+        given = config.source_language or before[0], config.target_language or before[1]
+        return several.with_default(*given).to_record()
     known = [(config.source_language, config.target_language), tokens.languages]
     if resumed:
         known.insert(1, resumed.record().get("languages") or (None, None))

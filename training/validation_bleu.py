@@ -30,7 +30,7 @@ class ValidationBleu(keras.callbacks.Callback):
         target: their translations.
         strategy: a search strategy. Default: greedy search.
         batch_size: number of sentences that are translated at a time.
-        languages: the languages of the model, whose default are those of the sentences. Default: two that are unknown.
+        languages: the languages of the model, whose default are those of the sentences. Default: `Languages()`.
 
     Raises:
         ValueError: if `source` and `target` are empty or have different numbers of sentences.
@@ -74,11 +74,14 @@ class ValidationBleu(keras.callbacks.Callback):
             ValueError: if the validation text has several pairs of languages.
         """
         tokens = TokenDirectory(prepared)
-        languages = Languages.from_record(tokens.record())
-        if not languages.has_default:
-            raise ValueError(
-                f"BLEU requires validation text in one pair of languages. Received: {prepared} has several"
-            )
+        record = tokens.record()
+        languages = Languages.from_record(record)
+        if languages.are_several:
+            if "validation_languages" not in record:
+                raise ValueError(
+                    f"BLEU requires validation text in one pair of languages. Received: {prepared} has several"
+                )
+            languages = languages.with_default(*record["validation_languages"])
         return cls(load_tokenizers(tokens), *tokens.validation_lines(sentences), languages=languages, **kwargs)
 
     def on_epoch_begin(self, epoch, logs=None):

@@ -16,6 +16,7 @@ from keras_transformer.apps.distillation.selection import choose
 from keras_transformer.counting import counted
 from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.storage.atomic_files import atomic_write
+from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import hash_of_program
 from keras_transformer.storage.progress import progress_bar
@@ -61,6 +62,11 @@ def distill(config: DistillConfig) -> TokenDirectory:
     scorers = (config.reverse_model, config.cleaning.model, config.cleaning.reverse_model)
     for path in (*config.teacher, *filter(None, scorers)):
         ModelDirectory(path).require_finished()
+        if not languages_of(path).has_default:
+            raise ValueError(
+                "Models of several languages must have a default, which `import --target_language` and "
+                f"`train --target_language` record. Received: {path}"
+            )
     options = _prepare_options(folder, config)
     check_cleaning(options, is_held_out=config.validation_source is None)
     lines = text_lines(config.source, config.encoding)

@@ -115,10 +115,13 @@ class Batcher:
 
     def _translated(self, batch) -> list[Translation | Exception]:
         sentences, n_best = [each.sentence for each in batch], max(each.n_best for each in batch)
-        languages = [[each.languages[side] for each in batch] for side in (0, 1)]
+        languages = {
+            "source_language": [each.languages[0] for each in batch],
+            "target_language": [each.languages[1] for each in batch],
+        }
         try:
             batching = len(batch), self._limits.batch_tokens, n_best
-            return [*self._translator.translate(sentences, *batching, None, *languages)]
+            return [*self._translator.translate(sentences, *batching, **languages)]
         except Exception as error:
             if len(batch) == 1:
                 return [error]

@@ -12,6 +12,8 @@ from keras_transformer.text.translatable import is_translatable
 _CERTAIN = 3.0
 #: Letters below which a text is short: too few to tell languages apart.
 _SHORT = 15
+#: Source languages up to which lingua loads its models at the start. It needs about 60 MB for each language.
+_MOST_PRELOADED = 10
 
 
 class Detected(NamedTuple):
@@ -88,7 +90,8 @@ class Detector:
         alike = [group for group in dict.fromkeys(self._groups.values()) if len(group) > 1]
         self.notes += [f"lingua cannot tell {' and '.join(group)} apart" for group in alike]
         distinct = {one for found in languages.values() for one in found}
-        self._lingua = lingua_detector(distinct, preload=len(sources) > 1) if len(distinct) > 1 else None
+        preload = 1 < len(sources) <= _MOST_PRELOADED
+        self._lingua = lingua_detector(distinct, preload=preload) if len(distinct) > 1 else None
 
     def _group(self, code) -> tuple[str, ...]:
         mine = set(self._languages[code])

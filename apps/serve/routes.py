@@ -64,6 +64,8 @@ class Router:
         Raises:
             HTTPException: if the server does not translate this pair.
         """
+        for code in (source, target):  # Unknown codes are refused at once.
+            self._find(code)
         translated = [code for code in self._sources if find_language(target, self.targets(code))]
         source = find_language(source, translated) or self._find(source)
         route = self._route(source, find_language(target, self.targets(source)) or self._find(target))

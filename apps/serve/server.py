@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The environment variable with the API key.
 API_KEY = "KERAS_TRANSFORMER_API_KEY"
+#: Maximum number of pairs of languages that are listed at the start.
+_MOST_SHOWN = 20
 
 
 def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
@@ -40,8 +42,10 @@ def serve(directories: Sequence[str | Path], config: ServeConfig) -> None:
         app, pairs = load_app(directories, config)
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        for pair in pairs:
+        for pair in pairs[:_MOST_SHOWN]:
             print(f"{pair.source}-{pair.target}: {pair.runtime}", file=sys.stderr)
+        if len(pairs) > _MOST_SHOWN:
+            print(f"and {len(pairs) - _MOST_SHOWN:,} other pairs", file=sys.stderr)
         for note in app.state.router.notes:
             print(f"source=auto: {note}", file=sys.stderr)
 

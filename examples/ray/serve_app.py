@@ -64,7 +64,7 @@ class Replica:
 
     async def check_health(self) -> None:
         """Translates a word with each model. Ray replaces a replica that fails or hangs."""
-        for pair in self._pairs:
+        for pair in {pair.batcher: pair for pair in self._pairs}.values():
             length = pair.batcher.queue_length
             try:
                 await pair.translate(["a"])

@@ -78,7 +78,7 @@ def warn_of_lacking(vocab: Mapping[str, int], models: Mapping[str, object]) -> N
     """Warns about pieces that a SentencePiece model produces and the vocabulary lacks. Marian maps them to `<unk>`."""
     for name, model in models.items():
         if _lacking(vocab, model):
-            warnings.warn(f"Pieces of {name} become <unk>: vocab.json {_of_lacking(vocab, model)}", stacklevel=4)
+            warnings.warn(f"Pieces of {name} become <unk>: vocab.json {_of_lacking(vocab, model)}", stacklevel=3)
 
 
 def _lacking(vocab, model):
@@ -137,9 +137,14 @@ def foreign_vocabulary(pieces: Sequence[str]) -> dict[str, int]:
     return {_foreign_name(piece): i for i, piece in enumerate(pieces)}
 
 
+def is_language_code(piece: str) -> bool:
+    """Whether Marian takes a piece for that of a language."""
+    return bool(_LANGUAGE_CODE.match(piece))
+
+
 def _foreign_name(piece):
     without_mark = piece.removeprefix(_WORD)
-    return without_mark if _LANGUAGE_CODE.match(without_mark) else piece
+    return without_mark if is_language_code(without_mark) else piece
 
 
 def _made_pieces(model):

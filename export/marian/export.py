@@ -11,7 +11,7 @@ from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.importer.families import MARIAN
 from keras_transformer.export.importer.files import BIAS
 from keras_transformer.export.importer.importer import read_checkpoint
-from keras_transformer.export.importer.vocabulary import foreign_vocabulary
+from keras_transformer.export.importer.vocabulary import foreign_vocabulary, is_language_code
 from keras_transformer.export.interop.weight_map import foreign_weights, safetensors
 from keras_transformer.export.marian.config import inexpressible, special_ids, write_config
 from keras_transformer.export.verify.equality import compare
@@ -32,6 +32,12 @@ def write_huggingface(exported: Exported, path: Path) -> None:
     """
     model, _, tokenizers, strategy, *_ = exported
     require_expressible(model.config, tokenizers)
+    tokens = [tokenizers[0].pieces[i] for i in exported.languages.target_tokens.values()]
+    if exported.languages.forces_target or not all(map(is_language_code, tokens)):
+        raise ValueError(
+            "Marian supports only language tokens such as >>de<< at the start of the source. "
+            f"Received: {', '.join(tokens)}{' at the start of the target' * exported.languages.forces_target}"
+        )
     path.mkdir()
     safetensors().save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):

@@ -20,8 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         Exit status: 0 on success; 1 if an export or import differs from its model, training diverged, or a worker was
-        lost or stopped; 2 for errors that the user can fix, such as a full disk or too little memory; 143 or 130 if SIGTERM
-        or SIGINT has stopped a training, which can be resumed.
+        lost or stopped; 2 for errors that the user can fix, such as a full disk or too little memory; 143 or 130 if
+        SIGTERM or SIGINT has stopped a training, which can be resumed.
     """
     if completion.is_requested():
         completion.complete(COMMANDS)

@@ -90,7 +90,7 @@ def add_languages(parser: ArgumentParser, more: str = "") -> None:
     """Adds the options for the languages of the text."""
     source = f"code of the source language, such as en, for a model with several languages{more}; default: the model's"
     parser.add_argument("--source_language", help=source)
-    parser.add_argument("--target_language", help="code of the target language, likewise")
+    parser.add_argument("--target_language", help="code of the target language, as for the source")
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:

@@ -22,9 +22,6 @@ from keras_transformer.text.languages import checked_language
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.splitting_translator import SplittingTranslator
 
-#: A value that no queue contains.
-_NEVER = object()
-
 
 def translate(options) -> None:
     """Translates a file or standard input to a file or standard output.
@@ -32,25 +29,25 @@ def translate(options) -> None:
     Raises:
         ValueError: if a file cannot be read or written, or the options of the runtime are invalid.
     """
-    for name in ("source_language", "target_language"):
-        options[name] = checked_language(name, options[name])
-        if options.from_json and options[name]:
-            raise ValueError(f"`--{name}` must not be given with `--from_json`, whose lines name the languages")
     chosen = TranslatorOptions.of(options, options.directory)
+    given = [f"`--{name}`" for name, code in chosen.languages.items() if code]
+    if options.from_json and given:
+        raise ValueError(f"{', '.join(given)} must not be given with `--from_json`, whose lines name the languages")
     with TextLines(options.file, options.encoding) as lines, _output(options, chosen) as (write, done):
         source = itertools.islice(lines, done, None)
         translator, languages = chosen.load(), chosen.languages
         if options.split_sentences:
-            translator = SplittingTranslator(translator, ModelDirectory(chosen.directories[0]).languages[0])
+            known = languages_of(chosen.directories[0]).source  # An export of an older version does not record it.
+            translator = SplittingTranslator(translator, options.source_language or known)
         sources, queues = collections.deque(), {name: collections.deque() for name in languages}
         if options.from_json:
-            languages = {name: iter(queue.popleft, _NEVER) for name, queue in queues.items()}
+            languages = {name: iter(queue.popleft, object()) for name, queue in queues.items()}
 
         def read():
             for count, line in enumerate(source, done + 1):
                 bar.total = lines.share and max(count, round(count / lines.share))
                 if options.from_json:
-                    line, *codes = _from_json(count, line)
+                    line, *codes = _from_json(count, line, translator.languages)
                     for queue, code in zip(queues.values(), codes, strict=True):
                         queue.append(code)
                 sources.append(line)
@@ -111,6 +108,7 @@ def _given_translations(name, source, options) -> list[str] | None:
     if not Path(name).is_file():
         for path in split_directories(name):
             ModelDirectory(path).require_finished()
+        TranslatorOptions.of(options, name)  # Raises errors before a model is loaded.
         return None
     lines = read_lines(name, options.encoding)
     if len(lines) != len(source):
@@ -141,7 +139,8 @@ def score(options) -> None:
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
-    languages = options.source_language, options.target_language
+    names = ("source_language", "target_language")
+    languages = [checked_language(name, options[name]) for name in names]
     languages_of(options.directory).direction(*languages)  # Checked before the model is loaded.
     batching = options.batch_size, options.batch_tokens
     scores = LikelihoodScorer(options.directory).score_stream(pairs, *batching, *languages)
@@ -149,8 +148,8 @@ def score(options) -> None:
         print(f"{pair.log_prob:.4f}\t{pair.num_tokens}\t{pair.mean_log_prob:.4f}")
 
 
-def _from_json(number, line) -> tuple[str, str | None, str | None]:
-    """The source and the languages in a line of JSON."""
+def _from_json(number, line, languages) -> tuple[str, str | None, str | None]:
+    """The source and its languages, which the model must know, in a line of JSON."""
     try:
         content = json.loads(line)
     except ValueError:
@@ -162,7 +161,11 @@ def _from_json(number, line) -> tuple[str, str | None, str | None]:
             f"line {number} must be a JSON object with the string `source` and, optionally, the strings "
             f"`source_language` and `target_language`. Received: {line[:80]}"
         )
-    return source, *codes
+    try:
+        direction = languages.direction(*codes)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+    return source, direction.source, direction.target
 
 
 def _as_text(number, source, translation):

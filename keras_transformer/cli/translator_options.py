@@ -10,6 +10,7 @@ from keras_transformer.cli.runtime_options import sampling_defaults
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.storage.languages import languages_of
 from keras_transformer.storage.origin import export_command
+from keras_transformer.text.languages import checked_language
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import load_translator
 from keras_transformer.translate.protection import Protection
@@ -56,7 +57,7 @@ class TranslatorOptions:
             loading,
             search,
             _sampling_options(options, search),
-            {name: options.get(name) for name in ("source_language", "target_language")},
+            {name: checked_language(name, options.get(name)) for name in ("source_language", "target_language")},
         )
         if not options.get("from_json"):
             languages_of(found.directories[0]).direction(*found.languages.values())

@@ -124,8 +124,14 @@ def evaluate(
         ValueError: see `corpus_scores`.
     """
     check_test_set(source, references, bleu_tokenize)
-    languages = source_language, target_language
-    translations = translator.translate(source, batch_size, batch_tokens, 1, progress, *languages)
+    translations = translator.translate(
+        source,
+        batch_size,
+        batch_tokens,
+        progress=progress,
+        source_language=source_language,
+        target_language=target_language,
+    )
     return corpus_scores([translation.text for translation in translations], references, bleu_tokenize)
 
 

@@ -44,8 +44,8 @@ class Languages:
     """The languages of a model.
 
     A model of one pair of languages has no tokens for them. In other models a source starts with the token of its
-    language, if that has one. The token of the target language is the second one of the source (Johnson et al. 2017),
-    or, with `forces_target`, the first one of the target (Fan et al. 2020).
+    language, if the model has tokens of source languages. The token of the target language follows it (Johnson et al.
+    2017), or, with `forces_target`, is the first one of the target (Fan et al. 2020).
 
     Args:
         source: code of the source language, or of the default one; `None` if unknown.
@@ -78,7 +78,7 @@ class Languages:
     @property
     def has_default(self) -> bool:
         """Whether a text can be translated without naming its languages."""
-        return all(code or not tokens for code, tokens in self._sides().values())
+        return not any(code is None and _must_be_named(tokens) for code, tokens in self._sides().values())
 
     def _sides(self):
         return {"source": (self.source, self.source_tokens), "target": (self.target, self.target_tokens)}
@@ -88,6 +88,11 @@ class Languages:
         """The largest number of tokens at the start of a source."""
         return any(i is not None for i in self.source_tokens.values()) + (self.are_several and not self.forces_target)
 
+    @property
+    def tokens(self) -> tuple:
+        """The languages and their tokens, without the default."""
+        return self.source_tokens, self.target_tokens, self.forces_target
+
     def direction(self, source: str | None = None, target: str | None = None) -> Direction:
         """Finds the languages that codes name; see `find_language`.
 
@@ -96,10 +101,14 @@ class Languages:
             target: code of the target language. Default: `target` of the model.
 
         Raises:
-            ValueError: if the model does not know a language, or needs one that is not given.
+            ValueError: if the model does not know a language, or needs one that is not given. Source languages without
+                tokens need not be given.
         """
         given = {"source": source, "target": target}
-        source, target = (_found(side, given[side], *known) for side, known in self._sides().items())
+        return self._direction(*(self._found(side, code) for side, code in given.items()))
+
+    def _direction(self, source: str | None, target: str | None) -> Direction:
+        """The direction of known languages."""
         of_source, of_target = _prefix(self.source_tokens, source), _prefix(self.target_tokens, target)
         if self.forces_target:
             return Direction(source, target, of_source, of_target)
@@ -110,7 +119,7 @@ class Languages:
         sources, targets = self.source_tokens or [self.source], self.target_tokens or [self.target]
         for source, target in itertools.product(sources, targets):
             if source != target:
-                yield self.direction(source, target)
+                yield self._direction(source, target)
 
     def with_default(self, source: str | None, target: str | None) -> "Languages":
         """The languages of a model of several languages, with one direction that is the default.
@@ -119,9 +128,23 @@ class Languages:
             ValueError: if the model does not know a language.
         """
         given = {side: code for side, code in (("source", source), ("target", target)) if code is not None}
-        return dataclasses.replace(
-            self, **{side: _found(side, code, None, self._sides()[side][1]) for side, code in given.items()}
-        )
+        return dataclasses.replace(self, **{side: self._found(side, code) for side, code in given.items()})
+
+    def _found(self, side: str, code: str | None) -> str | None:
+        """The language that a code names on a side, `"source"` or `"target"`."""
+        default, tokens = self._sides()[side]
+        name = f"{side}_language"
+        if code is None:
+            if default is None and _must_be_named(tokens):
+                raise ValueError(f"`{name}` must be given, one of the languages of the model: {', '.join(tokens)}")
+            return default or (next(iter(tokens)) if len(tokens) == 1 else None)
+        known = [*tokens] if tokens or self.are_several else [default] * (default is not None)
+        if not known:  # Any language.
+            return code
+        found = find_language(code, known)
+        if found is None:
+            raise ValueError(f"`{name}` must be a language of the model: {', '.join(known)}. Received: {name}={code!r}")
+        return found
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Languages":
@@ -138,19 +161,9 @@ class Languages:
         return record
 
 
-def _found(side, code, default, tokens) -> Any:
-    """The language of a model that a code names."""
-    name, names = f"{side}_language", [*tokens] or [default] * (default is not None)
-    if code is None:
-        if default is None and len(tokens) > 1:
-            raise ValueError(f"`{name}` must be given, one of the languages of the model: {', '.join(tokens)}")
-        return default or next(iter(tokens), None)
-    if not names:
-        return code
-    found = find_language(code, names)
-    if found is None:
-        raise ValueError(f"`{name}` must be a language of the model: {', '.join(names)}. Received: {name}={code!r}")
-    return found
+def _must_be_named(tokens) -> bool:
+    """Whether the model must be told which of the languages."""
+    return len(tokens) > 1 and None not in tokens.values()
 
 
 def _prefix(tokens: Mapping[str, Any], code: str | None) -> tuple[int, ...]:
@@ -165,6 +178,6 @@ def languages_of(folder: str | Path) -> Languages:
     if (folder / ORIGIN).is_file():
         return Languages.from_record(read_json(folder / ORIGIN))
     try:
-        return Languages.from_record(ModelDirectory(folder).record())
+        return Languages.from_record(ModelDirectory(folder).model_record())
     except (ModelDirectoryError, ImportError):  # PyYAML, which clients of exports need not have.
         return Languages()

@@ -132,8 +132,12 @@ class ModelDirectory(TokenizerFolder):
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """The codes of the source language and of the target language of the model; `None` if unknown."""
-        source, target = _of_model(self.record()).get("languages") or (None, None)
+        source, target = self.model_record().get("languages") or (None, None)
         return source, target
+
+    def model_record(self) -> dict[str, Any]:
+        """The record of the model in the directory, which an unfinished run may be about to replace."""
+        return _of_model(self.record())
 
     def write_record(self, record: dict[str, Any], finished: bool) -> None:
         """Writes `config.yaml`. The `format` and `finished` of `record` are replaced."""

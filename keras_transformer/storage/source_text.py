@@ -68,6 +68,8 @@ class SourceText:
         """
         known = record.get(ENTRY) or {}
         language = known.get("language") or (record.get("languages") or [None])[0]
+        if "language_tokens" in record:  # Each line may be in another language.
+            language = None
         return cls(language, known.get("signs"), known.get("untranslatable", 0), known.get("changed", 0))
 
     def to_record(self) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def source_text_of(folder: str | Path) -> SourceText:
         return SourceText.from_record(record)
     for directory in (folder, *folder.absolute().parents[1:2]):
         try:
-            return SourceText.from_record(ModelDirectory(directory).record())
+            return SourceText.from_record(ModelDirectory(directory).model_record())
         except (ModelDirectoryError, ImportError):  # PyYAML, which clients of exports need not have.
             continue
     return SourceText()

@@ -32,7 +32,7 @@ class ModelTranslator(TokenTranslator):
             `keras_transformer.translate.Protection`.
         source_text: what is known of the source text that the model was trained on.
         shortlist: the `Shortlist` of the tokens among which to search. Default: the whole vocabulary.
-        languages: the languages of the model. Default: two that are unknown.
+        languages: the languages of the model. Default: `Languages()`, one pair whose codes are unknown.
 
     Raises:
         ValueError: if `parallel_batches` is not positive, or above 1 on another backend than TensorFlow, or `protect`
@@ -118,5 +118,12 @@ class KerasTranslator(ModelTranslator):
         _check_backend(parallel_batches)
         directories = [directory] if isinstance(directory, (str, Path)) else directory
         loaded = load_ensemble([ModelDirectory(path) for path in directories])
-        known = {"source_text": source_text_of(directories[0]), "languages": languages_of(directories[0])}
+        languages = languages_of(directories[0])
+        others = [path for path in directories if languages_of(path).tokens != languages.tokens]
+        if others:
+            raise ValueError(
+                "The models of an ensemble must have the same language tokens. "
+                f"Received: {directories[0]} and {others[0]}, whose tokens differ"
+            )
+        known = {"source_text": source_text_of(directories[0]), "languages": languages}
         super().__init__(*loaded, strategy, parallel_batches, protect, **known)

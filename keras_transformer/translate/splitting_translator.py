@@ -48,9 +48,15 @@ class SplittingTranslator(Translator):
                 warnings.warn(f"line {number}: {warning}", stacklevel=level_outside_package())
         sentences = [sentence for text in texts for sentence in text.sentences]
         of_sentences = [each for text, each in zip(texts, directions, strict=True) for _ in text.sentences]
-        languages = [each.source for each in of_sentences], [each.target for each in of_sentences]
         batching = limits.batch_size, limits.batch_tokens
-        found = iter(self._translator.translate(sentences, *batching, n_best, None, *languages))
+        translated = self._translator.translate(
+            sentences,
+            *batching,
+            n_best,
+            source_language=[each.source for each in of_sentences],
+            target_language=[each.target for each in of_sentences],
+        )
+        found = iter(translated)
         translations = []
         for text, direction in zip(texts, directions, strict=True):
             ranks = by_rank([next(found) for _ in text.sentences], n_best)

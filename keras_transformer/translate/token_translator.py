@@ -37,7 +37,7 @@ class TokenTranslator(Translator):
             thread-safe.
         protect: `"auto"`, `"off"` or a regular expression; see `Protection`.
         source_text: what is known of the source text that the model was trained on.
-        languages: the languages of the model. Default: two that are unknown.
+        languages: the languages of the model. Default: `Languages()`, one pair whose codes are unknown.
     """
 
     def __init__(

@@ -246,4 +246,4 @@ def _each(name: str, languages: OfLines) -> Iterator[str | None]:
         yield from itertools.repeat(languages)
     else:
         yield from languages
-        raise ValueError(f"`{name}` must be one language, or one for each line. Received fewer than lines")
+        raise ValueError(f"`{name}` must be one language, or one for each line. Received: fewer languages than lines")

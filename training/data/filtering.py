@@ -10,7 +10,7 @@ _SLACK = 10
 
 
 def filter_pairs(
-    source: TokenSide, target: TokenSide, config, prefixes: tuple[int, int] = (0, 0)
+    source: TokenSide, target: TokenSide, config, prefix_lengths: tuple[int, int] = (0, 0)
 ) -> tuple[np.ndarray, Statistics]:
     """Finds the pairs to train on, and counts the others.
 
@@ -18,19 +18,20 @@ def filter_pairs(
         source: source sentences, each with the end id.
         target: target sentences, each with the end id.
         config: a `DataConfig`.
-        prefixes: number of tokens before each source sentence, and before each target sentence.
+        prefix_lengths: number of tokens before each source sentence, and before each target sentence.
 
     Returns:
         Bool `(pairs,)`: whether a pair is used, and the `Statistics`. Pairs are removed if a side is empty or too long,
         or if their length ratio is too large.
     """
     shorter, longer = np.minimum(source.lengths, target.lengths), np.maximum(source.lengths, target.lengths)
-    empty = (source.lengths < 2 + prefixes[0]) | (target.lengths < 2 + prefixes[1])
+    empty = (source.lengths < 2 + prefix_lengths[0]) | (target.lengths < 2 + prefix_lengths[1])
     too_long = (longer > config.max_length) & ~empty
     ratio = exceeds_ratio(shorter, longer, config.max_length_ratio, _SLACK) & ~empty & ~too_long
     is_used = ~(empty | too_long | ratio)
     counts = (int(np.count_nonzero(removed)) for removed in (empty, too_long, ratio))
-    return is_used, Statistics(len(shorter), *counts, identical=_count_identical(source, target, is_used, *prefixes))
+    identical = _count_identical(source, target, is_used, *prefix_lengths)
+    return is_used, Statistics(len(shorter), *counts, identical=identical)
 
 
 def exceeds_ratio(shorter, longer, ratio: float, slack: float):

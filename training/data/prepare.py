@@ -57,6 +57,11 @@ def prepare(config: PrepareConfig, corpus: Corpus | None = None) -> TokenDirecto
         check_cleaning(config, is_held_out=corpus is None and config.holds_out)
     corpus = corpus or load_corpus(config)
     corpus = dataclasses.replace(corpus, languages=_languages(corpus, config))
+    if corpus.directions and (config.cleaning.languages or config.cleaning.model):
+        raise ValueError(
+            "`cleaning.languages` and `cleaning.model` must not be given for corpora in several pairs of languages. "
+            f"Received: {', '.join(sorted({'-'.join(pair) for pair in corpus.directions.values()}))}"
+        )
     with contextlib.ExitStack() as stack:
         temporary = stack.enter_context(directory.atomic_write())
         if config.clean:
@@ -116,9 +121,9 @@ def train_own_tokenizers(
     return train_tokenizers(pairs, config.tokenizer, sorted(tags), augmentation)
 
 
-def known_languages(init_from: str | None) -> Languages:
+def known_languages(init_from: str | None) -> Languages | None:
     """The languages of the model to fine-tune, if there is one."""
-    return languages_of(init_from) if init_from else Languages()
+    return languages_of(init_from) if init_from else None
 
 
 def _symbol(language: str) -> str:
@@ -131,7 +136,7 @@ def write_tokens(
     corpus: Corpus,
     models: tuple[bytes, ...],
     config: DataConfig,
-    known: Languages = Languages(),  # noqa: B008, it cannot change.
+    known: Languages | None = None,
 ) -> None:
     """Writes a corpus as token ids, without the pairs that the filter removes.
 
@@ -141,7 +146,7 @@ def write_tokens(
         models: serialized SentencePiece models, `(shared,)` or `(source, target)`.
         config: the options. The fields of `DataConfig` are recorded. Languages that it does not name are those of the
             corpus.
-        known: languages of the model to fine-tune.
+        known: languages of the model to fine-tune. Default: there is none.
 
     Raises:
         ValueError: if the filter removes all pairs, a model is not a SentencePiece model, or a language is unknown.
@@ -162,6 +167,7 @@ def write_tokens(
         {
             "data": data_options(config),
             **languages.to_record(),
+            **({"validation_languages": list(validation[0][1])} if len(validation) == 1 else {}),
             "vocab_sizes": [tokenizer.vocab_size for tokenizer in tokenizers],
             "tokenizers_sha256": [tokenizer.sha256 for tokenizer in tokenizers],
             "statistics": {split: dataclasses.asdict(statistics) for split, (statistics, _) in found.items()},
@@ -174,7 +180,7 @@ def write_tokens(
 def _token_languages(corpus, config, tokenizer, known) -> Languages:
     """The languages of a model that is trained on a corpus."""
     source, target = _languages(corpus, config)
-    if known.are_several:
+    if known is not None and known.are_several:
         return known.with_default(source, target)
     if not corpus.directions:
         return Languages(source, target)

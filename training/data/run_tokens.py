@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from keras_transformer.storage.atomic_files import delete
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.training.config import TrainConfig
@@ -48,6 +49,10 @@ def _are_valid(tokens, config):
     try:
         for split in tokens.splits:
             tokens.sides(split)
-        return tokens.record()["data"] == data_options(config)
+        languages = Languages.from_record(tokens.record())
+        is_same = not languages.are_several or languages == languages.with_default(
+            config.source_language, config.target_language
+        )
+        return is_same and tokens.record()["data"] == data_options(config)
     except ValueError:
         return False

@@ -65,7 +65,7 @@ def _load_parts(config) -> Corpus:
         given = text_pairs(config.validation_source, config.validation_target, config.encoding)
     first, *_ = config.parts
     corpora = {
-        name: _load_part(part, has_validation=given is not None or name != first) for name, part in config.parts.items()
+        name: _load_part(part, is_validated_on=given is None and name == first) for name, part in config.parts.items()
     }
     languages = {name: corpus.languages for name, corpus in corpora.items()}
     if len({pair for pair in languages.values() if None not in pair}) < 2:
@@ -78,7 +78,7 @@ def _load_parts(config) -> Corpus:
         if None in validation[0][1]:
             problems.append("`validation_source` requires `source_language` and `target_language`")
     else:
-        corpora = {name: _load_part(part, has_validation=False) for name, part in config.parts.items()}
+        corpora = {name: _load_part(part, is_validated_on=True) for name, part in config.parts.items()}
         validation = [(corpus.validation, corpus.languages) for corpus in corpora.values()]
     require(problems, of="Options of corpora in several languages")
     parts = {name: corpus.train for name, corpus in corpora.items()}
@@ -86,13 +86,13 @@ def _load_parts(config) -> Corpus:
     return Corpus(chained([*parts.values()]), every, (None, None), parts, languages, validation)
 
 
-def _load_part(part, has_validation) -> Corpus:
-    """Loads a corpus. With `has_validation`, it is not validated on."""
+def _load_part(part, is_validated_on) -> Corpus:
+    """Loads a corpus. A part of it is held out if it is validated on."""
     named = part.source_language, part.target_language
-    if part.source and has_validation:
+    if part.source and not is_validated_on:
         pairs = text_pairs(part.source, part.target, part.encoding)
         return Corpus(pairs, pairs, named)
-    if has_validation:  # The dataset need not have a split for it.
+    if not is_validated_on:  # The dataset need not have a split for it.
         part = dataclasses.replace(part, validation_split=part.train_split)
     corpus = _load_one(part)
     languages = tuple(one or other for one, other in zip(named, corpus.languages, strict=True))

@@ -47,8 +47,8 @@ class Corpus:
         languages: codes of the source language and of the target language; `None` if unknown.
         parts: name -> pairs of each of several corpora, which `train` chains.
         directions: name -> languages of each corpus, if the corpora have several pairs of languages.
-        validation_parts: pairs to validate on, and their languages, which `validation` chains. Also only for several
-            pairs of languages.
+        validation_parts: the texts to validate on, with their languages, if the corpora have several pairs of
+            languages. `validation` chains the texts.
     """
 
     train: Pairs

@@ -30,7 +30,9 @@ def test_forced_languages_are_tokens_of_both_sides():
 
 def test_target_languages_are_tokens_of_the_source():
     assert OWN.direction("en", "nl") == Direction("en", "nl", (21,), ())
-    assert Languages(target_tokens={"de": 20}).direction("xy") == Direction("xy", "de", (20,), ())
+    assert OWN.direction(target="nl") == Direction(None, "nl", (21,), ())  # Sources without tokens need no name.
+    group = Languages("gem", target_tokens={"de": 20})
+    assert group.direction("xy") == Direction("xy", "de", (20,), ()) and group.has_default
     both = Languages(source_tokens={"en": 5}, target_tokens={"de": 20})
     assert both.direction() == Direction("en", "de", (5, 20), ()) and both.max_source_prefix == 2
 
@@ -41,7 +43,7 @@ def test_target_languages_are_tokens_of_the_source():
         (PAIR, ("fr", None), "`source_language` must be a language of the model: en. Received: source_language='fr'"),
         (PAIR, (None, "fr"), "`target_language` must be a language of the model: de"),
         (OWN, ("en", None), "`target_language` must be given, one of the languages of the model: de, nl"),
-        (OWN, (None, "de"), "`source_language` must be given, one of the languages of the model: en, fr"),
+        (OWN, ("de", "de"), "`source_language` must be a language of the model: en, fr. Received"),
         (FORCED, (None, "zh"), "must be a language of the model: eng_Latn, deu_Latn, zho_Hans, zho_Hant.*'zh'"),
     ],
 )

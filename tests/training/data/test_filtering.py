@@ -54,4 +54,4 @@ def test_identical_pairs_have_the_same_ids():
 def test_a_tag_is_no_part_of_an_identical_pair():
     source, target = [9, 4, 5, 3, 9, 4, 3], [4, 5, 3, 5, 3]
     sides = TokenSide(np.array(source), np.array([4, 3])), TokenSide(np.array(target), np.array([3, 2]))
-    assert filter_pairs(*sides, CONFIG, prefixes=(1, 0))[1].identical == 1
+    assert filter_pairs(*sides, CONFIG, prefix_lengths=(1, 0))[1].identical == 1
