@@ -4,6 +4,7 @@ Writes a model of the library transformers with random weights, and runs each co
 """
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -15,14 +16,14 @@ from benchmarks.random_checkpoint import SIZES
 
 #: Seconds between two looks at the memory of a process.
 _INTERVAL = 0.02
-#: Words in the messages of an export that end one phase, and the phase that begins then.
+#: Words in a message of an export -> the phase that begins then.
 _PHASES = {": converting to": "converting", ", verifying": "verifying"}
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.import_memory", description=__doc__)
     parser.add_argument("sizes", nargs="+", choices=SIZES, metavar="SIZE", help=f"one or several of {', '.join(SIZES)}")
-    parser.add_argument("--formats", default="onnx,onnx_int8", help="exports, separated by commas; `` for none")
+    parser.add_argument("--formats", default="onnx,onnx_int8", help="exports, separated by commas")
     parser.add_argument("--beam_size", type=int, default=4, help="hypotheses of the exported beam search")
     parser.add_argument(
         "--extra_length", type=int, default=16, help="tokens of a hypothesis beyond those of the source"
@@ -37,12 +38,12 @@ def main():
 
 
 def measure(size, folder, options):
-    """Yields the command, its phase, minutes and peak GB."""
+    """Yields the command, and each phase with its minutes and its peak memory in GB."""
     print(f"Writing {size}", file=sys.stderr)
     (folder / "checkpoint").mkdir()
     subprocess.run([sys.executable, "-m", "benchmarks.random_checkpoint", size, folder / "checkpoint"], check=True)
-    command = ["import", folder / "checkpoint", "--output", folder / "model"]
-    yield "import", "", *next(iter(phases(command, "import")))[1:]
+    for row in phases(["import", folder / "checkpoint", "--output", folder / "model"], "importing"):
+        yield "import", *row
     search = [f"--beam_size={options.beam_size}", f"--extra_length={options.extra_length}"]
     for name in filter(None, options.formats.split(",")):
         format, _, quantize = name.partition("_") if name.startswith("onnx") else (name, "", "")
@@ -77,7 +78,7 @@ class Peak:
     def take(self):
         """Returns the peak since the last call."""
         most, self._most = self._most, 0
-        return most * 4096 / 1e9
+        return most * resource.getpagesize() / 1e9
 
     def _watch(self):
         while True:

@@ -32,7 +32,6 @@ def _t5(kind, vocab_size, d_model, d_ff, layers, heads, **others):
 SIZES = {
     "nllb-1.3b": (_bart(256_206, layers=24, d_ff=8192), 256_000),
     "nllb-600m": (_bart(256_206), 256_000),
-    "nllb-3-layers": (_bart(256_206, layers=3), 256_000),
     "m2m-100-418m": (_bart(128_112), 128_000),
     "t5-base": (_t5("t5", 32_128, 768, 3072, 12, 12), 32_000),
     "mt5-small": (_t5("mt5", 250_112, 512, 1024, 8, 6, feed_forward_proj="gated-gelu"), 250_100),
@@ -103,15 +102,16 @@ def _write_weights(config, folder):
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name, shape in shapes.items():
-            values = draw.standard_normal(shape, "float32")
-            if len(shape) == 1:
-                values = values * np.float32(0.1) + np.float32("norm" in name and name.endswith("weight"))
-            else:
-                scale = config["d_model"] ** -0.5 * (
-                    3.0 if "encoder_attn.q" in name or "EncDecAttention.q" in name else 1.0
-                )
-                values *= np.float32(scale)
-            file.write(values)
+            file.write(_values(name, draw.standard_normal(shape, "float32"), config["d_model"]))
+
+
+def _values(name, values, d_model):
+    """Scales normal random numbers. Cross-attention has large queries, so that hypotheses depend on the source."""
+    if values.ndim == 1:
+        is_scale = name.endswith("norm.weight")
+        return values * np.float32(0.1) + np.float32(is_scale)
+    is_query = name.endswith(("encoder_attn.q_proj.weight", "EncDecAttention.q.weight"))
+    return values * np.float32((3 if is_query else 1) * d_model**-0.5)
 
 
 def _shapes(config):

@@ -334,3 +334,11 @@ def test_text_latency_compares_equal_tokens():
     assert [row[0] for row in table] == ["Keras, stream", "decoder.onnx", "decoder.onnx, int8", "transformers"]
     assert [row[-1] for row in table if "int8" not in row[0]] == ["100%"] * 3
     assert all(float(cell) > 0 for row in table for cell in row[1:5])
+
+
+def test_import_memory_prints_its_table():
+    table = rows(run("import_memory", "tiny", "--formats=saved_model", "--extra_length=3"))
+    phases = [("import", "importing"), *(("saved_model", phase) for phase in ("loading", "converting", "verifying"))]
+    assert [(row[1], row[2]) for row in table] == phases and {row[0] for row in table} == {"tiny"}
+    # TensorFlow alone needs more than 0.3 GB.
+    assert all(float(row[3]) >= 0 and 0.3 < float(row[4]) < 3 for row in table)

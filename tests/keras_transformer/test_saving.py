@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_transformer as kt
+from keras_transformer import saving
 from keras_transformer.losses import LabelSmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import WarmupInverseSqrt
@@ -161,3 +162,36 @@ def test_a_path_without_a_model_is_named(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=message):
             kt.load_model(tmp_path / name)
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where Keras puts the weights together: the types of their files."""
+    from keras.src.saving import saving_lib
+
+    found = []
+
+    class Recorded(saving_lib.H5IOStore):
+        def __init__(self, path_or_io, archive=None, mode="r"):
+            found.append("disk" if archive is None and not hasattr(path_or_io, "getvalue") else "memory")
+            super().__init__(path_or_io, archive, mode)
+
+    monkeypatch.setattr(saving_lib, "H5IOStore", Recorded)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("most", "is_writable", "expected"),
+    [(10, True, ["disk", "disk"]), (10, False, ["disk", "memory"]), (10**6, True, ["memory", "memory"])],
+)
+def test_large_weights_are_not_copied_in_memory(most, is_writable, expected, places, tmp_path, monkeypatch, randomize):
+    model, path = randomize(kt.Transformer(kt.TransformerConfig(**SIZES))), tmp_path / "model.keras"
+    monkeypatch.setattr(saving, "_MOST_IN_MEMORY", most)
+    monkeypatch.setattr(saving.os, "access", lambda folder, mode: is_writable)
+    with saving.large_weights_on_disk():
+        model.save(path)
+    loaded = kt.load_model(path)
+    assert places == expected and [*tmp_path.iterdir()] == [path]
+    np.testing.assert_array_equal(to_numpy(loaded(INPUTS)), to_numpy(model(INPUTS)))
+    model.save(path)
+    assert places[-1] == "memory"  # Outside of the block, Keras decides.

@@ -261,6 +261,17 @@ def test_the_sessions_of_a_process_share_their_memory(exported, monkeypatch):
     assert len(registered) == 1
 
 
+def test_released_sessions_are_loaded_again(exported):
+    translator, source = OnnxTranslator(exported), np.array([[4, 5, 3]], "int32")
+    before = translator.search(source), translator.mean_attention(source, source)
+    assert translator._sessions.keys() == {"model", "alignment"}
+    translator.release_sessions()
+    assert not translator._sessions
+    after = translator.search(source), translator.mean_attention(source, source)
+    for a, b in zip((*before[0], before[1]), (*after[0], after[1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_a_swapped_tokenizer_is_found(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "onnx")
     other = train_sentencepiece(["some other text of other words"], TokenizerConfig(vocab_size=280))
