@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -45,7 +46,8 @@ class Comparison:
         hypotheses: number of compared hypotheses: of greedy search and of beam search for each sentence.
         different_hypotheses: number of hypotheses of transformers that differ from one another.
         equal: hypotheses with equal tokens.
-        ties: hypotheses with other tokens whose teacher-forced scores differ by less than `TIE`.
+        ties: hypotheses with other tokens, between which rounding decides: their teacher-forced scores differ by less
+            than `TIE`, or a search of this sentence alone, outside of the batch, gives equal ones.
         at_limit: hypotheses of transformers that end at the length limit.
     """
 
@@ -119,7 +121,8 @@ def _error(difference):
 def _made_lines(tokenizer: Tokenizer) -> list[str]:
     """Lines of random pieces, which the tokenizer may divide otherwise."""
     draw = random.Random(0)
-    return tokenizer.decode(draw.choices(tokenizer.text_ids, k=draw.randint(1, MADE_LENGTH)) for _ in range(LINES))
+    rows = (draw.choices(tokenizer.text_ids, k=draw.randint(1, MADE_LENGTH)) for _ in range(LINES))
+    return [line.strip() for line in tokenizer.decode(rows)]
 
 
 def _directions(languages: Languages) -> list[Direction]:
@@ -161,32 +164,50 @@ def _logits_difference(model, original, source, prefix) -> float:
 
 
 def _compare_searches(model, forbidden, original, source, prefix) -> dict[str, int]:
-    """The fields of `Comparison` about greedy search and beam search, among all tokens that no model is denied."""
+    """The fields of `Comparison` about greedy search and beam search, among the tokens that the import may generate."""
     constraints = TextConstraints(model.vocab_size, forbidden)
-    limits = (source != PAD_ID).sum(axis=1) + EXTRA_LENGTH
     equal = ties = at_limit = 0
     different = set()
     for strategy in (GreedySearch(extra_length=EXTRA_LENGTH), BeamSearch(extra_length=EXTRA_LENGTH, length_penalty=0)):
-        expected = KerasSearch(model, strategy, text_constraints=constraints)
-        given = {"prefix": prefix} if prefix.size else {}
-        tokens = model.generate(source, strategy, text_constraints=constraints, **given).tokens[:, 0]
-        ours = [without_padding(row, PAD_ID).tolist() for row in tokens]
-        theirs = original.search(source, prefix, limits, strategy.beam_size)
+        both = _Searches(KerasSearch(model, strategy, text_constraints=constraints), original)
+        ours, theirs, limits = both.search(source, prefix)
         unlike = [i for i in range(len(source)) if ours[i] != theirs[i]]
         equal += len(source) - len(unlike)
-        ties += sum(_is_tie(expected, source[i], ours[i], theirs[i]) for i in unlike)
+        ties += sum(both.is_tie(source[i : i + 1], prefix[i : i + 1], ours[i], theirs[i]) for i in unlike)
         different |= {tuple(row[prefix.shape[1] :]) for row in theirs}
-        at_limit += sum(len(row) >= limit for row, limit in zip(theirs, limits.tolist(), strict=True))
+        at_limit += sum(len(row) >= limit for row, limit in zip(theirs, limits, strict=True))
     counts = {"different_hypotheses": len(different), "equal": equal, "ties": ties, "at_limit": at_limit}
     return {"hypotheses": 2 * len(source), **counts}
 
 
-def _is_tie(search: KerasSearch, source, ours, theirs) -> bool:
-    """Whether the teacher-forced scores of two hypotheses are nearly equal, or for greedy search their first tokens."""
-    both = pad([ours, theirs])
-    log_probs = search.log_probs(np.stack([source, source]), both)
-    if search.strategy.beam_size == 1:  # After a tie of two tokens, greedy hypotheses are unlike.
-        one, other = log_probs[:, (both[0] != both[1]).argmax()]
-    else:
-        one, other = log_probs.sum(axis=1)
-    return bool(abs(one - other) < TIE)
+class _Searches(NamedTuple):
+    """A search by the import, and the same one by transformers."""
+
+    ours: KerasSearch
+    original: Original
+
+    def search(self, source, prefix):
+        """The best hypotheses of the import and of transformers, and their length limits."""
+        options = {"text_constraints": self.ours.text_constraints, **({"prefix": prefix} if prefix.size else {})}
+        found = self.ours.model.generate(source, self.ours.strategy, **options).tokens[:, 0]
+        ours = [without_padding(row, PAD_ID).tolist() for row in found]
+        limits = (source != PAD_ID).sum(axis=1) + EXTRA_LENGTH
+        return ours, self.original.search(source, prefix, limits, self.ours.strategy.beam_size), limits.tolist()
+
+    def is_tie(self, source, prefix, ours, theirs) -> bool:
+        """Whether rounding decides between two hypotheses of a source."""
+        both = pad([ours, theirs])
+        log_probs = self.ours.log_probs(np.repeat(source, 2, axis=0), both)
+        if self.ours.strategy.beam_size == 1:  # After a tie of two tokens, greedy hypotheses are unlike.
+            one, other = log_probs[:, (both[0] != both[1]).argmax()]
+        else:
+            one, other = log_probs.sum(axis=1)
+        return bool(abs(one - other) < TIE) or self._is_equal_alone(source, prefix)
+
+    def _is_equal_alone(self, source, prefix) -> bool:
+        """Whether the hypotheses are equal outside of the batch, where only rounding differs.
+
+        If two candidates at the end of a beam are nearly equal, rounding decides which one stays.
+        """
+        ours, theirs, _ = self.search(source[:, source[0] != PAD_ID], prefix)
+        return ours == theirs
