@@ -94,7 +94,7 @@ def compare_with_original(folder: Path, checkpoint, lines: Sequence[str] | None 
     original = Original(folder, tokenizers)
     if lacking := original.unknown_pieces:
         sample = ", ".join(map(repr, lacking[:3]))
-        raise _error(f"it lacks {counted(len(lacking), 'piece')}, such as {sample}")
+        raise _error(f"it lacks {counted(len(lacking), 'piece')} of the original, such as {sample}")
     lines = _made_lines(tokenizers[0]) if lines is None else lines
     turns = [*itertools.islice(itertools.cycle(_directions(languages)), len(lines))]
     rows = [turn.source_ids(ids) for turn, ids in zip(turns, tokenizers[0].encode(lines), strict=True)]

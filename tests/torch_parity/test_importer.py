@@ -1,5 +1,6 @@
 """Import of small models of each family of `transformers`: ids, logits and beams equal those of transformers."""
 
+import dataclasses
 import io
 import json
 
@@ -7,10 +8,16 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import ExportConfig, export
+from keras_transformer.export.importer import config as importer_config
 from keras_transformer.export.importer.importer import import_checkpoint, read_checkpoint
+from keras_transformer.export.importer.original import Original
+from keras_transformer.export.importer.verification import compare_with_original
+from keras_transformer.export.verify.equality import VerificationError
 from keras_transformer.export.verify.keras_search import KerasSearch
+from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.keras_translator import KerasTranslator
 
@@ -263,3 +270,54 @@ def test_hypotheses_are_equal(pair, beam_size):
     print(f"\n{same.sum()} equal, {(tie & ~same).sum()} ties, {is_comparable.sum()} comparable, {unlike} unlike")
     assert unlike >= 190 and is_comparable.mean() > 0.2 and len(lengths) > 5
     assert (same | tie)[is_comparable].all() and (tie & ~same).sum() <= 2
+
+
+#: One is enough, because the comparison knows nothing of families.
+of_one = pytest.mark.parametrize("pair", ["M2M-100"], indirect=True)
+VERIFIED = [pytest.param(name, marks=[pytest.mark.nightly] * (name != "M2M-100")) for name in FAMILIES]
+
+
+@pytest.mark.parametrize("pair", VERIFIED, indirect=True)
+def test_an_import_is_compared_with_its_original(pair, tmp_path, capsys):
+    text = tmp_path / "text"
+    text.write_text("\n".join([" ".join(WORDS[i : i + 1 + i % 7]) for i in range(60)] + ["", "xyz 7"]))
+    assert main(["import", str(pair.folder), f"--output={tmp_path / 'run'}", "--verify", f"--source={text}"]) == 0
+    found = ModelDirectory(tmp_path / "run").record()["verified_against"]
+    assert (found["transformers"], found["lines"], found["lines_with_other_ids"]) == (transformers.__version__, 62, 0)
+    assert found["sentences"] == 32 and found["equal"] + found["ties"] == 64 and found["ties"] <= 1
+    assert 0 < found["logits_difference"] < 2e-5 and found["different_hypotheses"] >= 10
+    message = capsys.readouterr().err
+    assert "Token ids: 62 of 62 lines equal\nThe imported model agrees with that of transformers" in message
+    assert f"different hypotheses: {found['different_hypotheses']}" in message
+
+
+@of_one
+def test_a_wrong_import_is_refused(pair, tmp_path, monkeypatch, capsys):
+    """A norm with scales that are too large by a thousandth. What was in the output folder stays."""
+    (family,) = [family for family in importer_config.FAMILIES if "m2m_100" in family.model_types]
+    wrong = dataclasses.replace(family, factors={"encoder.layer_norm.weight": lambda config: 1.001})
+    monkeypatch.setattr(importer_config, "FAMILIES", (wrong,))
+    arguments = ["import", str(pair.folder), "--verify", "--overwrite", "--output"]
+    assert main([*arguments, str(tmp_path / "run")]) == 1 and not [*tmp_path.iterdir()]
+    assert "error" not in (message := capsys.readouterr().err)
+    assert "import: The imported model does not agree with that of transformers: the logits differ by " in message
+    old = import_checkpoint(pair.folder, tmp_path / "run", source_language="en")
+    before = {path: path.read_bytes() for path in old.path.iterdir()}
+    assert main([*arguments, str(old.path)]) == 1
+    assert {path: path.read_bytes() for path in old.path.iterdir()} == before
+
+
+@of_one
+def test_other_hypotheses_are_refused_and_other_ids_are_counted(pair, monkeypatch, capsys):
+    search, encode = Original.search, Original.encode
+    monkeypatch.setattr(Original, "encode", lambda *given: [*encode(*given), -1])
+    checkpoint, lines = read_checkpoint(pair.folder), ["baka dulo", "fino gomi", "dulo"]
+    found = compare_with_original(pair.folder, checkpoint, lines)
+    assert (found.lines_with_other_ids, found.sentences, found.hypotheses) == (3, 3, 6)
+    assert "Token ids: 0 of 3 lines equal\n'baka dulo' becomes __" in capsys.readouterr().err
+    monkeypatch.setattr(Original, "search", lambda *given: search(*given)[::-1])
+    with pytest.raises(VerificationError, match=r"does not agree .*; [0-3] of 6 hypotheses of 3 sentences equal"):
+        compare_with_original(pair.folder, checkpoint, lines)
+    monkeypatch.setattr(Original, "unknown_pieces", ["x", "y"])
+    with pytest.raises(VerificationError, match="lacks 2 pieces of the original, such as 'x', 'y'"):
+        compare_with_original(pair.folder, checkpoint, lines)

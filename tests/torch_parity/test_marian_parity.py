@@ -229,6 +229,13 @@ def test_beams_are_equal(pair, alpha):
 
 
 @small
+def test_the_import_is_compared_with_its_original(pair, tmp_path):
+    found = import_checkpoint(pair.directory.path.parent / "marian", tmp_path, verify=True).record()["verified_against"]
+    assert (found["lines_with_other_ids"], found["equal"] + found["ties"]) == (0, 64)
+    assert found["logits_difference"] < 1e-5 and found["different_hypotheses"] >= 10
+
+
+@small
 def test_transformers_loads_what_we_write(pair):
     export(str(pair.directory.path), ExportConfig(format="huggingface", extra_length=3, beam_size=2))
     written = pair.directory.export / "huggingface"

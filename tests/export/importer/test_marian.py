@@ -2,6 +2,7 @@ import json
 import pickle
 import re
 import shutil
+import sys
 
 import keras
 import numpy as np
@@ -385,3 +386,17 @@ def test_another_backend_is_refused(imported, monkeypatch):
     with pytest.raises(ValueError, match=message):
         export(str(imported.path), ExportConfig())
     assert not [*imported.path.rglob("*.onnx"), *imported.path.rglob("saved_model.pb")]
+
+
+def test_a_comparison_that_is_not_possible_is_refused_first(tmp_path, monkeypatch, capsys):
+    """Before the files of the model are read: the folder does not exist."""
+    arguments = ["import", str(tmp_path / "none"), f"--output={tmp_path / 'run'}"]
+    (tmp_path / "empty").write_text(" \n\n")
+    for source, fault in (("missing", "missing: No such file"), ("empty", "`source` must have text")):
+        assert main([*arguments, "--verify", f"--source={tmp_path / source}"]) == 2
+        assert fault in capsys.readouterr().err
+    assert main([*arguments, f"--source={tmp_path / 'empty'}"]) == 2
+    assert "`source` must be given with `verify` only" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main([*arguments, "--verify"]) == 2
+    assert re.search(r"torch is not installed: pip install '.*\[transformers\]'", capsys.readouterr().err)

@@ -44,6 +44,8 @@ ERRORS = {
     "export {finished} --format=x": "`format`.*Received: format='x'",
     "export {finished} --format=onnx --quantize=int8 --source=none --reference=none": "none: No such file",
     "import {folder} --output={new}": "config.json.*missing",
+    "import {folder} --output={new} --source={text}": "`source`.*`verify`.*Received: source={text}",
+    "import {folder} --output={new} --verify --source=none": "none: No such file",
     "prepare --output={new} --source=none --target=none": "none: No such file",
     "train --output={finished}": "{finished} .*finished model.*--overwrite",
     "train --output={unfinished} --recipe.seed=2": "{unfinished} .*unfinished.*recipe.seed .*2",
