@@ -54,7 +54,7 @@ GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 OPTIONS = {
     "max_length": 40,
     "tokens_per_batch": 400,
-    "tokenizer.vocab_size": 320,
+    "tokenizer.vocab_size": 300,
     "model.num_layers": 1,
     "model.d_model": 16,
     "model.num_heads": 2,

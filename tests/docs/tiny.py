@@ -24,6 +24,8 @@ def tiny_arguments(arguments):
         return arguments
     options = json.loads(os.environ["TINY_OPTIONS"])
     names = {argument.partition("=")[0] for argument in given}
+    if any(name.startswith("--augmentation") for name in names):
+        options["tokenizer.vocab_size"] = 400  # For the capital letters, too.
     if "--recipe.max_steps" in names:
         del options["recipe.max_steps"]
     if os.environ.get("KERAS_BACKEND") == "jax":
