@@ -285,7 +285,7 @@ def test_an_import_is_compared_with_its_original(pair, tmp_path, capsys):
     found = ModelDirectory(tmp_path / "run").record()["verified_against"]
     assert (found["transformers"], found["lines"], found["lines_with_other_ids"]) == (transformers.__version__, 62, 0)
     assert found["sentences"] == 32 and found["equal"] + found["ties"] == 64 and found["ties"] <= 1
-    assert 0 < found["logits_difference"] < 2e-5 and found["different_hypotheses"] >= 10
+    assert 0 < found["logits_difference"] <= 1e-4 and found["different_hypotheses"] > 1
     message = capsys.readouterr().err
     assert "Token ids: 62 of 62 lines equal\nThe imported model agrees with that of transformers" in message
     assert f"different hypotheses: {found['different_hypotheses']}" in message
