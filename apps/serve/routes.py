@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from keras_transformer.apps.html.html_text import plain_text
 from keras_transformer.apps.serve.detection import Detected, Detector
 from keras_transformer.apps.serve.pairs import LanguagePair, TranslatedText
-from keras_transformer.text.languages import find_language, normal_code, same_language
+from keras_transformer.text.languages import find_language, normal_code, parse_language, same_language
 
 
 class Route(NamedTuple):
@@ -50,6 +50,7 @@ class Router:
         for source, target in self.pairs:
             self._targets.setdefault(source, []).append(target)
         self._sources = [*self._targets]
+        self._known = {parse_language(code).base for code in self.codes}
         self._detector = Detector(self._sources, self.codes)
         self.notes = self._detector.notes if len(self._sources) > 1 else []
 
@@ -64,8 +65,9 @@ class Router:
         Raises:
             HTTPException: if the server does not translate this pair.
         """
-        for code in (source, target):  # Unknown codes are refused at once.
-            self._find(code)
+        for code in (source, target):
+            if parse_language(code).base not in self._known:
+                raise HTTPException(400, f"{code} is not supported")
         translated = [code for code in self._sources if find_language(target, self.targets(code))]
         source = find_language(source, translated) or self._find(source)
         route = self._route(source, find_language(target, self.targets(source)) or self._find(target))
