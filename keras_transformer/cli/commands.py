@@ -175,7 +175,7 @@ def serve(arguments: list[str]) -> None:
 
 
 def import_(arguments: list[str]) -> int | None:
-    """Convert a model of Hugging Face to a model directory: Marian (OPUS-MT), T5, FLAN-T5, mT5 or MADLAD-400."""
+    """Convert a model of Hugging Face to a model directory: OPUS-MT, M2M-100, NLLB-200, mBART-50, T5 or MADLAD-400."""
     parser = make_parser(import_)
     directory = (
         "folder with config.json, model.safetensors and the SentencePiece files of the tokenizer; or "
