@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -124,14 +125,9 @@ def evaluate(
         ValueError: see `corpus_scores`.
     """
     check_test_set(source, references, bleu_tokenize)
-    translations = translator.translate(
-        source,
-        batch_size,
-        batch_tokens,
-        progress=progress,
-        source_language=source_language,
-        target_language=target_language,
-    )
+    languages = {"source_language": source_language, "target_language": target_language}
+    named: dict[str, Any] = {name: code for name, code in languages.items() if code is not None}
+    translations = translator.translate(source, batch_size, batch_tokens, progress=progress, **named)
     return corpus_scores([translation.text for translation in translations], references, bleu_tokenize)
 
 

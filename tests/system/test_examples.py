@@ -97,6 +97,7 @@ def test_the_configurations_are_found():
         "student",
         "scorer",
         "model",
+        "four-languages",
     }
 
 
@@ -127,7 +128,7 @@ def test_a_configuration_lacks_its_data_only(configuration, tmp_path, monkeypatc
     monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", download_and_prepare)
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"--config={configuration}", "--output=run"]) == 2
-    lacking = r"(train|dev)\S*: No such file|tokens/(rules|cleaned)|'wmt14\S* [^:]*: no route"
+    lacking = r"(train|dev)\S*: No such file|tokens/(rules|cleaned)|'(wmt14|number_words)\S* [^:]*: no route"
     assert re.search(lacking, capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
 
