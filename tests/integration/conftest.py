@@ -1,5 +1,6 @@
 """A tiny model, trained and exported once with the command line, for all tests of this folder."""
 
+import contextvars
 import functools
 import http.server
 import io
@@ -110,7 +111,9 @@ def _once(convert):
     def convert_once(function, signature, inputs, outputs, variables):
         graph = (*inputs, *outputs, variables[0].dtype)
         if graph not in converted:
-            converted[graph] = convert(function, signature, inputs, outputs, variables).SerializeToString()
+            # In a context of its own, so that the weights are in the graph, which is kept longer than they are.
+            made = contextvars.Context().run(convert, function, signature, inputs, outputs, variables)
+            converted[graph] = made.SerializeToString()
         return onnx.ModelProto.FromString(converted[graph])
 
     return convert_once
