@@ -160,7 +160,7 @@ def _logits_difference(model, original, source, prefix) -> float:
     found = keras.ops.convert_to_numpy(model({"source": source, "target": target}, training=False))
     is_token = target != PAD_ID
     expected, found = expected[is_token], found[..., original.live_ids][is_token]
-    return float(f"{np.abs(found - expected).max() / np.abs(expected).max():.1e}")
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 def _compare_searches(model, forbidden, original, source, prefix) -> dict[str, int]:

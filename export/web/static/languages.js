@@ -7,8 +7,9 @@ export class Languages {
     const map = (ids) => new Map(Object.entries(ids ?? {}));
     this.areSeveral = tokens !== undefined;
     this.forcesTarget = tokens?.forces_target ?? false;
-    this.source = { name: "sourceLanguage", code: source, tokens: map(tokens?.source_tokens) };
-    this.target = { name: "targetLanguage", code: target, tokens: map(tokens?.target_tokens) };
+    const side = (name, code, ids) => ({ name, code, tokens: map(ids), isAny: this.areSeveral && !map(ids).size });
+    this.source = side("sourceLanguage", source, tokens?.source_tokens);
+    this.target = side("targetLanguage", target, tokens?.target_tokens);
   }
 
   /** The codes of the source languages that have a target; `[null]` if the only one is unknown. */
@@ -45,13 +46,13 @@ function codes({ code, tokens }) {
 }
 
 /** The language of a side of the model that a code names. */
-function found({ name, code: ofModel, tokens }, code) {
-  const known = tokens.size ? [...tokens.keys()] : [ofModel].filter(Boolean);
+function found({ name, code: ofModel, tokens, isAny }, code) {
+  const known = tokens.size || isAny ? [...tokens.keys()] : [ofModel].filter(Boolean);
   if (code === undefined || code === null) {
-    if (!ofModel && known.length > 1) {
+    if (!ofModel && tokens.size > 1 && ![...tokens.values()].includes(null)) {
       throw new Error(`\`${name}\` must be given, one of the languages of the model: ${known.join(", ")}`);
     }
-    return ofModel ?? known[0] ?? null;
+    return ofModel ?? (tokens.size === 1 ? known[0] : null);
   }
   if (known.length && !known.includes(code)) {
     const received = `${name}=${JSON.stringify(code)}`;

@@ -20,7 +20,9 @@ MODELS = {
     "forced, with a default": Languages("fr", "en", TOKENS, TOKENS, forces_target=True),
     "both tokens in the source": Languages("fr", None, TOKENS, TOKENS),
     "sources without tokens": Languages("en", "de", dict.fromkeys(TOKENS), TOKENS),
+    "sources without tokens or default": Languages(source_tokens=dict.fromkeys(TOKENS), target_tokens=TOKENS),
     "any source": Languages(target_tokens=TOKENS),
+    "any source, with a default": Languages("gem", target_tokens=TOKENS),
     "one target": Languages(source_tokens=TOKENS, target_tokens={"en": 4}),
 }
 #: Reads the records of models and pairs of codes, and writes what each model makes of each pair.
