@@ -150,22 +150,21 @@ def model_programs(exported: Exported, name: str, client, is_approximate: bool) 
     return {name: Program(program, exported.strategy, verify, reference=search)}
 
 
-def prefix_programs(exported: Exported, tokenizer, name: str, client, verify: Callable) -> dict[str, Program]:
+def prefix_programs(exported: Exported, name: str, client, verify: Callable) -> dict[str, Program]:
     """The program that is forced to write the token of a language, for a model that needs one.
 
     Args:
         exported: what the export is made from.
-        tokenizer: the `Tokenizer` of the target.
         name: name of the export.
         client: a `TokenTranslator` whose `search` takes a prefix.
         verify: see `Program`.
     """
-    if not exported.languages.forces_target:
+    if exported.tokenizers is None or not exported.languages.forces_target:
         return {}
     search = KerasSearch(
         exported.model,
         exported.strategy,
-        text_constraints=tokenizer.text_constraints,
+        text_constraints=exported.tokenizers[1].text_constraints,
         takes_prefix=True,
         first_tokens=tuple(exported.languages.target_tokens.values()),
     )

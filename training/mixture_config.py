@@ -29,7 +29,7 @@ class CorpusConfig:
             which text cannot produce.
         source_language: code of the source language, such as `en`. Default: that of `dataset`.
         target_language: code of the target language. If the corpora have several pairs of languages, the model learns
-            all: each source sentence starts with a symbol of its target language, such as `<2de>`.
+            all: each source sentence starts with a token of its target language, such as `<2de>`.
     """
 
     source: list[str] | str | None = None

@@ -185,7 +185,7 @@ def _languages(directories, config) -> list[list[tuple[str, str]]]:
 
 
 def _named(languages, source, target) -> tuple[str, str]:
-    """A pair of languages of the model. A model that does not know its source languages is told them."""
+    """A pair of languages of the model. If the model has no list of source languages, the source is the given one."""
     direction = languages.direction(source, target)
     return direction.source, direction.target
 

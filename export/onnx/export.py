@@ -80,7 +80,7 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     translator = OnnxTranslator(path, protect="off")
     searches = {
         name: Program(translator, strategy, verify),
-        **prefix_programs(exported, exported.tokenizers[1], name, translator, verify),
+        **prefix_programs(exported, name, translator, verify),
         f"{name} alignment": Program(translator, strategy, verify_attention),
     }
     return {

@@ -44,7 +44,7 @@ class _Server(tf.Module):
     def signatures(self) -> dict:
         """The signatures by name. Those without languages need a default."""
         functions: dict = {"tokens": (self._tokens, [_ROWS])}
-        if not self._languages.are_several or self._languages.has_default:
+        if self._languages.has_default:
             functions |= {"serving_default": (self._serving_default, [_TEXT]), "n_best": (self._n_best, [_TEXT])}
         if self._languages.are_several:
             inputs = [_TEXT, *_LANGUAGES]
@@ -102,19 +102,16 @@ class _Server(tf.Module):
 
     def _default(self, text):
         """The prefixes of the default languages, as `_prefixes`."""
-        direction = self._languages.direction()
-        return [
-            tf.tile(tf.constant([ids], tf.int32), [tf.size(text), 1])
-            for ids in (direction.source_prefix, direction.target_prefix)
-        ]
+        prefixes = self._languages.direction().prefixes
+        return [tf.tile(tf.constant([ids], tf.int32), [tf.size(text), 1]) for ids in prefixes]
 
     def _prefixes(self, source_language, target_language):
         """The tokens at the start of sources and of targets, two int32 matrices `(batch, length)`."""
         source = _language_tokens("source_language", source_language, self._languages.source_tokens)
         target = _language_tokens("target_language", target_language, self._languages.target_tokens)
-        return (
-            (source, target) if self._languages.forces_target else (tf.concat([source, target], axis=1), target[:, :0])
-        )
+        if self._languages.forces_target:
+            return source, target
+        return tf.concat([source, target], axis=1), target[:, :0]
 
     def _translate_some(self, text, strategy, *prefixes):
         """`_translate`, also for an empty batch."""
@@ -174,5 +171,5 @@ def programs(path: Path, exported: Exported) -> dict[str, Program]:
     translator = SavedModelTranslator(path, protect="off")
     return {
         "saved_model": Program(translator, exported.strategy, compare, takes_text=True),
-        **prefix_programs(exported, exported.tokenizers[1], "saved_model", translator, compare),
+        **prefix_programs(exported, "saved_model", translator, compare),
     }

@@ -106,5 +106,5 @@ def programs(path: Path, exported: Exported) -> dict[str, Program]:
     If it has the input `prefix`, it is verified with prefixes, too.
     """
     translator = OnnxTranslator(path, protect="off")
-    prefixed = prefix_programs(exported, exported.tokenizers[1], "web", translator, compare_likelihood)
+    prefixed = prefix_programs(exported, "web", translator, compare_likelihood)
     return {"web": Program(translator, exported.strategy, compare_likelihood), **prefixed}

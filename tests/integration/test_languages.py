@@ -77,8 +77,17 @@ def test_each_runtime_translates_each_line_between_its_languages(name, request):
         ):
             with pytest.raises(ValueError, match=message):
                 translator.translate(LINES, source_language="en", **options)
-    aligned = keras.align(LINES[:1], keras.translate(LINES[:1], source_language="en", target_language="fr"))[0]
-    assert [LINES[0][begin:end] for begin, end in aligned.source] and aligned.weights.shape[1] == len(aligned.source)
+
+
+def test_an_alignment_has_no_column_of_the_language(forced):
+    translator = load_translator(forced.path, strategy=kt.decoding.GreedySearch(extra_length=3))
+    found = translator.translate(LINES[:1], source_language="en", target_language="fr")
+    (aligned,) = translator.align(LINES[:1], found)
+    source = translator.languages.direction("en", "fr").source_ids(translator.source_tokenizer.encode(LINES[:1])[0])
+    weights = translator.mean_attention(np.array([source]), np.array([found[0].tokens]))[0]
+    expected = weights[: len(aligned.target), 1 : 1 + len(aligned.source)]
+    assert len(aligned.source) == len(source) - 2
+    np.testing.assert_allclose(aligned.weights, expected / expected.sum(axis=0), rtol=1e-5)
 
 
 def test_a_stream_of_too_few_languages_is_refused(named):
@@ -136,7 +145,8 @@ def test_the_verification_has_the_forced_languages(forced, named):
 def test_the_languages_of_a_saved_model_are_inputs(forced, named):
     import tensorflow as tf
 
-    loaded = {name: tf.saved_model.load(str(one.exported("saved_model"))) for name, one in vars_of(forced, named)}
+    folders = {"forced": forced.exported("saved_model"), "named": named.exported("saved_model")}
+    loaded = {name: tf.saved_model.load(str(folder)) for name, folder in folders.items()}
     assert "serving_default" not in loaded["forced"].signatures and "serving_default" in loaded["named"].signatures
     inputs = {"text": tf.constant(["baka"]), "source_language": tf.constant(["en"])}
     for one in loaded.values():
@@ -147,10 +157,6 @@ def test_the_languages_of_a_saved_model_are_inputs(forced, named):
     default = loaded["named"].signatures["serving_default"](text=inputs["text"])["translation"]
     german = loaded["named"].signatures["between"](**inputs, target_language=tf.constant(["de"]))["translation"]
     assert default.numpy() == german.numpy()
-
-
-def vars_of(forced, named):
-    return [("forced", forced), ("named", named)]
 
 
 def test_lines_of_json_name_their_languages(forced, tmp_path, monkeypatch, capsys):

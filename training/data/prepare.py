@@ -117,7 +117,7 @@ def train_own_tokenizers(
     # If nothing is left, `write_tokens` raises an error with the counts.
     pairs = corpus.train if first is None else itertools.chain([first], pairs)
     tags = {corpus.tag for corpus in (config.corpora or {}).values() if corpus.tag}
-    tags |= {_symbol(target) for _, target in corpus.directions.values()}
+    tags |= {_language_token(target) for _, target in corpus.directions.values()}
     return train_tokenizers(pairs, config.tokenizer, sorted(tags), augmentation)
 
 
@@ -126,8 +126,8 @@ def known_languages(init_from: str | None) -> Languages | None:
     return languages_of(init_from) if init_from else None
 
 
-def _symbol(language: str) -> str:
-    """The piece of a target language."""
+def _language_token(language: str) -> str:
+    """The piece of the token of a target language."""
     return f"<2{language}>"
 
 
@@ -185,13 +185,13 @@ def _token_languages(corpus, config, tokenizer, known) -> Languages:
     if not corpus.directions:
         return Languages(source, target)
     sources, targets = (dict.fromkeys(codes) for codes in zip(*corpus.directions.values(), strict=True))
-    unknown = [code for code in targets if _symbol(code) not in tokenizer.pieces]
+    unknown = [code for code in targets if _language_token(code) not in tokenizer.pieces]
     if unknown:
         raise ValueError(
-            f"The tokenizer must contain {', '.join(map(_symbol, unknown))} for corpora in several languages. "
+            f"The tokenizer must contain {', '.join(map(_language_token, unknown))} for corpora in several languages. "
             "A tokenizer trained with the corpora contains them"
         )
-    tokens = {code: tokenizer.pieces.index(_symbol(code)) for code in targets}
+    tokens = {code: tokenizer.pieces.index(_language_token(code)) for code in targets}
     return Languages(source_tokens=sources, target_tokens=tokens).with_default(source, target)
 
 
