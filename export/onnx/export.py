@@ -17,6 +17,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.model_copy import copy_with_dtype
 from keras_transformer.export.onnx.attention import fold_scales, simplify_masks
+from keras_transformer.export.onnx.cleanup import fast_cleanup
 from keras_transformer.export.onnx.external_weights import WeightsFile
 from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
 from keras_transformer.export.onnx.graphs import captured
@@ -164,7 +165,7 @@ def _converted(function, signature, outputs, weights):
     specs = [tf.TensorSpec(variable.shape, variable.dtype, name=name) for name, variable in weights.items()]
     all_specs = [*signature, *specs]
     named = tf.function(program, input_signature=all_specs)
-    with warnings.catch_warnings(), _without_fusion_messages():
+    with warnings.catch_warnings(), _without_fusion_messages(), fast_cleanup():
         warnings.simplefilter("ignore", FutureWarning)
         patch_tf2onnx()
         # By default tf2onnx copies the graph before each pass, in case the pass fails: over 40 % of the time.
