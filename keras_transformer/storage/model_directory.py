@@ -19,7 +19,8 @@ from keras_transformer.storage.token_directory import TokenDirectory
 from keras_transformer.storage.tokenizers import TOKENIZERS, TokenizerFolder, tokenizer_problems
 from keras_transformer.text.tokenization import Tokenizer
 
-FORMAT_VERSION = 2
+#: Since format 2, some options have other names. Since format 3, a model may have several languages.
+FORMAT_VERSION = 3
 
 #: File in the folder of an export that identifies the model it was made from.
 ORIGIN = "origin.json"
