@@ -23,6 +23,12 @@ def _bart(vocab_size, d_model=1024, layers=12, heads=16, d_ff=4096):
     return {"model_type": "m2m_100", "vocab_size": vocab_size, "d_model": d_model, **sizes, **_FAIRSEQ}
 
 
+_MARIAN = {
+    **{"pad_token_id": 58_100, "eos_token_id": 0, "decoder_start_token_id": 58_100, "scale_embedding": True},
+    **{"activation_function": "swish", "max_position_embeddings": 512, "static_position_embeddings": True},
+}
+
+
 def _t5(kind, vocab_size, d_model, d_ff, layers, heads, **others):
     sizes = {"d_model": d_model, "d_kv": 64, "d_ff": d_ff, "num_layers": layers, "num_heads": heads}
     return {"model_type": kind, "vocab_size": vocab_size, **sizes, **_T5, **others}
@@ -35,6 +41,7 @@ SIZES = {
     "m2m-100-418m": (_bart(128_112), 128_000),
     "t5-base": (_t5("t5", 32_128, 768, 3072, 12, 12), 32_000),
     "mt5-small": (_t5("mt5", 250_112, 512, 1024, 8, 6, feed_forward_proj="gated-gelu"), 250_100),
+    "opus-mt": ({**_bart(58_101, 512, 6, 8, 2048), "model_type": "marian", **_MARIAN}, 58_000),
     "tiny": (_bart(320, d_model=16, layers=1, heads=2, d_ff=32), 300),
 }
 
@@ -48,11 +55,15 @@ def write(size: str, folder: Path) -> None:
     """Writes config.json, model.safetensors in float32, and the files of the tokenizer."""
     config, num_pieces = SIZES[size]
     (folder / "config.json").write_text(json.dumps(config))
-    is_t5 = "d_kv" in config
-    pieces = _pieces(num_pieces, ("<pad>", "</s>", "<unk>") if is_t5 else ("<unk>", "<s>", "</s>"))
-    _write_sentencepiece(pieces, is_t5, folder / ("spiece.model" if is_t5 else "sentencepiece.bpe.model"))
-    if not is_t5:
+    kind = "t5" if "d_kv" in config else config["model_type"]
+    pieces = _pieces(num_pieces, ("<pad>", "</s>", "<unk>") if kind == "t5" else ("<unk>", "<s>", "</s>"))
+    files = {"t5": ["spiece.model"], "m2m_100": ["sentencepiece.bpe.model"], "marian": ["source.spm", "target.spm"]}
+    for name in files[kind]:
+        _write_sentencepiece(pieces, kind == "t5", folder / name)
+    if kind == "m2m_100":
         _write_languages(size, pieces, folder)
+    if kind == "marian":
+        _write_vocab([*_padded(["</s>", "<unk>", *pieces[3:]], config["vocab_size"] - 1), "<pad>"], folder)
     _write_weights(config, folder)
 
 
@@ -85,8 +96,15 @@ def _write_languages(size, pieces, folder):
     settings = {"additional_special_tokens": codes, "src_lang": "en", "tgt_lang": "de"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     if size.startswith("m2m"):
-        vocab = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
-        (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocab)}))
+        _write_vocab(["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]], folder)
+
+
+def _padded(pieces, count):
+    return [*pieces, *(f"<unused_{i}>" for i in range(count - len(pieces)))]
+
+
+def _write_vocab(pieces, folder):
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
 
 
 def _write_weights(config, folder):

@@ -28,7 +28,8 @@ PAGES = sorted(
     for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md")]
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
-#: Pages whose blocks take seconds: they run in the quick tier.
+#: Pages whose blocks take seconds: they run in the quick tier. All other pages take minutes: they run in the nightly tier,
+#: and `test_pages.py` checks the options of their commands in the quick tier.
 QUICK = {
     "docs/ray.md",
     "docs/exactness.md",
@@ -36,14 +37,16 @@ QUICK = {
     "docs/releasing.md",
     "docs/api/index.md",
 }
-#: Pages in the slow tier. All other pages take minutes: they run in the nightly tier, and `test_pages.py` checks the
-#: options of their commands in the quick tier.
-SLOW = {"docs/decoding.md"}
 #: Blocks that do not run, by page.
 EXEMPT = {
     "README.md": ["trains for minutes; the system tests run it", "starts a server"],
     "docs/getting-started.md": ["trains for minutes; the system tests run it", "needs the corpus", "starts a server"],
-    "docs/bring-a-model.md": ["downloads from the Hugging Face Hub"] * 3,
+    "docs/bring-a-model.md": [
+        "downloads from the Hugging Face Hub",
+        "starts a server",
+        *("downloads from the Hugging Face Hub",) * 2,
+        "needs the model",
+    ],
     "docs/languages.md": ["starts a server"],
     "docs/browser.md": ["starts a server", "downloads from npm"],
     "docs/http.md": [*("starts a server", "needs a server") * 2, "needs Docker"],
@@ -165,13 +168,9 @@ def prepare(page, folder):
             save_torch_module(folder / "model.safetensors")
 
 
-def _marks(page):
-    if page in QUICK:
-        return []
-    return [pytest.mark.slow if page in SLOW else pytest.mark.nightly]
-
-
-@pytest.mark.parametrize("page", [pytest.param(page, marks=_marks(page)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.nightly] * (page not in QUICK)) for page in PAGES]
+)
 def test_blocks_run(page, request, tensorflow):
     document = SYBIL.parse(ROOT / page)
     if page not in QUICK:

@@ -342,3 +342,12 @@ def test_import_memory_prints_its_table():
     assert [(row[1], row[2]) for row in table] == phases and {row[0] for row in table} == {"tiny"}
     # TensorFlow alone needs more than 0.3 GB.
     assert all(float(row[3]) >= 0 and 0.3 < float(row[4]) < 3 for row in table)
+
+
+def test_imported_compares_runtimes():
+    arguments = ["--beams=2", "--batches=1,2", "--source_length=4", "--steps=6", "--passes=1", "--threads=1"]
+    table = rows(run("imported", "tiny", *arguments))
+    names = ["ONNX float32", "ONNX int8", "transformers", "CTranslate2 float32", "CTranslate2 int8"]
+    assert [row[0] for row in table] == names
+    assert all(float(cell.replace(",", "")) > 0 for row in table for cell in row[1:])
+    assert table[2][2] == table[2][4] == "1.00"

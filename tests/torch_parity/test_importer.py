@@ -5,6 +5,7 @@ import io
 import json
 
 import keras
+import num2words
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from keras_transformer.export.importer.verification import compare_with_original
 from keras_transformer.export.verify.equality import VerificationError
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.storage.model_directory import ModelDirectory
+from keras_transformer.translate import load_translator
 from keras_transformer.translate.batching import pad
 from keras_transformer.translate.keras_translator import KerasTranslator
 
@@ -53,27 +55,27 @@ FAMILIES = {
     "mT5": ("MT5", V1_1, "T5Tokenizer", []),
 }
 WORDS = [f"{a}{b}{c}{d}" for a in "bdfg" for b in "aeiou" for c in "klmn" for d in "aio"]
+TEXT = [" ".join(WORDS[i : i + 6]) for i in range(len(WORDS) - 6)]
 
 
-def train_sentencepiece(**options):
+def train_sentencepiece(lines, **options):
     import sentencepiece
 
     model = io.BytesIO()
-    lines = [" ".join(WORDS[i : i + 6]) for i in range(len(WORDS) - 6)]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, vocab_size=93, minloglevel=2, **options
     )
     return model.getvalue(), sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def write_tokenizer(folder, kind, languages):
-    """Writes the files of a tokenizer of transformers, and loads it."""
+def write_tokenizer(folder, kind, languages, lines=TEXT):
+    """Writes the files of a tokenizer of transformers for a text, and loads it."""
     if kind == "T5Tokenizer":
-        model, _ = train_sentencepiece(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+        model, _ = train_sentencepiece(lines, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
         (folder / "spiece.model").write_bytes(model)
         settings = {}
     else:
-        model, processor = train_sentencepiece(model_type="unigram" if kind == "MBart50Tokenizer" else "bpe")
+        model, processor = train_sentencepiece(lines, model_type="unigram" if kind == "MBart50Tokenizer" else "bpe")
         (folder / "sentencepiece.bpe.model").write_bytes(model)
         settings = {**FAIRSEQ, "additional_special_tokens": languages} if languages else FAIRSEQ
         if kind == "M2M100Tokenizer":
@@ -321,3 +323,58 @@ def test_other_hypotheses_are_refused_and_other_ids_are_counted(pair, monkeypatc
     monkeypatch.setattr(Original, "unknown_pieces", ["x", "y"])
     with pytest.raises(VerificationError, match="lacks 2 pieces of the original, such as 'x', 'y'"):
         compare_with_original(pair.folder, checkpoint, lines)
+
+
+#: Sizes, and English and German, of the models that are trained.
+TRAINED = {
+    **{"d_model": 96, "encoder_ffn_dim": 192, "decoder_ffn_dim": 192, "d_ff": 192, "d_kv": 16},
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "dropout_rate"), 0.0),
+}
+CODES = {"M2M-100": ("en", "de"), "NLLB": ("eng_Latn", "deu_Latn"), "mBART-50": ("en_XX", "de_DE")}
+
+
+def train(model, tokenizer, pairs, steps=1500, rows=64, rate=3e-3):
+    """Trains a model of transformers with pairs of lines."""
+    torch.manual_seed(3)
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
+    random = np.random.default_rng(4)
+    for _ in range(steps):
+        source, target = zip(*(pairs[i] for i in random.integers(0, len(pairs), rows)), strict=True)
+        batch = tokenizer([*source], text_target=[*target], padding=True, return_tensors="pt")
+        batch["labels"][batch["labels"] == model.config.pad_token_id] = -100
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FAMILIES)
+def test_int8_translates_as_well_as_the_original(name, tmp_path):
+    """A model that has learned to spell the numbers below 10,000 in German. Random weights round otherwise."""
+    numbers = np.random.default_rng(0).permutation(10_000).tolist()
+    pairs = [tuple(num2words.num2words(number, lang=code) for code in ("en", "de")) for number in numbers]
+    kind, fields, tokenizer_class, languages = FAMILIES[name]
+    tokenizer = write_tokenizer(tmp_path, tokenizer_class, languages, [line for pair in pairs[:2000] for line in pair])
+    fields = {**fields, **{key: value for key, value in TRAINED.items() if key in fields or value == 0}}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer) + 3, **fields)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    given = {}
+    if name in CODES:
+        tokenizer.src_lang, tokenizer.tgt_lang = CODES[name]
+        given = {"source_language": "en", "target_language": "de"}
+    train(model, tokenizer, pairs[200:])
+    model.save_pretrained(tmp_path)
+    directory = import_checkpoint(tmp_path, tmp_path / "run")
+    export(str(directory.path), ExportConfig(format="onnx", quantize="int8", beam_size=4, extra_length=40))
+    source, target = zip(*pairs[:200], strict=True)
+    translators = [load_translator(directory.path, runtime) for runtime in ("keras", "onnx_int8")]
+    right = [
+        sum(found.text == line for found, line in zip(one.translate(source, **given), target, strict=True))
+        for one in translators
+    ]
+    record = json.loads(directory.verification_file.read_text())["onnx_int8"]
+    print(f"\n{name}: {right[0]} of 200 right in float32, {right[1]} in int8; loss {record['loss']:.4f} nats per token")
+    assert right[0] >= 180 and right[1] >= right[0] - 4
