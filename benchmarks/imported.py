@@ -68,8 +68,8 @@ def write_graphs(checkpoint, options):
     import onnx
 
     from keras_transformer.decoding import BeamSearch
-    from keras_transformer.export.format import Exported
     from keras_transformer.export import import_checkpoint
+    from keras_transformer.export.format import Exported
     from keras_transformer.export.onnx.export import graphs, make_graph
     from keras_transformer.export.onnx.external_weights import WeightsFile
     from keras_transformer.translate.finished_model import load_finished

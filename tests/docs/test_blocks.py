@@ -28,8 +28,8 @@ PAGES = sorted(
     for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md")]
     if BLOCK.search(path.read_text(encoding="utf-8"))
 )
-#: Pages whose blocks take seconds: they run in the quick tier. All other pages take minutes: they run in the nightly tier,
-#: and `test_pages.py` checks the options of their commands in the quick tier.
+#: Pages whose blocks take seconds: they run in the quick tier. All other pages take minutes: they run in the nightly
+#: tier, and `test_pages.py` checks the options of their commands in the quick tier.
 QUICK = {
     "docs/ray.md",
     "docs/exactness.md",
