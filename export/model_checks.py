@@ -71,9 +71,10 @@ def sample_batches(model, samples) -> list:
         return [checked_source(x, structure, "sample_inputs") for x in samples]
     vocab_size = getattr(model, "source_vocabulary", None)
     if vocab_size is None:
-        return random_batches(structure)
-    ids = model.special_ids
+        return random_batches(structure, num_parameters=model.count_params())
+    given = {"ids": model.special_ids, "num_parameters": model.count_params()}
     if not isinstance(model, LanguageModel):
-        return random_source_batches(vocab_size, min(30, max_tokens(model.max_length)), ids=ids)
-    batches = random_source_batches(vocab_size, min(30, max_tokens(model.max_length) - 1), ids=ids)
+        return random_source_batches(vocab_size, min(30, max_tokens(model.max_length)), **given)
+    ids = model.special_ids
+    batches = random_source_batches(vocab_size, min(30, max_tokens(model.max_length) - 1), **given)
     return [np.where(batch == ids.eos, ids.pad, batch) for batch in batches]  # Prompts do not end.

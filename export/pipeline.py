@@ -155,7 +155,8 @@ def _export(directory, config):
             "`source` and `reference` require a model with default languages, which `import --target_language` and "
             f"`train --target_language` record. Received: {directory.path}"
         )
-    batches = random_source_batches(model.config.source_vocabulary, min(30, max_tokens(model.config.max_length)))
+    longest, size = min(30, max_tokens(model.config.max_length)), model.count_params()
+    batches = random_source_batches(model.config.source_vocabulary, longest, num_parameters=size)
     for format in formats:
         _export_format(format, exported, batches, texts)
 

@@ -79,6 +79,7 @@ def programs(path: Path, exported: Exported, quantize: str | None = None) -> dic
     greedy = BeamSearch(beam_size=1, length_penalty=0.0, extra_length=strategy.extra_length)
     verify_attention = functools.partial(compare_attention, is_approximate=quantize is not None)
     translator = OnnxTranslator(path, protect="off")
+    translator.release_sessions()  # Each program loads its own.
     searches = {
         name: Program(translator, strategy, verify),
         **prefix_programs(exported, name, translator, verify),

@@ -147,10 +147,12 @@ def test_other_tokens_of_the_same_score_are_a_tie(model):
         program.search = lambda source, answer=answer: (np.array([[answer]]), np.array([[-1.0]]))
         agreement = compare(KerasSearch(Script(), SEARCH), program, [np.array([[9, 3]], "int32")])
         assert (agreement.sentences, agreement.equal, agreement.ties) == (1, 0, ties)
-        assert not agreement.passed  # The share of ties is 100 %.
+        assert not agreement.passed  # No sentence is equal.
 
 
 def test_few_sentences_may_have_other_lower_ranks():
+    assert Agreement(40, 40, 0, 0.0, other_ranks=1).passed
+    assert not Agreement(40, 40, 0, 0.0, other_ranks=2).passed
     assert Agreement(1000, 1000, 0, 0.0, other_ranks=20).passed
     assert not Agreement(1000, 1000, 0, 0.0, other_ranks=21).passed
 
@@ -158,6 +160,8 @@ def test_few_sentences_may_have_other_lower_ranks():
 @pytest.mark.parametrize(
     ("sentences", "equal", "ties", "difference", "passed"),
     [
+        (40, 39, 1, 0.0, True),
+        (40, 38, 2, 0.0, False),
         (1000, 1000, 0, 9e-4, True),
         (1000, 1000, 0, 1e-3, False),
         (1000, 995, 5, 0.0, True),
@@ -169,6 +173,13 @@ def test_few_sentences_may_have_other_lower_ranks():
 )
 def test_few_ties_and_small_differences_pass(sentences, equal, ties, difference, passed):
     assert Agreement(sentences, equal, ties, difference).passed is passed
+
+
+def test_a_large_model_has_fewer_sentences_of_each_batch_size():
+    assert [len(batch) for batch in random_source_batches(50, num_parameters=200_000_000)] == [1] * 4 + [7] * 4 + [
+        32
+    ] * 2
+    assert [len(batch) for batch in random_source_batches(50, num_parameters=10**10)] == [1, 7, 32]
 
 
 def test_random_source_batches_vary_in_size_and_length():
