@@ -22,8 +22,8 @@ class ExportConfig(BeamSearch):
     Args:
         format: formats to write, separated by commas. Default: `saved_model,onnx`, or `onnx` with `quantize`.
         quantize: write ONNX with int8 weights, or in float16 for GPUs. An existing float32 export is kept.
-        source: text to verify a quantized export by BLEU, plain or .gz. Default: a quantized export is verified by
-            the likelihood of its translations of random sentences only.
+        source: text with which a quantized export is verified, also by BLEU, plain or .gz. Default: a quantized export
+            is verified by the likelihood of its translations of random sentences.
         reference: translation of `source`, aligned line by line.
         encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
         shortlist: search among the tokens of the model's shortlist only, which `keras-transformer shortlist` writes.

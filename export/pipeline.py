@@ -12,12 +12,13 @@ from typing import Any
 
 import keras
 
+from keras_transformer.config import PAD_ID
 from keras_transformer.counting import counted
 from keras_transformer.decoding import Shortlist
 from keras_transformer.export.config import ExportConfig
 from keras_transformer.export.format import Exported
 from keras_transformer.export.registry import FORMATS
-from keras_transformer.export.verify.equality import VerificationError, compare_texts, random_source_batches
+from keras_transformer.export.verify.equality import VerificationError, batches_of, compare_texts, random_source_batches
 from keras_transformer.export.verify.keras_search import KerasSearch
 from keras_transformer.export.verify.quality import compare_bleu
 from keras_transformer.storage.atomic_files import atomic_write
@@ -155,10 +156,21 @@ def _export(directory, config):
             "`source` and `reference` require a model with default languages, which `import --target_language` and "
             f"`train --target_language` record. Received: {directory.path}"
         )
-    longest, size = min(30, max_tokens(model.config.max_length)), model.count_params()
-    batches = random_source_batches(model.config.source_vocabulary, longest, num_parameters=size)
+    batches = _batches(exported, texts)
     for format in formats:
         _export_format(format, exported, batches, texts)
+
+
+def _batches(exported, texts):
+    """The sources with which programs are verified: those of the text, again and again, or random ones."""
+    model, longest = exported.model, max_tokens(exported.model.config.max_length)
+    size = model.count_params()
+    if texts:
+        direction = exported.languages.direction(None, None)
+        rows = [direction.source_ids(ids) for ids in exported.tokenizers[0].encode(texts[0])]
+        if rows := [ids for ids in rows if 1 < len(ids) <= longest]:
+            return batches_of(itertools.cycle(rows), PAD_ID, size)
+    return random_source_batches(model.config.source_vocabulary, min(30, longest), num_parameters=size)
 
 
 def check_supported(format, model, tokenizers) -> None:

@@ -1,7 +1,9 @@
 """Equality of an exported program with its Keras model. Only this module defines it."""
 
 import dataclasses
+import itertools
 import random
+from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
@@ -150,7 +152,13 @@ def random_source_batches(
     def sentence():
         return [draw.choice(ordinary) for _ in range(draw.randint(1, longest))] + [ids.eos]
 
-    return [pad([sentence() for _ in range(size)], ids.pad) for size in batch_sizes(num_parameters)]
+    return batches_of(iter(sentence, None), ids.pad, num_parameters)
+
+
+def batches_of(rows: Iterable[Sequence[int]], pad_id: int, num_parameters: int = 0) -> list[np.ndarray]:
+    """Int32 matrices of the next rows of ids, padded; see `batch_sizes`."""
+    rows = iter(rows)
+    return [pad([*itertools.islice(rows, size)], pad_id) for size in batch_sizes(num_parameters)]
 
 
 def random_batches(structure, seed: int = 0, num_parameters: int = 0) -> list:
