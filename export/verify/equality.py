@@ -23,10 +23,10 @@ MOST_TIES = 5 / 1000
 #: Maximum share of sentences with equal best hypotheses and different lower ones. One is always accepted. If the last
 #: two candidates of a beam are nearly equal, rounding decides which one stays, and later hypotheses depend on it.
 MOST_OTHER_RANKS = 20 / 1000
-#: Number of batches of each batch size, for a model with at most `_PARAMETERS` parameters.
+#: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
-#: A larger model has fewer batches, in proportion, but at least one of each size.
-_PARAMETERS = 100_000_000
+#: The largest batch of models with more than `_MANY` parameters. Larger ones would take minutes and gigabytes.
+_LARGEST, _MANY = 7, 100_000_000
 _IDS = SpecialIds()
 
 
@@ -128,10 +128,10 @@ def batch_sizes(num_parameters: int = 0) -> list[int]:
     Example:
 
     >>> sum(batch_sizes(60_000_000)), sum(batch_sizes(600_000_000))
-    (224, 40)
+    (224, 64)
     """
-    share = min(_PARAMETERS / max(num_parameters, 1), 1)
-    return [size for size, count in BATCHES.items() for _ in range(max(round(count * share), 1))]
+    sizes = [size for size, count in BATCHES.items() for _ in range(count)]
+    return [size for size in sizes if size <= _LARGEST or num_parameters <= _MANY]
 
 
 def random_source_batches(
