@@ -67,7 +67,7 @@ EXEMPT = {
     "docs/benchmarks.md": [
         "takes half an hour; the tests of the benchmarks run them small",
         "needs a GPU",
-        *("takes half an hour; the tests of the benchmarks run them small",) * 2,
+        *("takes half an hour; the tests of the benchmarks run them small",) * 3,
         "needs Chromium, and optimum in an environment of its own",
         "takes half an hour; the tests of the benchmarks run them small",
         "needs the corpus and two models",
