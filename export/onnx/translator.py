@@ -1,5 +1,7 @@
 """The ONNX client. It imports neither TensorFlow nor Keras, only onnxruntime, sentencepiece and NumPy."""
 
+import contextlib
+import ctypes
 import functools
 import json
 import threading
@@ -107,6 +109,8 @@ class OnnxTranslator(TokenTranslator):
     def release_sessions(self) -> None:
         """Frees the memory of the sessions. They are loaded again when they are needed."""
         self._sessions = {}
+        with contextlib.suppress(AttributeError, OSError, TypeError):  # Only glibc keeps gigabytes of freed weights.
+            ctypes.CDLL(None).malloc_trim(0)
 
     def search(
         self, source: np.ndarray, n_best: int | None = None, prefix: np.ndarray | None = None
