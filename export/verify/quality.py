@@ -30,7 +30,7 @@ class LikelihoodReport:
         loss: average difference between the log probabilities of the Keras model's translation and of the program's,
             in nats per token. A sentence with a more probable translation counts as 0.
         score_error: average difference between the program's score and the Keras model's score of the same tokens,
-            relative to the scores.
+            relative to the scores. A score near zero, of a confident model, counts as `MOST_LOSS` per token.
     """
 
     sentences: int
@@ -91,7 +91,7 @@ def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]
         losses += [*np.maximum(own - other, 0)]
         scores = expected.forced_scores(source, pad(theirs, expected.pad_id), candidates)
         errors += [*np.abs(scores - found_scores[:, 0])]
-        sizes += [*np.abs(scores)]
+        sizes += [*np.maximum(np.abs(scores), MOST_LOSS * np.array([*map(len, theirs)]))]
     return LikelihoodReport(len(losses), equal, float(np.mean(losses)), float(np.sum(errors) / np.sum(sizes)))
 
 

@@ -56,6 +56,33 @@ def test_worse_translations_fail(model, batches, change):
     assert not compare_likelihood(KerasSearch(model, SEARCH), Program(model, change), batches).passed
 
 
+class Confident:
+    """A search whose hypotheses, of 4 tokens, have probabilities of nearly 1."""
+
+    pad_id = 0
+
+    def __init__(self, score=-4e-4):
+        self.score = score
+
+    def search(self, source):
+        return np.tile([5, 6, 7, 3], (len(source), 1, 1)), np.full((len(source), 1), self.score)
+
+    def candidates(self, source):
+        return None
+
+    def log_probs(self, source, rows, candidates):
+        return np.full(rows.shape, -1e-4)
+
+    def forced_scores(self, source, rows, candidates):
+        return self.log_probs(source, rows, candidates).sum(axis=1)
+
+
+@pytest.mark.parametrize(("score", "passed"), [(-7e-4, True), (-0.07, True), (-0.09, False), (0.2, False)])
+def test_scores_of_a_confident_model_differ_by_few_nats_per_token(score, passed):
+    found = compare_likelihood(Confident(), Confident(score), [np.ones((3, 4), "int32")])
+    assert (found.equal, found.loss) == (3, 0.0) and found.passed is passed
+
+
 def translations(*texts):
     return [Translation(text, 0.0) for text in texts]
 
