@@ -100,8 +100,9 @@ def compare_bleu(expected: Sequence[Translation], found: Sequence[Translation], 
     import sacrebleu
 
     require(same_number("lines", smallest=1, source=expected, reference=reference))
+    # Lines without 4-grams, such as single words, are compared by shorter n-grams. Otherwise their BLEU would be 0.
     scores = [
-        sacrebleu.corpus_bleu([translation.text for translation in translations], [reference]).score
+        sacrebleu.corpus_bleu([one.text for one in translations], [reference], use_effective_order=True).score
         for translations in (found, expected)
     ]
     return BleuLoss(len(expected), *scores)

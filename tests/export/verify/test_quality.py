@@ -99,6 +99,13 @@ def test_bleu_may_fall_a_little():
     assert re.search(f"{failed.bleu:.2f} .*120 sentences.*100.00", str(failed))
 
 
+def test_bleu_of_single_words_may_fall_a_little():
+    words = [f"w{i}" for i in range(1000)]
+    for wrong, passed in ((2, True), (20, False)):
+        found = compare_bleu(translations(*words), translations(*["other"] * wrong, *words[wrong:]), words)
+        assert found.keras_bleu == pytest.approx(100) and found.passed is passed
+
+
 def test_bleu_needs_as_many_lines():
     with pytest.raises(ValueError, match="`reference` .*Received: 1 and 2"):
         compare_bleu(translations("a"), translations("a"), ["a", "b"])
