@@ -150,7 +150,9 @@ def test_a_real_export_of_other_weights_is_refused(exported, tmp_path, monkeypat
         model.set_weights([weight + 0.2 * np.sign(weight) for weight in model.get_weights()])
 
     replace_format(monkeypatch, "saved_model", write=write_another)
-    monkeypatch.setattr(exporting, "random_source_batches", lambda *args: [np.array([[50, 60, 70, 3]], "int32")] * 3)
+    monkeypatch.setattr(
+        exporting, "random_source_batches", lambda *args, **options: [np.array([[50, 60, 70, 3]], "int32")] * 3
+    )
     with pytest.raises(exporting.VerificationError, match="saved_model export"):
         exporting.export(str(tmp_path / "run"), ExportConfig(format="saved_model", extra_length=5))
     assert not list((tmp_path / "run" / "export").glob("*"))
