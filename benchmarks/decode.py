@@ -15,12 +15,12 @@ import platform
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.worker import Worker
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.storage.model_directory import ModelDirectory
 
@@ -132,7 +132,7 @@ def workers(options, search):
     """The processes of all `RUNTIMES`, by name, with exports of one search."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         directory = exported(options.directory, Path(folder) / "model", search, {name for name, _ in RUNTIMES.values()})
-        make = functools.partial(Worker, directory, search, options)
+        make = functools.partial(Translator, directory, search, options)
         yield {name: stack.enter_context(make(*RUNTIMES[name])) for name in RUNTIMES}
 
 
@@ -181,7 +181,7 @@ def show(title, lines, results, running, reference=None):
             f"{len(lines) / time_taken:,.1f}",
             f"{last['subwords'] / time_taken:,.0f}",
             f"{best / time_taken:.2f}",
-            f"{running[name].load_seconds:.1f}",
+            f"{running[name].start['seconds']:.1f}",
             f"{last['memory']:,.0f}",
             f"{running[name].size:.1f}",
             *quality(last["texts"], reference),
@@ -208,8 +208,8 @@ def quality(texts, reference, bleu_tokenize="13a"):
     return f"{scores.chrf:.2f}", f"{scores.exact_match:.3f}", f"{scores.bleu:.2f}" if scores.has_4_grams else "-"
 
 
-class Worker:
-    """A process that runs one runtime."""
+class Translator(Worker):
+    """A process that translates with one runtime."""
 
     def __init__(self, directory, search, options, runtime, translator_options):
         places = ModelDirectory(directory)
@@ -220,31 +220,10 @@ class Worker:
         if runtime == "keras":
             translator_options = {"search": vars(search)}
         arguments = json.dumps([str(directory), runtime, {**parallel, **translator_options}])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.decode_worker", arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.load_seconds = self._answer()["seconds"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._process.stdin.close()
-        self._process.wait()
+        super().__init__("-m", "benchmarks.decode_worker", arguments)
 
     def translate(self, lines, batch_size, requests=False):
-        print(json.dumps([lines, batch_size, requests]), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{' '.join(self._process.args)} ended with {self._process.wait()}")
-        return json.loads(line)
+        return self.ask([lines, batch_size, requests])
 
 
 if __name__ == "__main__":

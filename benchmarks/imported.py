@@ -11,7 +11,6 @@ import json
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -21,8 +20,10 @@ import numpy as np
 
 from benchmarks.decode import processor
 from benchmarks.random_checkpoint import SIZES, write
+from benchmarks.worker import Worker
 
 PEER = "transformers"
+WORKER = Path(__file__).with_name("imported_worker.py")
 
 
 def main():
@@ -94,28 +95,29 @@ def _graph_folder(folder, beam_size, quantize):
 
 
 def runtimes(folder, beam_size, optimum):
-    """Name -> the Python, the name of the worker's runtime, and its folder."""
+    """Name -> the Python, and the runtime of the worker, its folder and its own options."""
     checkpoint, ours = folder / "checkpoint", sys.executable
     found = {
-        "ONNX float32": (ours, "onnx", _graph_folder(folder, beam_size, None)),
-        "ONNX int8": (ours, "onnx", _graph_folder(folder, beam_size, "int8")),
-        PEER: (ours, "transformers", checkpoint),
-        "CTranslate2 float32": (ours, "ctranslate2_float32", checkpoint),
-        "CTranslate2 int8": (ours, "ctranslate2_int8", checkpoint),
+        "ONNX float32": (ours, "onnx", _graph_folder(folder, beam_size, None), {}),
+        "ONNX int8": (ours, "onnx", _graph_folder(folder, beam_size, "int8"), {}),
+        PEER: (ours, "transformers", checkpoint, {}),
+        "CTranslate2 float32": (ours, "ctranslate2", checkpoint, {"compute_type": "float32"}),
+        "CTranslate2 int8": (ours, "ctranslate2", checkpoint, {"compute_type": "int8"}),
     }
-    return {**found, "optimum": (optimum, "optimum", checkpoint)} if optimum else found
+    return {**found, "optimum": (optimum, "optimum", checkpoint, {})} if optimum else found
 
 
 def measure(folder, beam_size, options):
     """Batch size -> runtime -> seconds of each pass."""
     with contextlib.ExitStack() as stack:
         search = {"beam_size": beam_size, "steps": options.steps, "threads": options.threads}
-        workers = {
-            name: stack.enter_context(Worker(python, runtime, place, search))
-            for name, (python, runtime, place) in runtimes(folder, beam_size, options.optimum).items()
-        }
+        workers = {}
+        for name, (python, runtime, place, others) in runtimes(folder, beam_size, options.optimum).items():
+            arguments = json.dumps([runtime, str(place), {**search, **others}])
+            workers[name] = stack.enter_context(Worker(WORKER, arguments, python=python))
         seconds = {batch_size: {name: [] for name in workers} for batch_size in options.batches}
         for batch_size, found in seconds.items():
+            # The ids of ordinary tokens in each of the vocabularies.
             source = np.random.default_rng(1).integers(10, 250, (batch_size, options.source_length)).tolist()
             for number in range(options.passes + 1):
                 for name, worker in workers.items():
@@ -125,38 +127,6 @@ def measure(folder, beam_size, options):
                     if number:  # The first pass is a warm-up.
                         found[name].append(answer["seconds"])
     return seconds
-
-
-class Worker:
-    """A process that runs one runtime."""
-
-    def __init__(self, python, runtime, folder, search):
-        arguments = json.dumps([runtime, str(folder), search])
-        self._process = subprocess.Popen(
-            [python, Path(__file__).with_name("imported_worker.py"), arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._read()  # The model is loaded.
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._process.stdin.close()
-        self._process.wait()
-
-    def ask(self, source):
-        print(json.dumps(source), file=self._process.stdin, flush=True)
-        return self._read()
-
-    def _read(self):
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{' '.join(map(str, self._process.args))} ended with {self._process.wait()}")
-        return json.loads(line)
 
 
 def show(title, seconds, options):

@@ -82,20 +82,19 @@ def _generator(model, beam_size, steps):
     return generate
 
 
-def ctranslate2_float32(folder, **search):
-    return _ctranslate2(folder, "float32", **search)
+def ctranslate2(folder, beam_size, steps, threads, compute_type):
+    from ctranslate2 import Translator
+    from ctranslate2.converters import TransformersConverter
 
+    class Converter(TransformersConverter):
+        """CTranslate2's converter for a model whose tokens are named by their ids."""
 
-def ctranslate2_int8(folder, **search):
-    return _ctranslate2(folder, "int8", **search)
-
-
-def _ctranslate2(folder, compute_type, beam_size, steps, threads):
-    import ctranslate2
+        def load_tokenizer(self, tokenizer_class, name, **options):
+            return _Ids(json.loads((Path(name) / "config.json").read_text()))
 
     with tempfile.TemporaryDirectory() as converted:
-        _make_converter()(str(folder)).convert(converted, force=True)
-        model = ctranslate2.Translator(converted, compute_type=compute_type, intra_threads=threads)
+        Converter(str(folder)).convert(converted, force=True)
+        model = Translator(converted, compute_type=compute_type, intra_threads=threads)
     is_forced = json.loads((folder / "config.json").read_text())["model_type"] == "m2m_100"
     options = {"beam_size": beam_size, "length_penalty": 0.0, "max_decoding_length": steps, "max_input_length": 0}
 
@@ -106,18 +105,6 @@ def _ctranslate2(folder, compute_type, beam_size, steps, threads):
         return max(len(result.hypotheses[0]) for result in found)
 
     return generate
-
-
-def _make_converter():
-    from ctranslate2.converters import TransformersConverter
-
-    class Converter(TransformersConverter):
-        """CTranslate2's converter for a model whose tokens are named by their ids."""
-
-        def load_tokenizer(self, tokenizer_class, name, **options):
-            return _Ids(json.loads((Path(name) / "config.json").read_text()))
-
-    return Converter
 
 
 class _Ids:
@@ -142,9 +129,7 @@ class _Ids:
         return self._names[i]
 
 
-RUNTIMES = {
-    function.__name__: function for function in (onnx, transformers, optimum, ctranslate2_float32, ctranslate2_int8)
-}
+RUNTIMES = {function.__name__: function for function in (onnx, transformers, optimum, ctranslate2)}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ _FAIRSEQ = {
     **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "scale_embedding": True},
     **{"activation_function": "relu", "max_position_embeddings": 1024},
 }
+_MARIAN = {
+    **{"pad_token_id": 58_100, "eos_token_id": 0, "decoder_start_token_id": 58_100, "scale_embedding": True},
+    **{"activation_function": "swish", "max_position_embeddings": 512, "static_position_embeddings": True},
+}
 _T5 = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 
 
@@ -21,12 +25,6 @@ def _bart(vocab_size, d_model=1024, layers=12, heads=16, d_ff=4096):
     sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), heads)
     sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), d_ff)
     return {"model_type": "m2m_100", "vocab_size": vocab_size, "d_model": d_model, **sizes, **_FAIRSEQ}
-
-
-_MARIAN = {
-    **{"pad_token_id": 58_100, "eos_token_id": 0, "decoder_start_token_id": 58_100, "scale_embedding": True},
-    **{"activation_function": "swish", "max_position_embeddings": 512, "static_position_embeddings": True},
-}
 
 
 def _t5(kind, vocab_size, d_model, d_ff, layers, heads, **others):

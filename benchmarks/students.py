@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.decode import Worker, equally_long, exported, measure, processor, quality, texts
+from benchmarks.decode import Translator, equally_long, exported, measure, processor, quality, texts
 from keras_transformer.decoding import BeamSearch, Shortlist
 from keras_transformer.evaluation.scores import BLEU_TOKENIZERS
 from keras_transformer.storage.model_directory import ModelDirectory
@@ -113,7 +113,7 @@ def workers(options, lengths, folder, stack):
                 exported(directory.path, copy, search, names, shortlist)
                 for name, (runtime, translator_options) in RUNTIMES.items():
                     point = Point(directory.path.name, name, beam_size, shortlist is not None)
-                    yield point, stack.enter_context(Worker(copy, search, options, runtime, translator_options))
+                    yield point, stack.enter_context(Translator(copy, search, options, runtime, translator_options))
 
 
 def rows_of(running, results, lines, reference, options):
@@ -126,7 +126,7 @@ def rows_of(running, results, lines, reference, options):
         chrf, _, bleu = quality(passes[-1]["texts"], reference, options.bleu_tokenize)
         cells = [point.label, point.runtime, point.beam_size, len(lines) / seconds, words / seconds / cores, 0.0]
         cells += [float(each) if each not in ("", "-") else float("nan") for each in (bleu, chrf)]
-        rows.append(dict(zip(COLUMNS, [*cells, running[point].size, running[point].load_seconds], strict=True)))
+        rows.append(dict(zip(COLUMNS, [*cells, running[point].size, running[point].start["seconds"]], strict=True)))
     for row in rows:
         row["speed"] = row["sentences/s"] / rows[0]["sentences/s"]
     return rows

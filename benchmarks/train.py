@@ -15,7 +15,6 @@ import dataclasses
 import importlib.util
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 
 from benchmarks.train_data import random_batches, text_batches, write_batches
 from benchmarks.train_peers import ATTENTION_PEERS, PEERS
+from benchmarks.worker import Worker
 from keras_transformer import TransformerConfig
 from keras_transformer.training.data.batches import Shape
 from keras_transformer.training.flops import flops_of_batch, peak_of
@@ -91,54 +91,20 @@ def measure(runs, batches, options):
         files = {name: Path(folder) / f"{name}.npz" for name in batches}
         for name, file in files.items():
             write_batches(file, batches[name])
+        command = "-m", "benchmarks.train_worker"
+        setup = json.dumps(dataclasses.asdict(options.config)), options.precision
         running = {}
         for run, (peer, name) in runs.items():
             print(f"Starting {run}", file=sys.stderr)
             try:
-                running[run] = stack.enter_context(Worker(peer, files[name], options))
+                running[run] = stack.enter_context(Worker(*command, peer, files[name], *setup))
             except RuntimeError as error:
                 print(f"{run}: skipped, {error}", file=sys.stderr)
         answers = {run: [] for run in running}
         for _ in range(options.passes):
             for run, worker in running.items():
-                answers[run].append({**worker.start, **worker.one_pass()})
+                answers[run].append({**worker.start, **worker.ask()})
     return {run: (runs[run][1], given) for run, given in answers.items()}
-
-
-class Worker:
-    """A process that trains one peer on its batches."""
-
-    def __init__(self, peer, file, options):
-        self._errors = tempfile.TemporaryFile("w+")
-        setup = [json.dumps(dataclasses.asdict(options.config)), options.precision]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.train_worker", peer, str(file), *setup],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        self.start = self._answer()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._process.stdin.close()
-        self._process.wait()
-
-    def one_pass(self):
-        print(file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            status = self._process.wait()
-            self._errors.seek(0)
-            last = self._errors.read().strip().splitlines()[-1:]
-            raise RuntimeError(f"its process ended with {status}: {''.join(last)}")
-        return json.loads(line)
 
 
 def show(title, results, batches, options):

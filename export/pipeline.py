@@ -167,8 +167,8 @@ def _batches(exported, texts):
     size = model.count_params()
     if texts:
         direction = exported.languages.direction(None, None)
-        rows = [direction.source_ids(ids) for ids in exported.tokenizers[0].encode(texts[0])]
-        if rows := [ids for ids in rows if 1 < len(ids) <= longest]:
+        rows = [direction.source_ids(ids) for ids in exported.tokenizers[0].encode(texts[0]) if len(ids) > 1]
+        if rows := [ids for ids in rows if len(ids) <= longest]:
             return batches_of(itertools.cycle(rows), PAD_ID, size)
     return random_source_batches(model.config.source_vocabulary, min(30, longest), num_parameters=size)
 

@@ -1,10 +1,14 @@
 """What an export needs is checked before the model is loaded, which is slow."""
 
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from keras_transformer.export import ExportConfig, pipeline
+from keras_transformer.export.verify.equality import batch_sizes
+from keras_transformer.storage.languages import Languages
 from keras_transformer.storage.model_directory import ModelDirectory
 
 
@@ -35,3 +39,21 @@ def test_texts_of_different_lengths(directory):
     texts = {"source": str(directory / "text.en"), "reference": str(directory / "text.de")}
     with pytest.raises(ValueError, match="`reference` .*Received: 2 lines in source, 1 in reference"):
         pipeline.export(directory, ExportConfig(quantize="int8", **texts))
+
+
+def test_sentences_of_a_text_take_the_place_of_random_ones():
+    """Again and again, with the tokens of the default languages, and without empty and long lines."""
+    tokenizer = SimpleNamespace(encode=lambda lines: [[*range(5, 5 + len(line)), 3] for line in lines])
+    model = SimpleNamespace(config=SimpleNamespace(max_length=9, source_vocabulary=50), count_params=lambda: 100)
+    languages = Languages(target_tokens={"de": 4})
+    exported = SimpleNamespace(model=model, tokenizers=(tokenizer, tokenizer), languages=languages)
+    text, rows = ["a", "", "abc", "a long line"], [[4, 5, 3, 0, 0], [4, 5, 6, 7, 3]]
+    batches = pipeline._batches(exported, [text, text])
+    assert (
+        [len(batch) for batch in batches] == batch_sizes() == [len(batch) for batch in pipeline._batches(exported, [])]
+    )
+    assert [row[row > 0].tolist() for batch in batches[:2] for row in batch] == [[4, 5, 3], rows[1]]
+    assert batches[-1].tolist() == rows * 16
+    for empty in ([], [[""], [""]]):
+        random = np.concatenate([batch.ravel() for batch in pipeline._batches(exported, empty)])
+        assert random.max() > 7 and 4 in random
