@@ -90,7 +90,7 @@ def test_students_uses_the_tokenizer_of_bleu(monkeypatch):
     from benchmarks import students
 
     point = students.Point("student", "ONNX int8", 1, False)
-    running = {point: argparse.Namespace(size=1.0, load_seconds=1.0)}
+    running = {point: argparse.Namespace(size=1.0, start={"seconds": 1.0})}
     results = {point: [{"seconds": 2.0, "texts": ["a man , a dog ."]}]}
     for bleu_tokenize, is_exact in (("13a", True), ("none", False)):
         options = argparse.Namespace(threads=1, parallel_batches=2, bleu_tokenize=bleu_tokenize)
@@ -115,7 +115,7 @@ def test_the_length_of_students_is_forced(exported, tmp_path, monkeypatch):
 
     searches = []
     monkeypatch.setattr(students, "exported", lambda directory, copy, search, *_: searches.append(search))
-    monkeypatch.setattr(students, "Worker", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(students, "Translator", lambda *_: contextlib.nullcontext())
     options = argparse.Namespace(directories=[exported], beams=[2])
     list(students.workers(options, {"min_length": 20, "extra_length": 7}, tmp_path, contextlib.ExitStack()))
     assert [(search.min_length, search.extra_length) for search in searches] == [(20, 7)]
