@@ -16,8 +16,8 @@ from benchmarks.random_checkpoint import SIZES
 
 #: Seconds between two looks at the memory of a process.
 _INTERVAL = 0.02
-#: Words in a message of an export -> the phase that begins then.
-_PHASES = {": converting to": "converting", ", verifying": "verifying"}
+#: Words in a message of a command -> the phase that begins then.
+_PHASES = {"Token ids: ": "comparing", ": converting to": "converting", ", verifying": "verifying"}
 
 
 def main():
@@ -28,6 +28,7 @@ def main():
     parser.add_argument(
         "--extra_length", type=int, default=16, help="tokens of a hypothesis beyond those of the source"
     )
+    parser.add_argument("--verify", action="store_true", help="compare the import with transformers")
     parser.add_argument("--folder", help="folder of temporary files; default: the system's temporary folder")
     options = parser.parse_args()
     found = []
@@ -42,7 +43,8 @@ def measure(size, folder, options):
     print(f"Writing {size}", file=sys.stderr)
     (folder / "checkpoint").mkdir()
     subprocess.run([sys.executable, "-m", "benchmarks.random_checkpoint", size, folder / "checkpoint"], check=True)
-    for row in phases(["import", folder / "checkpoint", "--output", folder / "model"], "importing"):
+    verify = ["--verify"] if options.verify else []
+    for row in phases(["import", folder / "checkpoint", "--output", folder / "model", *verify], "importing"):
         yield "import", *row
     search = [f"--beam_size={options.beam_size}", f"--extra_length={options.extra_length}"]
     for name in filter(None, options.formats.split(",")):

@@ -40,7 +40,7 @@ SIZES = {
     "t5-base": (_t5("t5", 32_128, 768, 3072, 12, 12), 32_000),
     "mt5-small": (_t5("mt5", 250_112, 512, 1024, 8, 6, feed_forward_proj="gated-gelu"), 250_100),
     "opus-mt": ({**_bart(58_101, 512, 6, 8, 2048), "model_type": "marian", **_MARIAN}, 58_000),
-    "tiny": (_bart(320, d_model=16, layers=1, heads=2, d_ff=32), 300),
+    "tiny": (_bart(320, d_model=16, layers=1, heads=2, d_ff=32), 100),
 }
 
 
@@ -89,12 +89,19 @@ def _write_sentencepiece(pieces, is_unigram, file):
 
 
 def _write_languages(size, pieces, folder):
-    """Two languages of M2M-100, whose ids are in vocab.json, or of NLLB-200."""
-    codes = ["__en__", "__de__"] if size.startswith("m2m") else ["eng_Latn", "deu_Latn"]
-    settings = {"additional_special_tokens": codes, "src_lang": "en", "tgt_lang": "de"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    """The languages of M2M-100, whose ids are in vocab.json, or of NLLB-200."""
+    from transformers.models.m2m_100 import tokenization_m2m_100
+    from transformers.models.nllb import tokenization_nllb
+
     if size.startswith("m2m"):
         _write_vocab(["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]], folder)
+        codes = [f"__{code}__" for code in tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+        settings = {"tokenizer_class": "M2M100Tokenizer", "src_lang": "en", "tgt_lang": "de"}
+    else:
+        codes = ["<mask>", *tokenization_nllb.FAIRSEQ_LANGUAGE_CODES]
+        settings = {"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
+    settings["additional_special_tokens"] = codes
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def _padded(pieces, count):

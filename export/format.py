@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ class Exported(NamedTuple):
         shortlist: the `Shortlist` of the tokens among which it searches. Default: the whole vocabulary.
         metric: similarity of two lists of outputs of approximate programs without a search. Default: the cosine.
         takes_prefix: whether the program has the input `prefix`: the first tokens of the hypotheses.
+        texts: the lines of a text and of its translation, with which a quantized program is verified.
     """
 
     model: Any
@@ -37,6 +38,7 @@ class Exported(NamedTuple):
     shortlist: Any = None
     metric: Callable | None = None
     takes_prefix: bool = False
+    texts: Sequence[Sequence[str]] = ()
 
     def search(self, source, strategy, **inputs):
         """The search on tensors, for a graph."""

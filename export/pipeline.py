@@ -145,7 +145,7 @@ def _export(directory, config):
         shortlist.check(model.config, config.strategy)
     for format in formats:
         check_supported(format, model, tokenizers)
-    exported = Exported(model, directory, tokenizers, config.strategy, shortlist)
+    exported = Exported(model, directory, tokenizers, config.strategy, shortlist, texts=texts)
     if shortlist and exported.languages.forces_target:
         raise ValueError(
             "`shortlist` must not be used for a model that is forced to write the token of a language. "
@@ -156,18 +156,18 @@ def _export(directory, config):
             "`source` and `reference` require a model with default languages, which `import --target_language` and "
             f"`train --target_language` record. Received: {directory.path}"
         )
-    batches = _batches(exported, texts)
+    batches = _batches(exported)
     for format in formats:
-        _export_format(format, exported, batches, texts)
+        _export_format(format, exported, batches)
 
 
-def _batches(exported, texts):
+def _batches(exported):
     """The sources with which programs are verified: those of the text, again and again, or random ones."""
     model, longest = exported.model, max_tokens(exported.model.config.max_length)
     size = model.count_params()
-    if texts:
+    if exported.texts:
         direction = exported.languages.direction(None, None)
-        rows = [direction.source_ids(ids) for ids in exported.tokenizers[0].encode(texts[0]) if len(ids) > 1]
+        rows = [direction.source_ids(ids) for ids in exported.tokenizers[0].encode(exported.texts[0]) if len(ids) > 1]
         if rows := [ids for ids in rows if len(ids) <= longest]:
             return batches_of(itertools.cycle(rows), PAD_ID, size)
     return random_source_batches(model.config.source_vocabulary, min(30, longest), num_parameters=size)
@@ -194,17 +194,17 @@ def _read_texts(config):
     return texts
 
 
-def _export_format(format, exported, batches, texts):
+def _export_format(format, exported, batches):
     """Writes the files, verifies them, moves them to their place and records them."""
     directory = exported.directory
     place = directory.exported(format.name)
     with atomic_write(place) as temporary:
         _say(f"{format.name}: converting to {place}")
-        found = _write(format, exported, temporary, batches, texts)
+        found = _write(format, exported, temporary, batches)
     _record(directory.verification_file, format.name, _entries(found))
 
 
-def _write(format, exported, path, batches, texts=()):
+def _write(format, exported, path, batches):
     """Writes the files of a format and verifies them. Returns the search and the agreement of each comparison."""
     started = time.monotonic()
     format.write(exported, path)
@@ -215,10 +215,10 @@ def _write(format, exported, path, batches, texts=()):
     found = {}
     for title, program in format.programs(path, exported).items():
         given = exported if program.has_search else exported._replace(shortlist=None)
-        references = texts if title == format.name else ()
+        compared = exported.texts if title == format.name else ()
         search = {} if program.strategy is None else format.recorded_search(program.strategy)
         search |= {"shortlist": True} if given.shortlist else {}
-        for subject, verify in _verifications(title, program, given, batches, references):
+        for subject, verify in _verifications(title, program, given, batches, compared):
             found[subject] = search, _verified(subject, verify)
         program.release()
     return found

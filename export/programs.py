@@ -161,12 +161,15 @@ def prefix_programs(exported: Exported, name: str, client, verify: Callable) -> 
     """
     if exported.tokenizers is None or not exported.languages.forces_target:
         return {}
+    prefixes = {"first_tokens": tuple(exported.languages.target_tokens.values())}
+    if exported.texts:  # No model has learned to continue random tokens.
+        prefixes = {"first_tokens": exported.languages.direction().target_prefix, "longest_prefix": 1}
     search = KerasSearch(
         exported.model,
         exported.strategy,
         text_constraints=exported.tokenizers[1].text_constraints,
         takes_prefix=True,
-        first_tokens=tuple(exported.languages.target_tokens.values()),
+        **prefixes,
     )
     program = SearchProgram(client.search, search.added_inputs)
     return {f"{name} prefix": Program(program, exported.strategy, verify, reference=search)}

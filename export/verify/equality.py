@@ -25,8 +25,8 @@ MOST_TIES = 5 / 1000
 MOST_OTHER_RANKS = 20 / 1000
 #: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
-#: The largest batch of models with more than `_MANY` parameters. Larger ones would take minutes and gigabytes.
-_LARGEST, _MANY = 7, 100_000_000
+#: Those of models with more than `_MANY` parameters. More would take many minutes, and larger ones gigabytes.
+_FEWER_BATCHES, _MANY = {1: 4, 7: 4}, 100_000_000
 _IDS = SpecialIds()
 
 
@@ -70,11 +70,10 @@ def compare(expected: KerasSearch, program, batches: list[np.ndarray]) -> Agreem
     """Compares the tokens of the best hypotheses, and the scores of all, with those of `program.search`."""
     sentences = equal = ties = other_ranks = 0
     largest = 0.0
-    for source in batches:
+    # The searches of Keras come first, before the program is loaded: both need much memory.
+    for source, found in zip(batches, [expected.search(source) for source in batches], strict=True):
         candidates = expected.candidates(source)
-        both_programs = (
-            _by_tokens(found, expected.pad_id) for found in (expected.search(source), program.search(source))
-        )
+        both_programs = (_by_tokens(each, expected.pad_id) for each in (found, program.search(source)))
         for row, (ours, theirs) in enumerate(zip(*both_programs, strict=True)):
             sentences += 1
             best, other = next(iter(ours)), next(iter(theirs))
@@ -128,10 +127,10 @@ def batch_sizes(num_parameters: int = 0) -> list[int]:
     Example:
 
     >>> sum(batch_sizes(60_000_000)), sum(batch_sizes(600_000_000))
-    (224, 64)
+    (224, 32)
     """
-    sizes = [size for size, count in BATCHES.items() for _ in range(count)]
-    return [size for size in sizes if size <= _LARGEST or num_parameters <= _MANY]
+    batches = BATCHES if num_parameters <= _MANY else _FEWER_BATCHES
+    return [size for size, count in batches.items() for _ in range(count)]
 
 
 def random_source_batches(

@@ -33,6 +33,7 @@ class KerasSearch:
         text_constraints: those of the program, if it has any.
         takes_prefix: whether the program has the input `prefix`.
         first_tokens: tokens with one of which a prefix begins. Default: any token, or no prefix.
+        longest_prefix: maximum number of tokens of a prefix.
     """
 
     model: Any
@@ -41,6 +42,7 @@ class KerasSearch:
     text_constraints: TextConstraints | None = None
     takes_prefix: bool = False
     first_tokens: tuple[int, ...] = ()
+    longest_prefix: int = 3
 
     @property
     def pad_id(self) -> int:
@@ -69,11 +71,11 @@ class KerasSearch:
         return 0 if mask is None else mask.shape[1]
 
     def _prefix(self, source):
-        """Between no and three random tokens for each row of a source: the same ones in each call with this source."""
+        """Random tokens for each row of a source, or none: the same ones in each call with this source."""
         if not self.takes_prefix:
             return None
         draw = random.Random(b"".join(np.asarray(x).tobytes() for x in keras.tree.flatten(source)))
-        longest = min(3, (self.model.max_length or 4) - 1)  # Learned positions leave one for the end.
+        longest = min(self.longest_prefix, (self.model.max_length or 4) - 1)  # Learned positions leave one for the end.
         ordinary = [i for i in range(self.model.vocab_size) if i not in self.model.special_ids]
         rows = [[draw.choice(ordinary) for _ in range(draw.randint(0, longest))] for _ in range(batch_size(source))]
         if self.first_tokens:

@@ -337,8 +337,9 @@ def test_text_latency_compares_equal_tokens():
 
 
 def test_import_memory_prints_its_table():
-    table = rows(run("import_memory", "tiny", "--formats=saved_model", "--extra_length=3"))
-    phases = [("import", "importing"), *(("saved_model", phase) for phase in ("loading", "converting", "verifying"))]
+    table = rows(run("import_memory", "tiny", "--formats=saved_model", "--extra_length=3", "--verify"))
+    phases = [("import", phase) for phase in ("importing", "comparing")]
+    phases += [("saved_model", phase) for phase in ("loading", "converting", "verifying")]
     assert [(row[1], row[2]) for row in table] == phases and {row[0] for row in table} == {"tiny"}
     # TensorFlow alone needs more than 0.3 GB.
     assert all(float(row[3]) >= 0 and 0.3 < float(row[4]) < 3 for row in table)
