@@ -1,9 +1,11 @@
 """Parallel text: TensorFlow Datasets by name, or aligned text files."""
 
 import dataclasses
+import itertools
 import sys
 
 from keras_transformer.checks import require
+from keras_transformer.text.languages import parse_language
 from keras_transformer.training.datasets.pairs import Corpus, Pairs, chained
 from keras_transformer.training.datasets.text import load_text, read_pairs, text_pairs
 
@@ -73,6 +75,10 @@ def _load_parts(config) -> Corpus:
         known = next(filter(any, languages.values()), (None, None))
         return Corpus(chained([*parts.values()]), given or corpora[first].validation, known, parts)
     problems = [f"corpora.{name} must have both languages" for name, pair in languages.items() if None in pair]
+    codes = sorted({code for pair in languages.values() for code in pair if code})
+    for one, other in itertools.combinations(codes, 2):
+        if parse_language(one) == parse_language(other):
+            problems.append(f"one language must have one code, not {one} and {other}")
     if given:
         validation = [(given, (config.source_language, config.target_language))]
         if None in validation[0][1]:

@@ -88,6 +88,9 @@ def test_corpora_without_languages_beside_others_are_refused(corpora, tmp_path):
         write(tmp_path, {**corpora, "plain": plain})
     with pytest.raises(ValueError, match="corpora.en-de.source_language must be the code of a language.*'none of'"):
         write(tmp_path, {"en-de": CorpusConfig(**{**vars(corpora["en-de"]), "source_language": "none of"})})
+    deu = CorpusConfig(**{**vars(corpora["en-fr"]), "target_language": "deu"})
+    with pytest.raises(ValueError, match="one language must have one code, not de and deu"):
+        write(tmp_path, {"en-de": corpora["en-de"], "deu": deu})
     assert not (tmp_path / "tokens").exists()
     one = write(tmp_path, {"plain": plain, "en-de": corpora["en-de"]})  # One direction, as far as is known.
     assert Languages.from_record(one.record()) == Languages("en", "de") and not one.prefixes
