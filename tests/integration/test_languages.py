@@ -14,6 +14,7 @@ from keras_transformer.cli import main
 from keras_transformer.evaluation.scorer import LikelihoodScorer
 from keras_transformer.translate import available_runtimes, load_translator
 from keras_transformer.translate.finished_model import load_finished
+from keras_transformer.translate.keras_translator import KerasTranslator
 
 pytestmark = pytest.mark.slow
 CODES = ["en", "de", "fr"]
@@ -229,3 +230,105 @@ def test_a_server_offers_each_pair(forced):
     with pytest.raises(ValueError, match="`target_language` must be a language of the model: en, de, fr"):
         load_app([forced.path], ServeConfig(runtime="onnx", languages="en-nl"))
     assert asyncio.run(only.translate(["baka dulo"]))[0].texts
+
+
+@pytest.fixture(scope="module")
+def plain(make_directory, tmp_path_factory):
+    """Two model directories: the languages are forced, or in front of the source."""
+    folder = tmp_path_factory.mktemp("plain")
+    kinds = {
+        "forced": lambda tokens: {"source_tokens": tokens, "target_tokens": tokens, "forces_target": True},
+        "named": lambda tokens: {"source_tokens": dict.fromkeys(tokens), "target_tokens": tokens},
+    }
+    return {name: make_directory(folder / name, kind).path for name, kind in kinds.items()}
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "start", "target"), [("forced", ["<en>"], ["<fr>"]), ("named", ["<fr>"], [])], ids=["forced", "named"]
+)
+def test_attention_is_plotted_with_the_languages(plain, tmp_path, monkeypatch, capsys, name, start, target):
+    drawn = []
+    module = "keras_transformer.cli.attention_plot.plot_attention"
+    monkeypatch.setattr(module, lambda *given: drawn.append(given[:-1]) or given[-1].write_bytes(b""))
+    command = ["plot-attention", str(plain[name]), LINES[0], f"--output={tmp_path / 'picture.png'}"]
+    languages = ["--source_language=en", "--target_language=fr"]
+    assert main([*command, *languages]) == 0 and main([*command, *languages, "--target=gomi"]) == 0
+    translated = load_translator(plain[name]).translate(LINES[:1], source_language="en", target_language="fr")
+    assert capsys.readouterr().out.splitlines() == [translated[0].text, "gomi"]
+    for scores, of_source, of_target in drawn:
+        assert scores.shape[1:] == (len(of_target), len(of_source))
+        assert of_source[: len(start)] == start and of_target[: len(target)] == target
+    assert main(command) == 2 and "_language` must be given" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_models_are_compared_in_one_direction(plain, tmp_path, capsys):
+    texts = {"source": [line for line in LINES if line], "reference": ["gomi"] * 4}
+    files = [f"--{name}={tmp_path / name}" for name in texts]
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    command = ["compare", str(plain["forced"]), str(tmp_path / "reference"), *files, "--json", "--differences=4"]
+    assert main([*command, "--source_language=en", "--target_language=fr"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    translator = load_translator(plain["forced"])
+    expected = translator.translate(texts["source"], source_language="en", target_language="fr")
+    assert found["better"]
+    for line in found["better"]:
+        assert line["translations"] == [expected[line["number"] - 1].text, "gomi"]
+    assert main(command) == 2 and "`source_language` must be given" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_an_interrupted_translation_of_several_languages_is_resumed(plain, tmp_path, monkeypatch, capsys):
+    pairs = [*zip(LINES * 30, SOURCES * 30, TARGETS * 30, strict=True)]
+    names = ("source", "source_language", "target_language")
+    (tmp_path / "lines").write_text("".join(json.dumps(dict(zip(names, pair, strict=True))) + "\n" for pair in pairs))
+    command = ["translate", str(plain["forced"]), str(tmp_path / "lines"), "--from_json", "--batch_size=1"]
+    assert main(command) == 0
+    expected = capsys.readouterr().out
+    assert len({*expected.splitlines()}) >= 4
+    search, calls = KerasTranslator.search, []
+
+    def interrupted(self, *given, **options):
+        calls.append(given)
+        if len(calls) == 100:
+            raise KeyboardInterrupt
+        return search(self, *given, **options)
+
+    command += [f"--output={tmp_path / 'out'}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(KerasTranslator, "search", interrupted)
+        assert main(command) == 130
+    assert (tmp_path / "out.partial/lines").read_text().count("\n") > 50
+    assert main([*command, "--resume"]) == 0
+    assert (tmp_path / "out").read_text() == expected
+
+
+@pytest.mark.nightly
+def test_an_ensemble_has_the_languages_of_its_models(plain, capsys):
+    languages = {"source_language": SOURCES, "target_language": TARGETS}
+    one = load_translator(plain["forced"]).translate(LINES, **languages)
+    ensemble = load_translator([plain["forced"], plain["forced"]])
+    assert [each.text for each in ensemble.translate(LINES, **languages)] == [each.text for each in one]
+    with pytest.raises(ValueError, match="must have the same language tokens.*/named"):
+        load_translator([plain["forced"], plain["named"]])
+
+
+@pytest.mark.nightly
+def test_html_is_translated_between_the_languages(plain):
+    from starlette.testclient import TestClient
+
+    from keras_transformer.apps.serve.server import load_app
+
+    app, _ = load_app([plain["forced"]], ServeConfig(runtime="keras"))
+    translator = load_translator(plain["forced"])
+    texts = [
+        one.text for one in translator.translate(["baka dulo"] * 2, source_language="en", target_language=["de", "fr"])
+    ]
+    assert len({*texts}) == 2
+    for target, text in zip(("de", "fr"), texts, strict=True):
+        query = {"q": "<p>baka dulo</p>", "source": "en", "target": target, "format": "html"}
+        answer = TestClient(app).post("/translate", json=query).json()["translatedText"]
+        assert answer == f"<p>{text}</p>"
