@@ -19,7 +19,12 @@ from keras_transformer.export.model_copy import copy_with_dtype
 from keras_transformer.export.onnx.attention import fold_scales, simplify_masks
 from keras_transformer.export.onnx.cleanup import fast_cleanup
 from keras_transformer.export.onnx.external_weights import WeightsFile
-from keras_transformer.export.onnx.fusions import fuse_layer_normalizations, merge_products, simplify_gathers
+from keras_transformer.export.onnx.fusions import (
+    avoid_large_transposes,
+    fuse_layer_normalizations,
+    merge_products,
+    simplify_gathers,
+)
 from keras_transformer.export.onnx.graphs import captured
 from keras_transformer.export.onnx.greedy_decoder import OnnxGreedySearch
 from keras_transformer.export.onnx.initializers import arrays_outside, initializer
@@ -113,6 +118,7 @@ def make_graph(name: str, exported: Exported, quantize: str | None = None) -> on
     if quantize == "int8":
         quantize_matrices(proto.graph)
     sink_constants(proto.graph)
+    avoid_large_transposes(proto.graph)
     metadata = model_metadata(exported)
     if exported.tokenizers is not None:
         hashes = zip(("source", "target"), exported.tokenizers, strict=True)

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from onnx import helper, numpy_helper
 
+from keras_transformer.export.onnx import fusions
 from keras_transformer.export.onnx.export import convert
-from keras_transformer.export.onnx.fusions import merge_products
+from keras_transformer.export.onnx.fusions import avoid_large_transposes, merge_products
 from keras_transformer.layers import MultiHeadAttention
 
 WIDTH = 12
@@ -182,3 +183,36 @@ def test_other_formulas_than_layer_normalization_stay(x, variant):
     model = exported(Almost(), None, WIDTH)
     assert "LayerNormalization" not in operators(model)
     np.testing.assert_allclose(run(model, x), Almost()(x), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least", "is_replaced"), [("float32", 480, True), ("float32", 481, False), ("float16", 0, False)]
+)
+def test_a_large_transposed_matrix_is_multiplied_as_it_is_stored(monkeypatch, dtype, least, is_replaced):
+    """In the branches of a condition, which use the matrix for something else, too."""
+    monkeypatch.setattr(fusions, "_LARGE", least)
+    random = np.random.default_rng(0)
+    matrix, x = random.normal(size=(10, WIDTH)).astype(dtype), random.normal(size=(3, 2, WIDTH)).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(matrix.dtype)
+    nodes = [
+        helper.make_node("Transpose", ["matrix"], ["columns"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "columns"], ["product"]),
+        helper.make_node("ReduceSum", ["matrix"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["product", "sum"], ["result"]),
+    ]
+    result, y = (helper.make_tensor_value_info(name, kind, ["batch", 2, 10]) for name in ("result", "y"))
+    branch = helper.make_graph(nodes, "branch", [], [result], [numpy_helper.from_array(matrix, "matrix")])
+    inputs = [
+        helper.make_tensor_value_info("x", kind, ["batch", 2, WIDTH]),
+        helper.make_tensor_value_info("choice", onnx.TensorProto.BOOL, []),
+    ]
+    choice = helper.make_node("If", ["choice"], ["y"], then_branch=branch, else_branch=branch)
+    graph = helper.make_graph([choice], "graph", inputs, [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    avoid_large_transposes(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    found = Counter(node.op_type for attribute in model.graph.node[0].attribute for node in attribute.g.node)
+    expected = {"Gemm": 2, "MatMul": 0, "Transpose": 0} if is_replaced else {"Gemm": 0, "MatMul": 2, "Transpose": 2}
+    assert {name: found[name] for name in expected} == expected
+    (found,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x, "choice": np.array(True)})
+    np.testing.assert_allclose(found, x @ matrix.T + matrix.sum(), atol=1e-5 if dtype == "float32" else 0.1)

@@ -4,6 +4,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from keras_transformer.export.onnx import fusions
 from keras_transformer.export.onnx.graphs import remove_unused, scopes
 from keras_transformer.export.onnx.loops import hoist_loop_invariants, sink_constants
 
@@ -205,7 +206,7 @@ def looping_twice(table):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def test_each_body_has_its_own_constants():
+def test_each_body_has_its_own_constants(monkeypatch):
     table = np.array([[0.5, 1.0], [-1.0, 0.25]], "float32")
     model, x = looping_twice(table), np.eye(2, dtype="float32")
     expected = run(model, x=x)[0]
@@ -216,3 +217,8 @@ def test_each_body_has_its_own_constants():
     inner, outer, main = (graph for graph, _, _ in scopes(model.graph))
     assert [len(graph.initializer) for graph in (inner, outer, main)] == [1, 1, 2]
     assert [node.op_type for node in main.node] == ["Loop", "MatMul"]
+    monkeypatch.setattr(fusions, "_LARGE", 0)
+    fusions.avoid_large_transposes(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    np.testing.assert_allclose(run(model, x=x)[0], expected, rtol=1e-6)
+    assert "Transpose" not in {node.op_type for node in inner.node} and "Gemm" in {node.op_type for node in inner.node}
