@@ -43,6 +43,7 @@ V1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 M2M_LANGUAGES = [
     f"__{code}__" for code in transformers.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]
 ]
+MADLAD_LANGUAGES = ["<2de>", "<2fr>", "<2zh_Hant>"]
 NLLB_LANGUAGES = [*transformers.models.nllb.tokenization_nllb.FAIRSEQ_LANGUAGE_CODES]
 FAIRSEQ = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 #: Name -> class of the model, fields of its configuration, class of the tokenizer, and its languages.
@@ -53,6 +54,7 @@ FAMILIES = {
     "T5": ("T5", T5, "T5Tokenizer", []),
     "T5 v1.1": ("T5", V1_1, "T5Tokenizer", []),
     "mT5": ("MT5", V1_1, "T5Tokenizer", []),
+    "MADLAD-400": ("T5", V1_1, "T5Tokenizer", MADLAD_LANGUAGES),
 }
 WORDS = [f"{a}{b}{c}{d}" for a in "bdfg" for b in "aeiou" for c in "klmn" for d in "aio"]
 TEXT = [" ".join(WORDS[i : i + 6]) for i in range(len(WORDS) - 6)]
@@ -71,7 +73,8 @@ def train_sentencepiece(lines, **options):
 def write_tokenizer(folder, kind, languages, lines=TEXT):
     """Writes the files of a tokenizer of transformers for a text, and loads it."""
     if kind == "T5Tokenizer":
-        model, _ = train_sentencepiece(lines, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+        special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        model, _ = train_sentencepiece(lines, user_defined_symbols=languages, **special)
         (folder / "spiece.model").write_bytes(model)
         settings = {}
     else:
@@ -205,25 +208,32 @@ def test_each_language_has_its_tokens(pair, tmp_path):
     directory = import_checkpoint(pair.folder, tmp_path / "run")
     translator = KerasTranslator(directory.path, GreedySearch(extra_length=0), protect="off")
     known = pair.languages.target_tokens
-    assert translator.languages == pair.languages and bool(known) == hasattr(pair.tokenizer, "src_lang")
+    forces_target = hasattr(pair.tokenizer, "src_lang")
+    assert translator.languages == pair.languages and pair.languages.forces_target == forces_target
     if not known:
         assert translator.translate(["baka dulo"])[0].tokens
         return
     line, codes = "baka dulo gomi", [*known]
     targets = codes[::-1]
-    given = {"source_language": codes, "target_language": targets}
+    given = {"source_language": codes if forces_target else None, "target_language": targets}
     found = translator.translate([line] * len(codes), **given)
-    assert [(one.source_language, one.target_language) for one in found] == [*zip(codes, targets, strict=True)]
+    assert [one.target_language for one in found] == targets
+    assert [one.source_language for one in found] == (codes if forces_target else [None] * len(codes))
     ids = pair.our_tokenizer.encode([line, *(f"{pair.our_tokenizer.pieces[known[code]]} {line}" for code in codes)])
     assert not {*known.values()} & {i for row in ids for i in row}
     for code, target, one in zip(codes, targets, found, strict=True):
-        pair.tokenizer.src_lang = code
-        source, direction = pair.tokenizer([line], return_tensors="pt"), pair.languages.direction(code, target)
+        name = pair.our_tokenizer.pieces[known[target]]
+        if forces_target:
+            pair.tokenizer.src_lang, written = code, line
+            forced = {"forced_bos_token_id": pair.tokenizer.convert_tokens_to_ids(name)}
+            direction = pair.languages.direction(code, target)
+        else:
+            written, forced, direction = f"{name} {line}", {}, pair.languages.direction(None, target)
+        source = pair.tokenizer([written], return_tensors="pt")
         assert pair.to_ours[source["input_ids"][0]].tolist() == direction.source_ids(ids[0])
-        name = pair.our_tokenizer.pieces[direction.target_prefix[0]]
         theirs = pair.theirs.generate(
             **source,
-            forced_bos_token_id=pair.tokenizer.convert_tokens_to_ids(name),
+            **forced,
             max_new_tokens=4,
             bad_words_ids=pair.barred,
             do_sample=False,
@@ -240,7 +250,7 @@ def test_exports_hold_the_beam_search(pair, tmp_path):
     formats = "saved_model,onnx"
     export(str(directory.path), ExportConfig(format=formats, beam_size=2, extra_length=5))
     found = json.loads(directory.verification_file.read_text())
-    names = ["saved_model", "onnx", *(["saved_model prefix", "onnx prefix"] if pair.languages.are_several else [])]
+    names = ["saved_model", "onnx", *(["saved_model prefix", "onnx prefix"] if pair.languages.forces_target else [])]
     assert {name: (found[name]["equal"], found[name]["ties"]) for name in names} == dict.fromkeys(names, (224, 0))
     assert found["saved_model text"]["equal"] == 226
 
@@ -365,7 +375,10 @@ def test_int8_translates_as_well_as_the_original(name, tmp_path):
     if name in CODES:
         tokenizer.src_lang, tokenizer.tgt_lang = CODES[name]
         given = {"source_language": "en", "target_language": "de"}
-    train(model, tokenizer, pairs[200:])
+    if name == "MADLAD-400":
+        given = {"target_language": "de"}
+    of_target = "<2de> " if name == "MADLAD-400" else ""
+    train(model, tokenizer, [(of_target + source, target) for source, target in pairs[200:]])
     model.save_pretrained(tmp_path)
     directory = import_checkpoint(tmp_path, tmp_path / "run", **given)
     texts = dict(zip(("source", "reference"), zip(*pairs[:200], strict=True), strict=True))
