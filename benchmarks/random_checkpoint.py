@@ -129,10 +129,15 @@ def _write_weights(config, folder):
 
 
 def _values(name, values, d_model):
-    """Scales normal random numbers. Cross-attention has large queries, so that hypotheses depend on the source."""
+    """Scales normal random numbers. Cross-attention has large queries, so that hypotheses depend on the source.
+
+    T5 does not scale its embeddings, but its logits.
+    """
     if values.ndim == 1:
         is_scale = name.endswith("norm.weight")
         return values * np.float32(0.1) + np.float32(is_scale)
+    if name == "shared.weight":
+        return values
     is_query = name.endswith(("encoder_attn.q_proj.weight", "EncDecAttention.q.weight"))
     return values * np.float32((3 if is_query else 1) * d_model**-0.5)
 
