@@ -26,7 +26,7 @@ MOST_OTHER_RANKS = 20 / 1000
 #: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
 #: Those of models with more than `_MANY` parameters. More would take many minutes, and larger ones gigabytes.
-_FEWER_BATCHES, _MANY = {1: 4, 7: 4}, 100_000_000
+_FEWER_BATCHES, _MANY = {1: 4, 3: 4}, 100_000_000
 _IDS = SpecialIds()
 
 
@@ -127,7 +127,7 @@ def batch_sizes(num_parameters: int = 0) -> list[int]:
     Example:
 
     >>> sum(batch_sizes(60_000_000)), sum(batch_sizes(600_000_000))
-    (224, 32)
+    (224, 16)
     """
     batches = BATCHES if num_parameters <= _MANY else _FEWER_BATCHES
     return [size for size, count in batches.items() for _ in range(count)]
