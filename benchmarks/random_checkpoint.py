@@ -89,7 +89,7 @@ def _write_sentencepiece(pieces, is_unigram, file):
 
 
 def _write_languages(size, pieces, folder):
-    """The languages of M2M-100, whose ids are in vocab.json, or of NLLB-200."""
+    """The languages of NLLB-200, or those of M2M-100 and the file of its pieces."""
     from transformers.models.m2m_100 import tokenization_m2m_100
     from transformers.models.nllb import tokenization_nllb
 
@@ -131,7 +131,7 @@ def _write_weights(config, folder):
 def _values(name, values, d_model):
     """Scales normal random numbers. Cross-attention has large queries, so that hypotheses depend on the source.
 
-    T5 does not scale its embeddings, but its logits.
+    T5 does not multiply its embeddings by √d_model, so they are larger.
     """
     if values.ndim == 1:
         is_scale = name.endswith("norm.weight")

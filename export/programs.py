@@ -162,7 +162,7 @@ def prefix_programs(exported: Exported, name: str, client, verify: Callable) -> 
     if exported.tokenizers is None or not exported.languages.forces_target:
         return {}
     prefixes = {"first_tokens": tuple(exported.languages.target_tokens.values())}
-    if exported.texts:  # No model has learned to continue random tokens.
+    if exported.texts:  # Of text, too, models continue what they have learned, and not random tokens.
         prefixes = {"first_tokens": exported.languages.direction().target_prefix, "longest_prefix": 1}
     search = KerasSearch(
         exported.model,

@@ -25,7 +25,7 @@ MOST_TIES = 5 / 1000
 MOST_OTHER_RANKS = 20 / 1000
 #: Number of batches of each batch size.
 BATCHES = {1: 8, 7: 8, 32: 5}
-#: Those of models with more than `_MANY` parameters. More would take many minutes, and larger ones gigabytes.
+#: Those of models with more than `_MANY` parameters. More batches would take minutes, and larger ones gigabytes.
 _FEWER_BATCHES, _MANY = {1: 4, 3: 4}, 100_000_000
 _IDS = SpecialIds()
 
@@ -70,7 +70,7 @@ def compare(expected: KerasSearch, program, batches: list[np.ndarray]) -> Agreem
     """Compares the tokens of the best hypotheses, and the scores of all, with those of `program.search`."""
     sentences = equal = ties = other_ranks = 0
     largest = 0.0
-    # The searches of Keras come first, before the program is loaded: both need much memory.
+    # First, because many programs are loaded by their first search, and Keras needs much memory for its own.
     for source, found in zip(batches, [expected.search(source) for source in batches], strict=True):
         candidates = expected.candidates(source)
         both_programs = (_by_tokens(each, expected.pad_id) for each in (found, program.search(source)))

@@ -71,7 +71,7 @@ class KerasSearch:
         return 0 if mask is None else mask.shape[1]
 
     def _prefix(self, source):
-        """Random tokens for each row of a source, or none: the same ones in each call with this source."""
+        """Random tokens for each row of a source; the same ones in each call with this source."""
         if not self.takes_prefix:
             return None
         draw = random.Random(b"".join(np.asarray(x).tobytes() for x in keras.tree.flatten(source)))

@@ -77,8 +77,8 @@ class BleuLoss:
 def compare_likelihood(expected: KerasSearch, program, batches: list[np.ndarray]) -> LikelihoodReport:
     """Compares translations of `program.search` by the log probabilities that the Keras model gives to them."""
     losses, errors, sizes, equal = [], [], [], 0
-    for source in batches:
-        (our_tokens, _), (their_tokens, found_scores) = expected.search(source), program.search(source)
+    for source, (our_tokens, _) in zip(batches, [expected.search(source) for source in batches], strict=True):
+        their_tokens, found_scores = program.search(source)
         ours, theirs = (
             [without_padding(row, expected.pad_id) for row in tokens[:, 0]] for tokens in (our_tokens, their_tokens)
         )

@@ -377,8 +377,8 @@ def test_int8_translates_as_well_as_the_original(name, tmp_path):
         given = {"source_language": "en", "target_language": "de"}
     if name == "MADLAD-400":
         given = {"target_language": "de"}
-    of_target = "<2de> " if name == "MADLAD-400" else ""
-    train(model, tokenizer, [(of_target + source, target) for source, target in pairs[200:]])
+    prefix = "<2de> " if name == "MADLAD-400" else ""
+    train(model, tokenizer, [(prefix + source, target) for source, target in pairs[200:]])
     model.save_pretrained(tmp_path)
     directory = import_checkpoint(tmp_path, tmp_path / "run", **given)
     texts = dict(zip(("source", "reference"), zip(*pairs[:200], strict=True), strict=True))

@@ -78,7 +78,7 @@ def _load_parts(config) -> Corpus:
     codes = sorted({code for pair in languages.values() for code in pair if code})
     for one, other in itertools.combinations(codes, 2):
         if parse_language(one) == parse_language(other):
-            problems.append(f"one language must have one code, not {one} and {other}")
+            problems.append(f"each language must have one code, not both {one} and {other}")
     if given:
         validation = [(given, (config.source_language, config.target_language))]
         if None in validation[0][1]:

@@ -186,21 +186,27 @@ def test_other_formulas_than_layer_normalization_stay(x, variant):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "least", "is_replaced"), [("float32", 480, True), ("float32", 481, False), ("float16", 0, False)]
+    ("dtype", "least", "order", "is_replaced"),
+    [
+        ("float32", 576, [1, 0], True),
+        ("float32", 577, [1, 0], False),
+        ("float32", 0, [0, 1], False),
+        ("float16", 0, [1, 0], False),
+    ],
 )
-def test_a_large_transposed_matrix_is_multiplied_as_it_is_stored(monkeypatch, dtype, least, is_replaced):
+def test_a_large_transposed_matrix_is_multiplied_as_it_is_stored(monkeypatch, dtype, least, order, is_replaced):
     """In the branches of a condition, which use the matrix for something else, too."""
     monkeypatch.setattr(fusions, "_LARGE", least)
     random = np.random.default_rng(0)
-    matrix, x = random.normal(size=(10, WIDTH)).astype(dtype), random.normal(size=(3, 2, WIDTH)).astype(dtype)
+    matrix, x = random.normal(size=(WIDTH, WIDTH)).astype(dtype), random.normal(size=(3, 2, WIDTH)).astype(dtype)
     kind = helper.np_dtype_to_tensor_dtype(matrix.dtype)
     nodes = [
-        helper.make_node("Transpose", ["matrix"], ["columns"], perm=[1, 0]),
+        helper.make_node("Transpose", ["matrix"], ["columns"], perm=order),
         helper.make_node("MatMul", ["x", "columns"], ["product"]),
         helper.make_node("ReduceSum", ["matrix"], ["sum"], keepdims=0),
         helper.make_node("Add", ["product", "sum"], ["result"]),
     ]
-    result, y = (helper.make_tensor_value_info(name, kind, ["batch", 2, 10]) for name in ("result", "y"))
+    result, y = (helper.make_tensor_value_info(name, kind, ["batch", 2, WIDTH]) for name in ("result", "y"))
     branch = helper.make_graph(nodes, "branch", [], [result], [numpy_helper.from_array(matrix, "matrix")])
     inputs = [
         helper.make_tensor_value_info("x", kind, ["batch", 2, WIDTH]),
@@ -214,5 +220,7 @@ def test_a_large_transposed_matrix_is_multiplied_as_it_is_stored(monkeypatch, dt
     found = Counter(node.op_type for attribute in model.graph.node[0].attribute for node in attribute.g.node)
     expected = {"Gemm": 2, "MatMul": 0, "Transpose": 0} if is_replaced else {"Gemm": 0, "MatMul": 2, "Transpose": 2}
     assert {name: found[name] for name in expected} == expected
-    (found,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x, "choice": np.array(True)})
-    np.testing.assert_allclose(found, x @ matrix.T + matrix.sum(), atol=1e-5 if dtype == "float32" else 0.1)
+    session, columns = onnxruntime.InferenceSession(model.SerializeToString()), matrix.transpose(order)
+    for rows in (x, x[:0]):
+        (found,) = session.run(None, {"x": rows, "choice": np.array(True)})
+        np.testing.assert_allclose(found, rows @ columns + matrix.sum(), atol=1e-5 if dtype == "float32" else 0.1)

@@ -89,7 +89,7 @@ def test_corpora_without_languages_beside_others_are_refused(corpora, tmp_path):
     with pytest.raises(ValueError, match="corpora.en-de.source_language must be the code of a language.*'none of'"):
         write(tmp_path, {"en-de": CorpusConfig(**{**vars(corpora["en-de"]), "source_language": "none of"})})
     deu = CorpusConfig(**{**vars(corpora["en-fr"]), "target_language": "deu"})
-    with pytest.raises(ValueError, match="one language must have one code, not de and deu"):
+    with pytest.raises(ValueError, match="each language must have one code, not both de and deu"):
         write(tmp_path, {"en-de": corpora["en-de"], "deu": deu})
     assert not (tmp_path / "tokens").exists()
     one = write(tmp_path, {"plain": plain, "en-de": corpora["en-de"]})  # One direction, as far as is known.
