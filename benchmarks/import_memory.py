@@ -34,7 +34,9 @@ def main():
     found = []
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            found += [(size, *row) for row in measure(size, Path(folder), options)]
+            for row in measure(size, Path(folder), options):
+                found.append((size, *row))
+                print("{} {}: {:.2f} minutes, {:.2f} GB".format(*row), file=sys.stderr)
     show(found)
 
 

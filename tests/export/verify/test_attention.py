@@ -50,10 +50,12 @@ def test_only_the_attention_of_the_model_passes(model, error, passes, is_approxi
     assert report.passed == passes and report.tokens > 500
 
 
-def test_small_errors_pass_in_approximate_programs_only(model):
-    batches = random_source_batches(20)
+@pytest.mark.parametrize("num_parameters", [100, 10**9])
+def test_small_errors_pass_in_approximate_programs_only(model, num_parameters):
+    batches = random_source_batches(20, num_parameters=num_parameters)
     for is_approximate in (False, True):
         report = compare_attention(
             KerasSearch(model, BeamSearch()), Program(model, lambda weights: weights * 1.02), batches, is_approximate
         )
         assert report.passed == is_approximate and "difference of the attention" in str(report)
+        assert report.tokens > 100
