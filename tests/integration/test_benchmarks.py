@@ -352,3 +352,25 @@ def test_imported_compares_runtimes():
     assert [row[0] for row in table] == names
     assert all(float(cell.replace(",", "")) > 0 for row in table for cell in row[1:])
     assert table[2][2] == table[2][4] == "1.00"
+
+
+def test_directions_finds_the_exact_matches_of_each(monkeypatch, capsys):
+    """Of a translator that knows all numbers, but not in Spanish."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import directions
+    from keras_transformer.translate.translation import Translation
+
+    texts = directions.spelled(20)
+    assert {code: len({*lines}) for code, lines in texts.items()} == dict.fromkeys(["en", "de", "fr", "es"], 20)
+
+    class Knows:
+        def translate(self, lines, *_, source_language, target_language, **options):
+            numbers = [texts[source_language].index(line) for line in lines]
+            return [Translation("" if target_language == "es" else texts[target_language][i], 0.0) for i in numbers]
+
+    monkeypatch.setattr(directions, "load_translator", lambda *_, **options: Knows())
+    monkeypatch.setattr(sys, "argv", ["directions", "model", "--count=20"])
+    directions.main()
+    assert [row[1:] for row in rows(capsys.readouterr().out)] == [
+        ["" if source == target else "0.0%" if target == "es" else "100.0%" for target in texts] for source in texts
+    ]
