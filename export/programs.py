@@ -161,15 +161,17 @@ def prefix_programs(exported: Exported, name: str, client, verify: Callable) -> 
     """
     if exported.tokenizers is None or not exported.languages.forces_target:
         return {}
-    prefixes = {"first_tokens": tuple(exported.languages.target_tokens.values())}
-    if exported.texts:  # Of text, too, models continue what they have learned, and not random tokens.
-        prefixes = {"first_tokens": exported.languages.direction().target_prefix, "longest_prefix": 1}
+    languages = exported.languages
+    first_tokens, longest = tuple(languages.target_tokens.values()), 3
+    if exported.texts:  # A quantized model continues what it has learned, and not random tokens.
+        first_tokens, longest = languages.direction().target_prefix, 1
     search = KerasSearch(
         exported.model,
         exported.strategy,
         text_constraints=exported.tokenizers[1].text_constraints,
         takes_prefix=True,
-        **prefixes,
+        first_tokens=first_tokens,
+        longest_prefix=longest,
     )
     program = SearchProgram(client.search, search.added_inputs)
     return {f"{name} prefix": Program(program, exported.strategy, verify, reference=search)}
