@@ -125,21 +125,26 @@ def _write_weights(config, folder):
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name, shape in shapes.items():
-            file.write(_values(name, draw.standard_normal(shape, "float32"), config["d_model"]))
+            file.write(_values(name, draw.standard_normal(shape, "float32"), config))
 
 
-def _values(name, values, d_model):
+def _values(name, values, config):
     """Scales normal random numbers. Cross-attention has large queries, so that hypotheses depend on the source.
 
-    T5 does not multiply its embeddings by √d_model, so they are larger.
+    T5 does not multiply its embeddings by √d_model, so they are larger. It does not divide the products of queries and
+    keys by √d_kv either, so its queries are smaller.
     """
     if values.ndim == 1:
         is_scale = name.endswith("norm.weight")
         return values * np.float32(0.1) + np.float32(is_scale)
     if name == "shared.weight":
         return values
-    is_query = name.endswith(("encoder_attn.q_proj.weight", "EncDecAttention.q.weight"))
-    return values * np.float32((3 if is_query else 1) * d_model**-0.5)
+    scale = config["d_model"] ** -0.5
+    if name.endswith(("encoder_attn.q_proj.weight", "EncDecAttention.q.weight")):
+        scale *= 3
+    if name.endswith("Attention.q.weight"):  # Of T5.
+        scale *= config["d_kv"] ** -0.5
+    return values * np.float32(scale)
 
 
 def _shapes(config):
