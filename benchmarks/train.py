@@ -137,7 +137,8 @@ def show(title, results, batches, options):
         "memory MiB",
         "loss",
     )
-    table = Table("library", title=f"{title}; {kind}, {options.precision}; median of {options.passes} passes")
+    table = Table(title=f"{title}; {kind}, {options.precision}; median of {options.passes} passes")
+    table.add_column("library", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
     for run, (name, answers) in results.items():
