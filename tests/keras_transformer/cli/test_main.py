@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -229,6 +230,17 @@ def test_help_of_a_command_describes_it(command, capsys):
         main([command, "--help"])
     assert caught.value.code == 0
     assert COMMANDS[command].__doc__ in without_types(capsys)
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [({}, "0"), ({"TF_ENABLE_ONEDNN_OPTS": "1"}, "1")])
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_tensorflow_keeps_no_memory_pool(command, chosen, expected):
+    report = "print(os.environ['TF_ENABLE_ONEDNN_OPTS'], 'tensorflow' in sys.modules)"
+    call = f"try: main(['{command}', '--help'])\nfinally: {report}"
+    program = f"import os, sys\nfrom keras_transformer.cli import main\n{call}"
+    inherited = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=inherited | chosen, text=True)
+    assert done.stdout.splitlines()[-1] == f"{expected} False"  # Set before TensorFlow is imported.
 
 
 def without_types(capsys) -> str:
