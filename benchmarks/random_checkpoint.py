@@ -35,6 +35,7 @@ def _t5(kind, vocab_size, d_model, d_ff, layers, heads, **others):
 #: Name -> fields of config.json, and the number of pieces of the SentencePiece model.
 SIZES = {
     "nllb-1.3b": (_bart(256_206, layers=24, d_ff=8192), 256_000),
+    "m2m-100-1.2b": (_bart(128_112, layers=24, d_ff=8192), 128_000),
     "nllb-600m": (_bart(256_206), 256_000),
     "m2m-100-418m": (_bart(128_112), 128_000),
     "t5-base": (_t5("t5", 32_128, 768, 3072, 12, 12), 32_000),
