@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.random_checkpoint import SIZES
 
-#: Seconds between two looks at the memory of a process.
+#: Sampling interval of the memory, in seconds.
 _INTERVAL = 0.02
 #: Words in a message of a command -> the phase that begins then.
 _PHASES = {"Token ids: ": "comparing", ": converting to": "converting", ", verifying": "verifying"}

@@ -103,8 +103,8 @@ class ExportFormat:
         write: called as `write(exported, path)` with an `Exported`; creates the folder `path`.
         programs: called as `programs(path, exported)`; returns a `Program` for each title. A title is the export's
             name, or begins with it and a space. The file verification.json has an entry for each.
-        require_supported: called as `require_supported(config, tokenizers)`; raises `ValueError` for a model that the
-            format cannot express. Default: every model is supported.
+        require_supported: called as `require_supported(config, tokenizers, languages)`; raises `ValueError` for a
+            model that the format cannot express. Default: every model is supported.
         prepare: called as `prepare()` before the model is loaded; gets what the export needs beside the model, such as
             a library. Raises `ValueError` if it is not available. Default: nothing is needed.
         quantize: type of the weights if it is not float32; the value of `--quantize`.

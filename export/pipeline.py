@@ -143,9 +143,9 @@ def _export(directory, config):
     model, tokenizers = load_finished(directory)
     if shortlist:
         shortlist.check(model.config, config.strategy)
-    for format in formats:
-        check_supported(format, model, tokenizers)
     exported = Exported(model, directory, tokenizers, config.strategy, shortlist, texts=texts)
+    for format in formats:
+        check_supported(format, exported)
     if shortlist and exported.languages.forces_target:
         raise ValueError(
             "`shortlist` must not be used for a model that is forced to write the token of a language. "
@@ -173,14 +173,14 @@ def _batches(exported):
     return random_source_batches(model.config.source_vocabulary, min(30, longest), num_parameters=size)
 
 
-def check_supported(format, model, tokenizers) -> None:
-    """Raises `ValueError` if a format cannot express a model or its tokenizers."""
+def check_supported(format, exported: Exported) -> None:
+    """Raises `ValueError` if a format cannot express a model with its tokenizers and languages."""
     if not format.require_supported:
         return
-    if model.parts.blocks:
-        layers = ", ".join(model.parts.blocks)
+    if exported.model.parts.blocks:
+        layers = ", ".join(exported.model.parts.blocks)
         raise ValueError(f"{format.format} does not support layers of your own in a model. Received: {layers}")
-    format.require_supported(model.config, tokenizers)
+    format.require_supported(exported.model.config, exported.tokenizers, exported.languages)
 
 
 def _read_texts(config):

@@ -1,7 +1,7 @@
 """The configuration of a Transformer, and presets for the models of the paper's Table 3."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, get_args, get_origin
 
 from keras_transformer.checks import at_least, fields, one_of, positive, require, within
@@ -177,10 +177,12 @@ class TransformerConfig:
         found = {name: getattr(self, name) for name in _VARIANTS if getattr(self, name) != getattr(type(self), name)}
         return found if self.positions in ("sinusoidal", "learned") else {**found, "positions": self.positions}
 
-    def variant_problems(self) -> Iterator[str]:
-        """The problems of a consumer that supports only the parts of the paper."""
+    def variant_problems(self, **supported: Sequence) -> Iterator[str]:
+        """The problems of a consumer that supports the parts of the paper, and given values of other fields."""
         for name, value in self.variants().items():
-            yield f"`{name}` must be {getattr(type(self), name)!r}. Received: {name}={value!r}"
+            values = [getattr(type(self), name), *supported.get(name, ())]
+            if value not in values:
+                yield f"`{name}` must be {' or '.join(map(repr, values))}. Received: {name}={value!r}"
 
     def _type_problems(self):
         for field in dataclasses.fields(self):

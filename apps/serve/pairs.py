@@ -176,7 +176,9 @@ def _languages(directories, config) -> list[list[tuple[str, str]]]:
         pairs = [[pair] for pair in given] or [[each[:2] for each in one.directions()] for one in known]
     for directory, of_directory in zip(directories, pairs, strict=True):
         if not of_directory or None in of_directory[0]:
-            raise ValueError(f"{directory} does not record its languages. Give them, such as --languages en-de")
+            raise ValueError(
+                f"{directory} does not record the languages of both sides. Give the pairs, such as --languages en-de"
+            )
     every = [pair for of_directory in pairs for pair in of_directory]
     for pair, count in collections.Counter(every).items():
         if count > 1:

@@ -17,6 +17,7 @@ from keras_transformer.text.lines import max_tokens
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
     "silu": "SWISH",
     "swish": "SWISH",
     "tanh": "Tanh",
@@ -30,17 +31,18 @@ def write_ctranslate2(exported: Exported, path: Path) -> None:
     A CTranslate2 model does not contain a search. The options of the strategy are recorded for the client.
 
     Raises:
-        ValueError: if CTranslate2 does not support the model. The message lists all problems.
+        ValueError: if the export does not support the model. The message lists all problems.
     """
     specs = library().specs
     model, directory, tokenizers, strategy, shortlist, *_ = exported
-    require_supported(model.config, tokenizers)
+    require_supported(model.config, tokenizers, exported.languages)
     longest = max_tokens(model.config.max_length) + 1
     spec = specs.TransformerSpec(_stack(model, "Encoder"), _stack(model, "Decoder"))
-    _set_input(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.source_positions, longest)
+    _set_input(spec.encoder, spec.encoder.embeddings[0], model, "source", longest)
     longest = model.config.max_length or longest + strategy.extra_length
-    _set_input(spec.decoder, spec.decoder.embeddings, model.target_embedding, model.target_positions, longest)
-    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = model.config.scale_embedding
+    _set_input(spec.decoder, spec.decoder.embeddings, model, "target", longest)
+    if model.config.logits_scale is not None:
+        spec.decoder.scale_outputs = model.config.logits_scale
     spec.decoder.projection.weight = _array(model.logits.embedding.embeddings)
     if model.config.logits_bias:
         spec.decoder.projection.bias = _array(model.logits.bias)
@@ -71,14 +73,20 @@ def _write_vmap(shortlist, tokenizers, path):
                 file.write(f"{token}\t{' '.join(pieces)}\n")
 
 
-def require_supported(config, tokenizers) -> None:
-    """Raises `ValueError` if CTranslate2 does not support a model. All tokenizers are supported."""
+def require_supported(config, tokenizers, languages) -> None:
+    """Raises `ValueError` if the export does not support a model. All tokenizers and languages are supported."""
     d_k, d_v = config.head_dims
     require(
         [] if d_k == d_v else [f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}"],
         one_of(sorted(_ACTIVATIONS), activation=config.activation),
-        config.variant_problems(),
-        of="CTranslate2 does not support this model",
+        config.variant_problems(
+            positions=["relative"],
+            norm=["rms"],
+            feed_forward=["gated"],
+            embedding_norm=[True],
+            logits_scale=[config.logits_scale],
+        ),
+        of="The export to CTranslate2 does not support this model",
     )
 
 
@@ -92,15 +100,19 @@ def _stack(model, kind):
         activation=specs.Activation[_ACTIVATIONS[config.activation]],
         num_heads_kv=config.num_heads,
         head_dim=config.head_dims[0],
+        relative_attention_bias=stack.shared_positions is not None,
+        layernorm_embedding=config.embedding_norm,
+        ffn_glu=config.feed_forward == "gated",
+        rms_norm=config.norm == "rms",
         **({"alignment_heads": config.num_heads} if kind == "Decoder" else {}),  # `mean_attention` of the client.
     )
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention)
+        _set_positions(layer_spec.self_attention, stack.shared_positions)
         if kind == "Decoder":
             _set_cross_attention(layer_spec.attention, layer.cross_attention)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward.norm)
-        _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.sublayer.inner)
-        _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.sublayer.outer)
+        _set_feed_forward(layer_spec.ffn, layer.feed_forward.sublayer)
     spec.pre_norm = config.norm_first  # Not in the constructor, which creates no final norm for post-norm stacks.
     if stack.norm is not None:
         _set_norm(spec.layer_norm, stack.norm)
@@ -114,12 +126,29 @@ def _set_self_attention(spec, residual):
     _set_linear(spec.linear[1], attention.output_projection)
 
 
+def _set_positions(spec, positions):
+    """Sets the relative position bias, which all layers share."""
+    if positions is not None:
+        spec.relative_attention_bias = _array(positions.embeddings)
+        spec.relative_attention_max_distance = np.int32(positions.max_distance)
+
+
 def _set_cross_attention(spec, residual):
     attention = residual.sublayer
     _set_norm(spec.layer_norm, residual.norm)
     _set_linear(spec.linear[0], attention.query_projection)
     _set_linear(spec.linear[1], attention.key_projection, attention.value_projection)
     _set_linear(spec.linear[2], attention.output_projection)
+
+
+def _set_feed_forward(spec, layer):
+    """CTranslate2 calls the product with the activation `linear_0`: with a gate, that of the gate."""
+    if layer.gated:
+        _set_linear(spec.linear_0, layer.gate)
+        _set_linear(spec.linear_0_noact, layer.inner)
+    else:
+        _set_linear(spec.linear_0, layer.inner)
+    _set_linear(spec.linear_1, layer.outer)
 
 
 def _set_linear(spec, *projections):
@@ -130,14 +159,22 @@ def _set_linear(spec, *projections):
 
 
 def _set_norm(spec, norm):
-    spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+    if isinstance(norm, keras.layers.RMSNormalization):
+        spec.gamma = _array(norm.scale)
+    else:
+        spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
 
 
-def _set_input(stack, spec, embedding, positions, length):
-    """Sets the embedding and the position table. CTranslate2 scales embeddings itself."""
+def _set_input(stack, spec, model, side, length):
+    """Sets the embedding, its norm and the position table. CTranslate2 scales embeddings itself."""
+    embedding, config = getattr(model, f"{side}_embedding"), model.config
     spec.weight = _array(embedding.embeddings)
-    nothing = np.zeros((1, length, embedding.d_model), "float32")
-    stack.position_encodings.encodings = keras.ops.convert_to_numpy(positions(nothing))[0]
+    stack.scale_embeddings = config.scale_embedding
+    if config.embedding_norm:
+        _set_norm(stack.layernorm_embedding, getattr(model, f"{side}_norm"))
+    if config.positions in ("sinusoidal", "learned"):
+        nothing = np.zeros((1, length, config.d_model), "float32")
+        stack.position_encodings.encodings = keras.ops.convert_to_numpy(getattr(model, f"{side}_positions")(nothing))[0]
 
 
 def _array(variable):

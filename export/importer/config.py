@@ -10,12 +10,16 @@ from keras_transformer.export.importer.family import Family
 
 #: Fields of config.json with the ids of padding, of the end and of the start.
 IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+#: Values of `model_type` of mixtures of experts.
+_EXPERTS = ("nllb-moe", "switch_transformers")
 
 
 def find_family(config: Mapping[str, Any]) -> tuple[Family | None, list[str]]:
     """The family of a model by its config.json; or `None`, and the problem."""
     if "model_type" not in config:
         return None, ["config.json must have `model_type`"]
+    if config["model_type"] in _EXPERTS:
+        return None, [f"mixtures of experts are not supported. Received: model_type={config['model_type']!r}"]
     found = [family for family in FAMILIES if config["model_type"] in family.model_types]
     known = [kind for family in FAMILIES for kind in family.model_types]
     return (found[0], []) if found else (None, [*one_of(known, model_type=config["model_type"])])
@@ -27,7 +31,7 @@ def read_config(config: Mapping[str, Any], family: Family) -> tuple[dict[str, An
     Returns:
         The fields, or `None` if they cannot be determined; and a list of problems.
     """
-    config = {**{name: config.get(other) for name, other in family.fallbacks.items()}, **_given(config)}
+    config = {**{name: config.get(other) for name, other in family.fallbacks.items()}, **config}
     required = {"architectures": [family.architecture], **family.required}
     problems = [
         f"`{name}` must be {value!r}; other architectures are not supported. Received: {config[name]!r}"
@@ -46,16 +50,14 @@ def read_config(config: Mapping[str, Any], family: Family) -> tuple[dict[str, An
     size = config["vocab_size"]
     outside = [name for name in IDS if not 0 <= config[name] < size]
     problems += [f"`{name}` must be in [0, {size}). Received: {config[name]}" for name in outside]
+    start, end = config["decoder_start_token_id"], config["eos_token_id"]
+    if family.forces_language and start != end:
+        problems.append(f"`decoder_start_token_id` must be `eos_token_id`, {end}. Received: {start}")
     try:
         TransformerConfig(vocab_size=size, **fields)
     except ValueError as error:
         return None, problems + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
     return fields, problems
-
-
-def _given(config):
-    """The fields that have a value."""
-    return {name: value for name, value in config.items() if value is not None}
 
 
 def _value(value, config):

@@ -79,8 +79,8 @@ def _t5_modules(fields) -> dict[str, str]:
             found = projections(f"{theirs}.{number}.{part}", f"{ours}.{name}", "o_proj")
             modules |= {theirs.removesuffix("_proj"): ours for theirs, ours in found.items()}
             modules[f"{theirs}.{number}.layer_norm"] = f"{ours}.{name}.norm"
-        for theirs_, ours_ in {**inner, "wo": "outer"}.items():
-            modules[f"{theirs}.{len(parts)}.DenseReluDense.{theirs_}"] = f"{ours}.feed_forward.sublayer.{ours_}"
+        for matrix, name in {**inner, "wo": "outer"}.items():
+            modules[f"{theirs}.{len(parts)}.DenseReluDense.{matrix}"] = f"{ours}.feed_forward.sublayer.{name}"
         modules[f"{theirs}.{len(parts)}.layer_norm"] = f"{ours}.feed_forward.norm"
     return modules
 
@@ -154,6 +154,10 @@ M2M_100 = Family(
         language=re.compile(r"__([a-z]+)__|([a-z]{3}_[A-Z][a-z]{3})"),
     ),
     forces_language=True,
+    tokenizer={
+        "tokenizer_class": ("M2M100Tokenizer", "NllbTokenizer", "NllbTokenizerFast"),
+        "legacy_behaviour": (False,),
+    },
 )
 
 MBART = Family(
@@ -174,6 +178,7 @@ MBART = Family(
         language=re.compile(r"([a-z]{2}_[A-Z]{2})"),
     ),
     forces_language=True,
+    tokenizer={"tokenizer_class": ("MBart50Tokenizer", "MBart50TokenizerFast")},
 )
 
 
@@ -219,6 +224,8 @@ T5 = Family(
         "logits_bias": True,
     },
     modules=_t5_modules,
+    # The first T5 models contain positions of the cross-attention, which they do not use.
+    ignored=re.compile(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"),
     fallbacks={"num_decoder_layers": "num_layers"},
     may_untie_output=True,
     # T5 does not divide the attention scores by √d_k.

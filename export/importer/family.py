@@ -60,11 +60,12 @@ class Family:
         first_rows: name of a weight -> its first row that is imported.
         factors: end of the name of a weight -> its factor, a function of config.json.
         computed: name of a weight that may be missing in the file -> its value, a function of config.json.
-        ignored: pattern of the names of weights that are not imported, because the model computes them.
+        ignored: pattern of the names of weights that are not imported, because the model computes or does not use them.
         may_untie_output: whether the file may contain a separate matrix of the logits.
         vocabulary: the `Vocabulary`.
         forces_language: whether a target starts with the piece of its language, and a source with that of its own.
             Otherwise a source starts with the piece of the target language, if there are such pieces.
+        tokenizer: field of tokenizer_config.json -> its supported values. With others, languages stand at other places.
     """
 
     title: str
@@ -84,3 +85,4 @@ class Family:
     ignored: re.Pattern = re.compile("(?!)")
     may_untie_output: bool = False
     forces_language: bool = False
+    tokenizer: Mapping[str, tuple] = dataclasses.field(default_factory=dict)

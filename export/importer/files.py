@@ -12,7 +12,8 @@ from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.importer.config import find_family, read_config
 from keras_transformer.export.importer.family import Family
-from keras_transformer.export.importer.piece_ids import PieceIds, assigns_ids, read_json, read_piece_ids
+from keras_transformer.export.importer.json_files import read_json, reading
+from keras_transformer.export.importer.piece_ids import ADDED, PieceIds, read_piece_ids
 from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
 from keras_transformer.export.importer.weights import read_weights, weights_file
 from keras_transformer.export.interop.stored import Tensor, changed
@@ -28,6 +29,7 @@ class Files(NamedTuple):
     """What the files contain."""
 
     config: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]  # Of tokenizer_config.json, which need not exist.
     family: Family
     fields: Mapping[str, Any]
     models: Mapping[str, Any]  # SentencePiece models by the names of their files.
@@ -45,11 +47,15 @@ def read_files(folder: Path) -> Files:
     problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
+    tokenizer = (read("tokenizer_config.json", read_json) if (folder / "tokenizer_config.json").is_file() else {}) or {}
+    problems += _tokenizer_problems({**config, **tokenizer}, family)
     models = {name: read(name, parse_file) for name in family.vocabulary.sentencepiece}
-    vocabulary = _read_vocabulary(read, folder, family.vocabulary, models)
+    vocabulary: Any = read_piece_ids(folder, family.vocabulary, models[family.vocabulary.sentencepiece[0]], read)
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}
         problems += vocabulary_problems(vocabulary, config, parsed)
+        if family.forces_language and not any(map(family.vocabulary.language.fullmatch, vocabulary.ids)):
+            problems.append(f"The pieces of languages must be listed in one of {', '.join(ADDED)}")
     fields, found = read_config(config, family)
     problems += found
     if fields is not None and tensors is not None:
@@ -58,16 +64,17 @@ def read_files(folder: Path) -> Files:
         tensors = _completed(tensors, config, family, names)
         problems += _tensor_problems(tensors, fields, family, config, names, file)
     require(problems, of=f"{folder} cannot be imported as a {family.title} model")
-    return Files(config, family, fields, models, vocabulary, tensors)
+    return Files(config, tokenizer, family, fields, models, vocabulary, tensors)
 
 
-def _read_vocabulary(read, folder, vocabulary, models) -> Any:
-    """The ids of all pieces. `None` if their file is invalid."""
-    first, *_ = models
-    file = "vocab.json" if assigns_ids(folder, vocabulary) == "vocab.json" else first
-    if file == first and models[first] is None:
-        return None
-    return read(file, lambda path: read_piece_ids(folder, vocabulary, models[first]))
+def _tokenizer_problems(settings, family):
+    """Problems with the tokenizer, which decides where the pieces of languages stand."""
+    return [
+        f"`{name}` must be {' or '.join(map(repr, supported))}; other tokenizers are not supported. "
+        f"Received: {settings[name]!r}"
+        for name, supported in family.tokenizer.items()
+        if settings.get(name, supported[0]) not in supported
+    ]
 
 
 def _read(folder, problems, name, function) -> Any:
@@ -77,7 +84,7 @@ def _read(folder, problems, name, function) -> Any:
         problems.append(f"{name} is missing")
         return None
     try:
-        return function(path)
+        return reading(function, path)
     except (ValueError, OSError) as error:
         problems.append(f"{name} cannot be read: {error}")
         return None

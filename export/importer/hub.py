@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from keras_transformer.checks import needs, require
 from keras_transformer.export.importer.config import find_family, read_config
-from keras_transformer.export.importer.piece_ids import read_json, tokenizer_files
-from keras_transformer.export.importer.weights import WEIGHTS, parts_of_weights
+from keras_transformer.export.importer.json_files import read_json, reading
+from keras_transformer.export.importer.piece_ids import tokenizer_files
+from keras_transformer.export.importer.weights import WEIGHTS, parts_of_weights, require_reader
 
 _NAME = re.compile(r"hf://([^/@\s]+/[^/@\s]+)(?:@(\S+))?")
 
@@ -28,10 +29,15 @@ def locate(directory: str | Path) -> tuple[Path, str | None]:
         The folder; and `hf://owner/name@commit` for a model of the hub, `None` for a folder.
 
     Raises:
-        ValueError: if the name is malformed, huggingface_hub is not installed, a file cannot be downloaded or does not
-            have the checksum of the hub, or the model is not supported. A file with a wrong checksum is deleted.
+        ValueError: if the folder does not exist, the name is malformed, a package that reads the model is not
+            installed, a file cannot be downloaded or does not have the checksum of the hub, or the model is not
+            supported. A file with a wrong checksum is deleted.
     """
     if not str(directory).startswith("hf://"):
+        if not Path(directory).is_dir():
+            raise ValueError(
+                f"{directory} is no folder. A model of the Hugging Face Hub must be given as hf://owner/name"
+            )
         return Path(directory), None
     name = _NAME.fullmatch(str(directory))
     if name is None:
@@ -82,7 +88,7 @@ class _Model(NamedTuple):
         """Downloads a file and reads it."""
         path = self.fetch(file)
         try:
-            return function(path)
+            return reading(function, path)
         except ValueError as error:
             raise ValueError(f"{file} of {self.name} cannot be read: {error}") from error
 
@@ -98,9 +104,11 @@ def _download(model: _Model) -> Path:
         if file in model.files:
             model.fetch(file)
     weights = next((file for file in WEIGHTS if file in model.files), None)
-    for file in model.read(weights, parts_of_weights) if weights else ():
-        if file in model.files:
-            model.fetch(file)
+    if weights:
+        require_reader(weights)
+        for file in model.read(weights, parts_of_weights):
+            if file in model.files:
+                model.fetch(file)
     return model.fetch("config.json").parent
 
 

@@ -10,8 +10,7 @@ import keras_transformer as kt
 from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_with_rows, read_files
 from keras_transformer.export.importer.hub import locate
-from keras_transformer.export.importer.original import sample_lines
-from keras_transformer.export.importer.piece_ids import read_json
+from keras_transformer.export.importer.original import require_transformers, sample_lines
 from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
 from keras_transformer.export.interop.stored import Tensor, changed
 from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
@@ -83,7 +82,11 @@ def import_checkpoint(
     ModelDirectory(output).require_free(overwrite)
     given = {"source_language": source_language, "target_language": target_language}
     default = [checked_language(name, language) for name, language in given.items()]
-    lines = _checked_sample(verify, source)
+    if source is not None and not verify:
+        raise ValueError(f"`source` must be given with `verify` only. Received: source={source}")
+    lines = None if source is None else sample_lines(source)
+    if verify:
+        require_transformers()
     folder, name = locate(directory)
     model, pair, languages, model_type = checkpoint = read_checkpoint(folder)
     languages = languages.with_default(*default)
@@ -98,13 +101,6 @@ def import_checkpoint(
 
     with large_weights_on_disk():
         return ModelDirectory.create(output, model, tokenizers, overwrite=overwrite, **languages.to_record(), **origin)
-
-
-def _checked_sample(verify, source):
-    """The lines to compare; see `sample_lines`."""
-    if source is not None and not verify:
-        raise ValueError(f"`source` must be given with `verify` only. Received: source={source}")
-    return sample_lines(source) if verify else None
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint:
@@ -147,23 +143,19 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
     weights = foreign_weights(model, files.family.modules(files.fields).items())
     assign_weights(model, weights, _in_our_order(files, layout))
     tokenizers = [Tokenizer(rewritten(spm, layout)) for spm in files.models.values()]
-    languages = _languages(folder, files.family, layout)
+    languages = _languages(files, layout)
     return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
 
 
-def _languages(folder, family, layout) -> Languages:
+def _languages(files: Files, layout: Layout) -> Languages:
     """The languages of the vocabulary. Those of tokenizer_config.json are the default."""
     ids = {piece: i for i, piece in enumerate(layout.pieces)}
     tokens = {code: ids[piece] for piece, code in layout.languages.items()}
-    try:
-        recorded = read_json(folder / "tokenizer_config.json")
-    except (OSError, ValueError):
-        recorded = {}
-    codes = [recorded.get(name) or recorded.get(other) for name, other in _LANGUAGE_NAMES]
+    codes = [files.tokenizer.get(name) or files.tokenizer.get(other) for name, other in _LANGUAGE_NAMES]
     source, target = (normal_code(code) if isinstance(code, str) and is_language(code) else None for code in codes)
     if not tokens:
         return Languages(source, target)
-    forced = family.forces_language
+    forced = files.family.forces_language
     return Languages(
         (find_language(source, tokens) if forced else source) if source else None,
         find_language(target, tokens) if target else None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_transformer.checks import needs
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.export.importer.piece_ids import read_json
+from keras_transformer.export.importer.json_files import read_json
 from keras_transformer.storage.languages import Direction
 from keras_transformer.text.files import TextLines
 from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer
@@ -21,24 +21,17 @@ from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer
 LINES = 200
 
 
-def sample_lines(source: str | Path | None) -> list[str] | None:
-    """Checks, before an import, that it can be verified.
+def sample_lines(source: str | Path) -> list[str]:
+    """Reads the first lines of the text to compare. Raises `ValueError` if they cannot be read or contain no text."""
+    with TextLines(source) as text:
+        lines = [*itertools.islice(text, LINES)]
+    if not any(line.strip() for line in lines):
+        raise ValueError(f"`source` must have text in its first {LINES} lines. Received: source={source}")
+    return lines
 
-    Args:
-        source: the file of the text to compare, or `None`.
 
-    Returns:
-        The first lines of the file.
-
-    Raises:
-        ValueError: if the file cannot be read or contains no text, or PyTorch or transformers is not installed.
-    """
-    lines = None
-    if source is not None:
-        with TextLines(source) as text:
-            lines = [*itertools.islice(text, LINES)]
-        if not any(line.strip() for line in lines):
-            raise ValueError(f"`source` must have text in its first {LINES} lines. Received: source={source}")
+def require_transformers() -> None:
+    """Raises `ValueError` if PyTorch or transformers is not installed."""
     if "tensorflow" not in sys.modules:
         # PyTorch imports Triton lazily. Triton crashes if TensorFlow was imported before.
         with contextlib.suppress(ImportError):
@@ -46,7 +39,6 @@ def sample_lines(source: str | Path | None) -> list[str] | None:
     with needs("transformers"):
         import torch  # noqa: F401
         import transformers  # noqa: F401
-    return lines
 
 
 class Original:

@@ -1,11 +1,11 @@
 """Which piece has which id in the files of a model."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.export.importer.family import Vocabulary
+from keras_transformer.export.importer.json_files import read_json
 
 #: The first ids of fairseq. The first three pieces of SentencePiece are not part of its vocabulary.
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -26,27 +26,34 @@ def assigns_ids(folder: Path, vocabulary: Vocabulary) -> str:
     return next(way for way in vocabulary.ids if way != "vocab.json" or has_file or len(vocabulary.ids) == 1)
 
 
-def read_piece_ids(folder: Path, vocabulary: Vocabulary, model) -> PieceIds:
-    """Reads the ids of all pieces.
+def read_piece_ids(
+    folder: Path, vocabulary: Vocabulary, model, read: Callable[[str, Callable[[Path], Any]], Any]
+) -> PieceIds | None:
+    """Reads the ids of all pieces. `None` if the file that assigns them is invalid.
 
     Args:
         folder: the folder of the model.
         vocabulary: the table of its family.
-        model: a parsed SentencePiece model, which some ways need.
-
-    Raises:
-        ValueError: if a file is invalid.
+        model: a parsed SentencePiece model, or `None` if its file is invalid.
+        read: called as `read(name, function)`: applies a function to the path of a file, and returns the result; or
+            `None` if the file is invalid, of which it takes note.
     """
     way, file = assigns_ids(folder, vocabulary), vocabulary.sentencepiece[0]
     if way == "vocab.json":
-        ids, file = read_json(folder / "vocab.json"), "vocab.json"
-        if not all(type(i) is int for i in ids.values()):
-            raise ValueError("not a JSON object of ids")
+        file = "vocab.json"
+        ids = read(file, lambda path: _checked_ids(read_json(path)))
+    elif model is None:
+        ids = None
     elif way == "fairseq":
         ids = {piece: i for i, piece in enumerate((*_FAIRSEQ, *(piece.piece for piece in model.pieces[3:])))}
     else:
         ids = {piece.piece: i for i, piece in enumerate(model.pieces)}
-    added = _added_pieces(folder, len(ids)) if vocabulary.has_added_pieces else {}
+    if ids is None:
+        return None
+    added: dict[str, int] = {}
+    for name, pieces in ADDED.items() if vocabulary.has_added_pieces else ():
+        if (folder / name).is_file():
+            added |= read(name, lambda path, pieces=pieces: _checked_ids(pieces(read_json(path), len(ids)))) or {}
     is_complete = way == "vocab.json" and not vocabulary.has_added_pieces
     return PieceIds(added | ids, file, is_complete, frozenset(added.keys() - ids.keys()))
 
@@ -54,25 +61,14 @@ def read_piece_ids(folder: Path, vocabulary: Vocabulary, model) -> PieceIds:
 def tokenizer_files(vocabulary: Vocabulary) -> list[str]:
     """The names of the files that are read for a vocabulary and its languages, if they exist."""
     ids = [way for way in vocabulary.ids if way == "vocab.json"]
-    added = _ADDED if vocabulary.has_added_pieces else ["tokenizer_config.json"]
+    added = ADDED if vocabulary.has_added_pieces else ["tokenizer_config.json"]
     return [*vocabulary.sentencepiece, *ids, *added]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file with a JSON object. Raises `ValueError` for others."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    return content
-
-
-def _added_pieces(folder, first) -> dict[str, int]:
-    """The ids of the pieces that the files of the tokenizer add. A list without ids begins with the id `first`."""
-    found: dict[str, int] = {}
-    for name, read in _ADDED.items():
-        if (folder / name).is_file():
-            found |= read(read_json(folder / name), first)
-    return found
+def _checked_ids(ids: dict[str, Any]) -> dict[str, int]:
+    if not all(type(i) is int for i in ids.values()):
+        raise ValueError("an id is not an integer")
+    return ids
 
 
 def _of_decoder(content, first):
@@ -87,8 +83,8 @@ def _in_order(pieces, first):
     return {name: i for i, name in enumerate(names, first)}
 
 
-#: File -> its pieces. A later file counts more.
-_ADDED: dict[str, Callable[[dict, int], dict[str, int]]] = {
+#: File that adds pieces -> their ids, by its contents and the first id of a list without ids. A later file counts more.
+ADDED: dict[str, Callable[[dict, int], dict[str, int]]] = {
     "special_tokens_map.json": lambda content, first: _in_order(content.get("additional_special_tokens", []), first),
     "tokenizer_config.json": _of_decoder,
     "added_tokens.json": lambda content, first: content,

@@ -1,14 +1,15 @@
-"""The weights of a model in the files of transformers: safetensors, in one file or several, or a PyTorch file."""
+"""The weights of a model in the files of transformers: safetensors or PyTorch, in one file or several."""
 
 import zipfile
 from pathlib import Path
 
-from keras_transformer.export.importer.piece_ids import read_json
+from keras_transformer.checks import needs
+from keras_transformer.export.importer.json_files import read_json
 from keras_transformer.export.interop.stored import StoredTensor, stored_tensors
 
-_SAFETENSORS, _INDEX, _PYTORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+_SAFETENSORS, _PYTORCH, _INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
 #: Names of the file that has the weights, or lists the files that have them. The first one that exists is read.
-WEIGHTS = (_SAFETENSORS, _INDEX, _PYTORCH)
+WEIGHTS = (_SAFETENSORS, _SAFETENSORS + _INDEX, _PYTORCH, _PYTORCH + _INDEX)
 
 
 def weights_file(folder: Path) -> str:
@@ -17,11 +18,18 @@ def weights_file(folder: Path) -> str:
 
 
 def parts_of_weights(path: Path) -> list[str]:
-    """The names of the other files that a file of `WEIGHTS` lists. Raises `ValueError` for an invalid index."""
-    if path.name != _INDEX:
-        return []
+    """The names of the files with the weights, by a file of `WEIGHTS`: those that it lists, or its own."""
+    if not path.name.endswith(_INDEX):
+        return [path.name]
     # A name must not lead out of the folder.
-    return sorted({Path(name).name for name in read_json(path).get("weight_map", {}).values()})
+    return sorted({Path(name).name for name in read_json(path)["weight_map"].values()})
+
+
+def require_reader(file: str) -> None:
+    """Checks that the package that reads a file of `WEIGHTS` is installed. Raises `ValueError`."""
+    if file.startswith(_PYTORCH):
+        with needs("torch"):
+            import torch  # noqa: F401
 
 
 def read_weights(path: Path) -> dict[str, StoredTensor]:
@@ -30,22 +38,18 @@ def read_weights(path: Path) -> dict[str, StoredTensor]:
     Raises:
         ValueError: if a file is missing or invalid, or a PyTorch file contains other objects than tensors.
     """
-    if path.name == _PYTORCH:
-        return _read_pytorch(path)
-    if path.name == _SAFETENSORS:
-        return stored_tensors(path)
+    require_reader(path.name)
+    read = _read_pytorch if path.name.startswith(_PYTORCH) else stored_tensors
     tensors: dict[str, StoredTensor] = {}
     for name in parts_of_weights(path):
-        tensors |= stored_tensors(path.with_name(name))
+        tensors |= read(path.with_name(name))
     return tensors
 
 
 def _read_pytorch(path):
     """The tensors of a pickle. PyTorch reads it without running code: it refuses all other objects."""
-    try:
-        import torch  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ValueError("PyTorch is not installed. It reads this format: pip install torch") from error
+    import torch  # pyright: ignore[reportMissingImports]
+
     try:
         # Files of old versions of PyTorch, which are no ZIP archives, cannot be memory-mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))

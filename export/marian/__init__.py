@@ -1,1 +1,1 @@
-"""Import and export of Hugging Face's MarianMTModel, such as the OPUS-MT models."""
+"""Export to Hugging Face's `MarianMTModel`."""

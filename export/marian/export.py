@@ -31,13 +31,7 @@ def write_huggingface(exported: Exported, path: Path) -> None:
         ValueError: if `MarianMTModel` does not support the model. The message lists all problems.
     """
     model, _, tokenizers, strategy, *_ = exported
-    require_expressible(model.config, tokenizers)
-    tokens = [tokenizers[0].pieces[i] for i in exported.languages.target_tokens.values()]
-    if exported.languages.forces_target or not all(map(is_language_code, tokens)):
-        raise ValueError(
-            "Marian supports only language tokens such as >>de<< at the start of the source. "
-            f"Received: {', '.join(tokens)}{' at the start of the target' * exported.languages.forces_target}"
-        )
+    require_expressible(model.config, tokenizers, exported.languages)
     path.mkdir()
     safetensors().save_file(_tensors(model), path / "model.safetensors", metadata={"format": "pt"})
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
@@ -64,11 +58,17 @@ def read_huggingface(folder: Path, strategy) -> ModelTranslator:
     return ModelTranslator(checkpoint.model, checkpoint.tokenizers, strategy, protect="off")
 
 
-def require_expressible(config, tokenizers) -> None:
-    """Raises `ValueError` with all problems if `MarianMTModel` does not support a model or its tokenizers."""
+def require_expressible(config, tokenizers, languages) -> None:
+    """Raises `ValueError` with all problems if `MarianMTModel` does not support a model with its languages."""
     problems = inexpressible(config)
     if not problems and tokenizers[0].pieces != tokenizers[1].pieces:
         problems.append("source and target must have the same vocabulary")
+    tokens = [tokenizers[0].pieces[i] for i in languages.target_tokens.values()]
+    if languages.forces_target or not all(map(is_language_code, tokens)):
+        problems.append(
+            "tokens of languages must be those of target languages, such as >>de<<, at the start of the source. "
+            f"Received: {', '.join(tokens)}{' at the start of the target' * languages.forces_target}"
+        )
     require(problems, of="MarianMTModel does not support this model")
 
 

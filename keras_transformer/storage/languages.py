@@ -1,4 +1,4 @@
-"""The languages of a model, and the tokens that tell a model with several languages which ones it gets and writes."""
+"""The languages of a model, and the tokens that select them."""
 
 import dataclasses
 import itertools
@@ -72,7 +72,7 @@ class Languages:
 
     @property
     def are_several(self) -> bool:
-        """Whether the model translates to the language that it is told."""
+        """Whether tokens select the target language."""
         return bool(self.target_tokens)
 
     @property
@@ -122,11 +122,13 @@ class Languages:
                 yield self._direction(source, target)
 
     def with_default(self, source: str | None, target: str | None) -> "Languages":
-        """The languages of a model of several languages, with one direction that is the default.
+        """The languages with another default direction. `None`: as it is. A model of one pair is of any pair.
 
         Raises:
-            ValueError: if the model does not know a language.
+            ValueError: if a model of several languages does not know a language.
         """
+        if not self.are_several:
+            return dataclasses.replace(self, source=source or self.source, target=target or self.target)
         given = {side: code for side, code in (("source", source), ("target", target)) if code is not None}
         return dataclasses.replace(self, **{side: self._found(side, code) for side, code in given.items()})
 
@@ -162,7 +164,7 @@ class Languages:
 
 
 def _must_be_named(tokens) -> bool:
-    """Whether the model must be told which of the languages."""
+    """Whether a translation must name one of the languages."""
     return len(tokens) > 1 and None not in tokens.values()
 
 

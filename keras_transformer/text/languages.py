@@ -32,16 +32,16 @@ _ISO_639 = _pairs(
 #: Codes that have another name in ISO 639-1: bibliographic and withdrawn codes, the standard form of a language with
 #: several, and `pb` and `zt` of LibreTranslate.
 _OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | _pairs(
-    "alb:sq als:sq arb:ar arm:hy azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr gaz:om geo:ka "
-    "ger:de gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn lvs:lv mac:mk mao:mi may:ms mo:ro mol:ro npi:ne "
-    "ory:or pb:pt-BR pbt:ps per:fa pes:fa plt:mg quy:qu rum:ro scc:sr scr:hr sh:sr-Latn slo:sk swh:sw tib:bo uzn:uz "
-    "wel:cy ydd:yi zsm:ms zt:zh-Hant"
+    "alb:sq als:sq arb:ar arm:hy ayr:ay azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr fuv:ff "
+    "gaz:om geo:ka ger:de gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn kmr:ku knc:kr lvs:lv mac:mk mao:mi "
+    "may:ms mo:ro mol:ro npi:ne ory:or pb:pt-BR pbt:ps per:fa pes:fa plt:mg quy:qu rum:ro scc:sr scr:hr sh:sr-Latn "
+    "slo:sk swh:sw tib:bo uzn:uz wel:cy ydd:yi zsm:ms zt:zh-Hant"
 )
 #: The script of Chinese in a region.
 _CHINESE = {"CN": "Hans", "SG": "Hans", "MY": "Hans", "TW": "Hant", "HK": "Hant", "MO": "Hant"}
 #: The script in which lingua knows a language that is written in several.
 _LINGUA_SCRIPTS = _pairs("az:Latn bs:Latn hi:Deva kk:Cyrl mn:Cyrl ms:Latn pa:Guru sr:Cyrl")
-#: What an unknown code is told.
+#: End of the error message for an unknown code.
 KNOWN_CODES = f"{', '.join(_ISO_639)}, or a code of three letters"
 
 

@@ -5,11 +5,13 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.export.ctranslate2.export import require_supported
+from keras_transformer.export.format import Exported
 from keras_transformer.export.interop.torch import import_torch_transformer
 from keras_transformer.export.marian.export import require_expressible
 from keras_transformer.export.pipeline import check_supported
 from keras_transformer.export.registry import FORMATS
 from keras_transformer.layers import EncoderLayer
+from keras_transformer.storage.languages import Languages
 
 MODERN = TransformerConfig.preset("modern", vocab_size=11)
 
@@ -17,7 +19,7 @@ MODERN = TransformerConfig.preset("modern", vocab_size=11)
 @pytest.mark.parametrize("check", [require_supported, require_expressible])
 def test_each_part_that_a_format_lacks_is_named(check):
     with pytest.raises(ValueError, match="does not support this model") as error:
-        check(MODERN, ())
+        check(MODERN, (), Languages())
     for fault in ("`num_kv_heads` must be None", "`norm` must be 'layer'", "`positions` must be 'sinusoidal'"):
         assert str(error.value).count(fault) == 1
     assert "Received: feed_forward='gated'" in str(error.value)
@@ -35,5 +37,5 @@ def test_own_layers_of_a_model_are_refused(name):
     config = TransformerConfig(vocab_size=11, num_layers=1, d_model=4, num_heads=2, d_ff=3)
     model = Transformer(config, encoder_layer=EncoderLayer(4, 2, 3, norm=keras.layers.RMSNormalization()))
     with pytest.raises(ValueError, match=f"{name} does not support layers of your own.*Received: encoder_layer"):
-        check_supported(FORMATS[name], model, ())
-    check_supported(FORMATS["onnx"], model, ())
+        check_supported(FORMATS[name], Exported(model, None, None, None))
+    check_supported(FORMATS["onnx"], Exported(model, None, None, None))

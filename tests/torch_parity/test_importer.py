@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shutil
 
 import keras
 import num2words
@@ -15,6 +16,7 @@ from keras_transformer.export import ExportConfig, export
 from keras_transformer.export.importer import config as importer_config
 from keras_transformer.export.importer.importer import import_checkpoint, read_checkpoint
 from keras_transformer.export.importer.original import Original
+from keras_transformer.export.importer.piece_ids import ADDED
 from keras_transformer.export.importer.verification import compare_with_original
 from keras_transformer.export.verify.equality import VerificationError
 from keras_transformer.export.verify.keras_search import KerasSearch
@@ -109,6 +111,15 @@ def randomize(model, is_sharp):
                 parameter.mul_(10.0)
         output = getattr(model, "lm_head", None) or model.get_output_embeddings()
         output.weight[model.config.eos_token_id] *= 4.0
+        output.weight[model.config.pad_token_id] *= 0.1  # CTranslate2 generates padding, which trained models do not.
+
+
+def add_weight(folder, name):
+    import safetensors.numpy
+
+    file = folder / "model.safetensors"
+    tensors = {**safetensors.numpy.load_file(file), name: np.ones((32, 3), "float32")}
+    safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
 
 
 class Pair:
@@ -123,6 +134,8 @@ class Pair:
             self.theirs.lm_head.weight = torch.nn.Parameter(torch.zeros_like(self.theirs.lm_head.weight))
         randomize(self.theirs, is_sharp)
         self.theirs.save_pretrained(folder)
+        if name == "T5 v1.1":  # The first checkpoints of T5 have this weight, which transformers ignores.
+            add_weight(folder, "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight")
         self.folder, self.config = folder, config
         self.ours, (self.our_tokenizer, _), self.languages, _ = read_checkpoint(folder)
         pieces = {piece: i for i, piece in enumerate(self.our_tokenizer.pieces)}
@@ -236,6 +249,7 @@ def test_each_language_has_its_tokens(pair, tmp_path):
             **forced,
             max_new_tokens=4,
             bad_words_ids=pair.barred,
+            forced_eos_token_id=None,
             do_sample=False,
             num_beams=1,
         )[0, 1:]
@@ -247,7 +261,7 @@ def test_each_language_has_its_tokens(pair, tmp_path):
 def test_exports_hold_the_beam_search(pair, tmp_path):
     """In every export, also between languages, whose tokens are forced."""
     directory = import_checkpoint(pair.folder, tmp_path / "run")
-    formats = "saved_model,onnx"
+    formats = "saved_model,onnx,ctranslate2"
     export(str(directory.path), ExportConfig(format=formats, beam_size=2, extra_length=5))
     found = json.loads(directory.verification_file.read_text())
     names = ["saved_model", "onnx", *(["saved_model prefix", "onnx prefix"] if pair.languages.forces_target else [])]
@@ -317,6 +331,51 @@ def test_a_wrong_import_is_refused(pair, tmp_path, monkeypatch, capsys):
     before = {path: path.read_bytes() for path in old.path.iterdir()}
     assert main([*arguments, str(old.path)]) == 1
     assert {path: path.read_bytes() for path in old.path.iterdir()} == before
+
+
+SETTINGS = "tokenizer_config.json"
+#: File, its contents, and the problem. The contents of a dict replace fields.
+OTHERS = {
+    "another tokenizer": (SETTINGS, {"tokenizer_class": "SMALL100Tokenizer"}, "`tokenizer_class` must be 'M2M100"),
+    "languages at the end": (SETTINGS, {"legacy_behaviour": True}, "`legacy_behaviour` must be False; other"),
+    "another start": ("config.json", {"decoder_start_token_id": 5}, "`decoder_start_token_id` must be `eos_token_id`"),
+    "experts": ("config.json", {"model_type": "nllb-moe"}, "mixtures of experts are not supported"),
+    "ids of a map": (SETTINGS, {"added_tokens_decoder": {"4": "__en__"}}, f"{SETTINGS} cannot be read: unknown"),
+    "ids of text": ("added_tokens.json", {"__en__": "4"}, "added_tokens.json cannot be read: an id is not an integer"),
+    "no list": ("tokenizer.json", {"added_tokens": 3}, "tokenizer.json cannot be read: unknown contents"),
+    "not JSON": ("special_tokens_map.json", "{", "special_tokens_map.json cannot be read: "),
+}
+
+
+@of_one
+@pytest.mark.parametrize("other", OTHERS)
+def test_files_that_mean_something_else_are_refused(pair, other, tmp_path, capsys):
+    name, content, problem = OTHERS[other]
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    if isinstance(content, dict):
+        old = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        content = json.dumps({**old, **content})
+    (folder / name).write_text(content)
+    assert main(["import", str(folder), f"--output={tmp_path / 'run'}"]) == 2
+    assert f"\n- {problem}" in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+@of_one
+def test_languages_must_be_listed(pair, tmp_path, capsys):
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    for name in ADDED:
+        (folder / name).unlink(missing_ok=True)
+    assert main(["import", str(folder), f"--output={tmp_path / 'run'}"]) == 2
+    assert "\n- The pieces of languages must be listed in one of special_tokens_map.json, " in capsys.readouterr().err
+
+
+@of_one
+def test_null_is_no_value(pair, tmp_path):
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": None, "dropout": None}))
+    model, *_ = read_checkpoint(folder)
+    assert (model.config.max_length, model.config.dropout) == (1024, 0.1)
 
 
 @of_one

@@ -49,6 +49,23 @@ CONFIGS = {
         "scale_embedding": False,
         "logits_bias": True,
     },
+    "pre-norm of mBART: norms of embeddings, learned positions": {
+        "norm_first": True,
+        "embedding_norm": True,
+        "positions": "learned",
+        "max_length": 40,
+    },
+    "pre-norm of T5: RMS norms, relative positions, gates, scaled logits": {
+        "norm_first": True,
+        "norm": "rms",
+        "use_bias": False,
+        "positions": "relative",
+        "scale_embedding": False,
+        "feed_forward": "gated",
+        "activation": "gelu_tanh",
+        "logits_scale": 0.25,
+        "tie_output": False,
+    },
 }
 
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -176,7 +177,7 @@ def test_the_command_uses_the_environment(hub, command, tmp_path):
     assert (tmp_path / "home/hub/models--tiny--marian/snapshots" / COMMIT / "config.json").exists()
 
 
-def test_parts_are_downloaded_and_a_pytorch_file_only_without_them(hub):
+def test_parts_are_downloaded_and_a_pytorch_file_only_without_them(hub, monkeypatch):
     weights = hub.folder / "model.safetensors"
     content = weights.read_bytes()
     weights.unlink()
@@ -189,8 +190,19 @@ def test_parts_are_downloaded_and_a_pytorch_file_only_without_them(hub):
     assert files_of(locate(NAME)[0]) == same_as(hub, READ - {weights.name} | parts)
     assert "pytorch_model.bin" not in hub.downloads
     index.unlink()
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     locate(NAME)
     assert hub.downloads[-1] == "pytorch_model.bin" and "tf_model.h5" not in hub.downloads
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
+def test_a_pytorch_file_is_not_downloaded_without_pytorch(hub, file, monkeypatch):
+    (hub.folder / "model.safetensors").unlink()
+    (hub.folder / "pytorch_model.bin").rename(hub.folder / file)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ValueError, match=r"torch is not installed: pip install '.*\[torch\]'"):
+        locate(NAME)
+    assert "config.json" in hub.downloads and file not in hub.downloads
 
 
 def test_the_files_of_languages_are_downloaded():

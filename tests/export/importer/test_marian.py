@@ -318,15 +318,19 @@ def test_a_pickle_with_more_than_tensors_is_refused(marian, tmp_path, capsys):
     (marian.folder / "pytorch_model.bin").write_bytes(pickle.dumps({"model.shared.weight": Code()}))
     message = refused(marian, tmp_path, capsys)
     assert re.search(
-        "- pytorch_model.bin cannot be read: (PyTorch is not installed|it must contain tensors only)", message
+        "- pytorch_model.bin cannot be read: (torch is not installed|it must contain tensors only)", message
     )
     assert "run" not in capsys.readouterr().out
-    shutil.rmtree(marian.folder)
+    for file in marian.folder.iterdir():
+        file.unlink()
     assert refused(marian, tmp_path, capsys).count(" is missing") == 2
+    marian.folder.rmdir()
+    assert "marian is no folder. A model of the Hugging Face Hub " in refused(marian, tmp_path, capsys)
 
 
-@pytest.mark.parametrize("kind", ["several files", "PyTorch"])
-def test_other_files_of_weights_are_read(marian, kind):
+@pytest.mark.parametrize("kind", ["safetensors", "PyTorch"])
+@pytest.mark.parametrize("num_files", [1, 2])
+def test_other_files_of_weights_are_read(marian, kind, num_files):
     import safetensors.numpy
 
     expected, *_ = read_checkpoint(marian.folder)
@@ -334,14 +338,16 @@ def test_other_files_of_weights_are_read(marian, kind):
     tensors = safetensors.numpy.load_file(file)
     file.unlink()
     if kind == "PyTorch":
-        torch = pytest.importorskip("torch")
-        torch.save({name: torch.from_numpy(x) for name, x in tensors.items()}, marian.folder / "pytorch_model.bin")
+        torch, only = pytest.importorskip("torch"), "pytorch_model.bin"
+        tensors = {name: torch.from_numpy(x) for name, x in tensors.items()}
+        save = torch.save
     else:
-        names = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(tensors)}
-        for part in {*names.values()}:
-            own = {name: x for name, x in tensors.items() if names[name] == part}
-            safetensors.numpy.save_file(own, marian.folder / part)
-        (marian.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+        only, save = "model.safetensors", safetensors.numpy.save_file
+    names = {name: only if num_files == 1 else f"part-{i % 2}" for i, name in enumerate(tensors)}
+    for part in {*names.values()}:
+        save({name: x for name, x in tensors.items() if names[name] == part}, marian.folder / part)
+    if num_files > 1:
+        (marian.folder / f"{only}.index.json").write_text(json.dumps({"weight_map": names}))
     model, *_ = read_checkpoint(marian.folder)
     for ours, theirs in zip(model.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
@@ -366,6 +372,23 @@ def test_broken_files_are_refused(marian, tmp_path, capsys):
     assert "\n- config.json cannot be read: " in refused(marian, tmp_path, capsys)
     (marian.folder / "config.json").write_text('{"d_model": 12}')
     assert "\n- config.json must have `model_type`" in refused(marian, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.safetensors.index.json", '{"weight_map": []}'),
+        ("model.safetensors.index.json", '{"weight_map": {"model.shared.weight": 3}}'),
+        ("model.safetensors.index.json", "{}"),
+        ("tokenizer_config.json", "[]"),
+        ("vocab.json", '{"</s>": "0"}'),
+    ],
+)
+def test_files_with_other_contents_are_refused(marian, tmp_path, capsys, file, content):
+    if "index" in file:
+        (marian.folder / "model.safetensors").unlink()
+    (marian.folder / file).write_text(content)
+    assert f"cannot be imported as a Marian model:\n- {file} cannot be read: " in refused(marian, tmp_path, capsys)
 
 
 @pytest.mark.slow

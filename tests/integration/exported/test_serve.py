@@ -203,7 +203,7 @@ def refusal(capsys):
 
 def test_directories_that_cannot_be_served(refusal, exported, model_directory, tmp_path):
     assert "Not a model directory" in refusal(tmp_path / "nothing")
-    assert "does not record its languages. Give them, such as --languages en-de" in refusal(exported)
+    assert "does not record the languages of both sides. Give the pairs, such as --languages en-de" in refusal(exported)
     assert "for 1 directories" in refusal(exported, "--languages=en-de,de-en")
     assert "Received: en-de more than once" in refusal(exported, exported, "--languages=en-de,en-de")
     assert "No ONNX export" in refusal(model_directory, "--languages=en-de", "--runtime=onnx")

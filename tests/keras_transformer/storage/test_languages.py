@@ -72,6 +72,11 @@ def test_the_default_is_one_of_the_languages():
         OWN.with_default("de", None)
 
 
+def test_a_model_of_one_pair_has_the_default_that_is_given():
+    assert Languages("roa", "en").with_default("fr", None) == Languages("fr", "en")
+    assert Languages().with_default("fr", "zh-Hans") == Languages("fr", "zh-Hans")
+
+
 @pytest.mark.parametrize("languages", [Languages(), PAIR, FORCED, OWN])
 def test_a_record_and_an_export_have_the_languages(languages, tmp_path):
     assert Languages.from_record(languages.to_record()) == languages
