@@ -80,7 +80,7 @@ def require_supported(config, tokenizers, languages) -> None:
         [] if d_k == d_v else [f"`d_k` and `d_v` must be equal. Received: d_k={d_k}, d_v={d_v}"],
         one_of(sorted(_ACTIVATIONS), activation=config.activation),
         config.variant_problems(
-            positions=["relative"],
+            positions=["learned", "relative"],
             norm=["rms"],
             feed_forward=["gated"],
             embedding_norm=[True],

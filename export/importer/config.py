@@ -1,6 +1,7 @@
 """Conversion of config.json to `TransformerConfig`, by the table of a family."""
 
-from collections.abc import Mapping
+import fnmatch
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_transformer.checks import one_of
@@ -32,6 +33,8 @@ def read_config(config: Mapping[str, Any], family: Family) -> tuple[dict[str, An
         The fields, or `None` if they cannot be determined; and a list of problems.
     """
     config = {**{name: config.get(other) for name, other in family.fallbacks.items()}, **config}
+    if config.get("architectures") in [[name] for name in family.former_architectures]:
+        config["architectures"] = [family.architecture]
     required = {"architectures": [family.architecture], **family.required}
     problems = [
         f"`{name}` must be {value!r}; other architectures are not supported. Received: {config[name]!r}"
@@ -58,6 +61,24 @@ def read_config(config: Mapping[str, Any], family: Family) -> tuple[dict[str, An
     except ValueError as error:
         return None, problems + [line.removeprefix("- ") for line in str(error).splitlines()[1:]]
     return fields, problems
+
+
+def tokenizer_problems(settings: Mapping[str, Any], family: Family, files: Iterable[str]) -> list[str]:
+    """Problems with the tokenizer of a model, which decides where the tokens of languages stand.
+
+    Args:
+        settings: the fields of config.json and of tokenizer_config.json.
+        family: the table of its family.
+        files: the names of all files of the model.
+    """
+    own = sorted(fnmatch.filter(files, "tokenization_*.py"))
+    problems = [
+        f"`{name}` must be {' or '.join(map(repr, supported))}; other tokenizers are not supported. "
+        f"Received: {settings[name]!r}"
+        for name, supported in family.tokenizer.items()
+        if settings.get(name, supported[0]) not in supported
+    ]
+    return problems + ([f"a tokenizer in Python is not supported. Received: {', '.join(own)}"] if own else [])
 
 
 def _value(value, config):

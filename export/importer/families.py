@@ -195,6 +195,7 @@ T5 = Family(
     title="T5",
     model_types=("t5",),
     architecture="T5ForConditionalGeneration",
+    former_architectures=("T5WithLMHeadModel",),
     required={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
     sizes={
         "d_model": "d_model",
@@ -243,6 +244,7 @@ MT5 = dataclasses.replace(
     title="mT5",
     model_types=("mt5",),
     architecture="MT5ForConditionalGeneration",
+    former_architectures=(),
     options={"feed_forward_proj": dataclasses.replace(_FEED_FORWARD, default="gated-gelu")},
 )
 

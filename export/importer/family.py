@@ -65,7 +65,9 @@ class Family:
         vocabulary: the `Vocabulary`.
         forces_language: whether a target starts with the piece of its language, and a source with that of its own.
             Otherwise a source starts with the piece of the target language, if there are such pieces.
-        tokenizer: field of tokenizer_config.json -> its supported values. With others, languages stand at other places.
+        tokenizer: field of tokenizer_config.json -> its supported values. Other values change the places of the tokens
+            of languages.
+        former_architectures: former names of `architecture`.
     """
 
     title: str
@@ -86,3 +88,4 @@ class Family:
     may_untie_output: bool = False
     forces_language: bool = False
     tokenizer: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    former_architectures: tuple[str, ...] = ()

@@ -10,10 +10,10 @@ import numpy as np
 import keras_transformer as kt
 from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
-from keras_transformer.export.importer.config import find_family, read_config
+from keras_transformer.export.importer.config import find_family, read_config, tokenizer_problems
 from keras_transformer.export.importer.family import Family
-from keras_transformer.export.importer.json_files import read_json, reading
-from keras_transformer.export.importer.piece_ids import ADDED, PieceIds, read_piece_ids
+from keras_transformer.export.importer.json_files import read_fields, reading
+from keras_transformer.export.importer.piece_ids import ADDED, SETTINGS, PieceIds, read_piece_ids
 from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
 from keras_transformer.export.importer.weights import read_weights, weights_file
 from keras_transformer.export.interop.stored import Tensor, changed
@@ -42,13 +42,14 @@ def read_files(folder: Path) -> Files:
     problems: list[str] = []
     read = functools.partial(_read, folder, problems)
     file = weights_file(folder)
-    config, tensors = read("config.json", read_json), read(file, read_weights)
+    config, tensors = read("config.json", read_fields), read(file, read_weights)
     family, found = (None, []) if config is None else find_family(config)
     problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
-    tokenizer = (read("tokenizer_config.json", read_json) if (folder / "tokenizer_config.json").is_file() else {}) or {}
-    problems += _tokenizer_problems({**config, **tokenizer}, family)
+    has_settings = (folder / SETTINGS).is_file()
+    tokenizer = (read(SETTINGS, read_fields) if has_settings else None) or {}
+    problems += tokenizer_problems({**config, **tokenizer}, family, [path.name for path in folder.iterdir()])
     models = {name: read(name, parse_file) for name in family.vocabulary.sentencepiece}
     vocabulary: Any = read_piece_ids(folder, family.vocabulary, models[family.vocabulary.sentencepiece[0]], read)
     if vocabulary is not None:
@@ -63,18 +64,9 @@ def read_files(folder: Path) -> Files:
         fields = {**fields, "tie_output": not family.may_untie_output or _has_tied_output(tensors, names)}
         tensors = _completed(tensors, config, family, names)
         problems += _tensor_problems(tensors, fields, family, config, names, file)
-    require(problems, of=f"{folder} cannot be imported as a {family.title} model")
+    # A file that is read twice has the same problem twice.
+    require(dict.fromkeys(problems), of=f"{folder} cannot be imported as a {family.title} model")
     return Files(config, tokenizer, family, fields, models, vocabulary, tensors)
-
-
-def _tokenizer_problems(settings, family):
-    """Problems with the tokenizer, which decides where the pieces of languages stand."""
-    return [
-        f"`{name}` must be {' or '.join(map(repr, supported))}; other tokenizers are not supported. "
-        f"Received: {settings[name]!r}"
-        for name, supported in family.tokenizer.items()
-        if settings.get(name, supported[0]) not in supported
-    ]
 
 
 def _read(folder, problems, name, function) -> Any:

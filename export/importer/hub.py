@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.checks import needs, require
-from keras_transformer.export.importer.config import find_family, read_config
-from keras_transformer.export.importer.json_files import read_json, reading
-from keras_transformer.export.importer.piece_ids import tokenizer_files
+from keras_transformer.export.importer.config import find_family, read_config, tokenizer_problems
+from keras_transformer.export.importer.json_files import read_fields, reading
+from keras_transformer.export.importer.piece_ids import SETTINGS, tokenizer_files
 from keras_transformer.export.importer.weights import WEIGHTS, parts_of_weights, require_reader
 
 _NAME = re.compile(r"hf://([^/@\s]+/[^/@\s]+)(?:@(\S+))?")
@@ -36,7 +36,8 @@ def locate(directory: str | Path) -> tuple[Path, str | None]:
     if not str(directory).startswith("hf://"):
         if not Path(directory).is_dir():
             raise ValueError(
-                f"{directory} is no folder. A model of the Hugging Face Hub must be given as hf://owner/name"
+                "`directory` must be a folder, or hf://owner/name for a model of the Hugging Face Hub. "
+                f"Received: directory={directory}"
             )
         return Path(directory), None
     name = _NAME.fullmatch(str(directory))
@@ -97,12 +98,14 @@ def _download(model: _Model) -> Path:
     """Downloads the files of the importer. Those that the repository lacks are reported when the folder is read."""
     if "config.json" not in model.files:
         raise ValueError(f"{model.name} cannot be imported: config.json is missing")
-    config = model.read("config.json", read_json)
+    config = model.read("config.json", read_fields)
     family, problems = find_family(config)
     require(problems or read_config(config, family)[1], of=f"{model.name} cannot be imported")
     for file in tokenizer_files(family.vocabulary):
         if file in model.files:
             model.fetch(file)
+    settings = model.read(SETTINGS, read_fields) if SETTINGS in model.files else {}
+    require(tokenizer_problems({**config, **settings}, family, model.files), of=f"{model.name} cannot be imported")
     weights = next((file for file in WEIGHTS if file in model.files), None)
     if weights:
         require_reader(weights)

@@ -7,11 +7,16 @@ from typing import Any
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads the fields of a JSON object that are not null. Raises `ValueError` for other contents."""
+    """Reads a JSON object. Raises `ValueError` for other contents."""
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
-    return {name: value for name, value in content.items() if value is not None}
+    return content
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """Reads the fields of a JSON object that are not null. Raises `ValueError` for other contents."""
+    return {name: value for name, value in read_json(path).items() if value is not None}
 
 
 def reading(function: Callable[[Path], Any], path: Path) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_transformer.checks import needs
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.export.importer.json_files import read_json
+from keras_transformer.export.importer.json_files import read_fields
 from keras_transformer.storage.languages import Direction
 from keras_transformer.text.files import TextLines
 from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer
@@ -60,7 +60,7 @@ class Original:
 
         # transformers 5 ignores the file of `vocab_file=`, but reads the files of a folder.
         self._tokenizer = _load(transformers.AutoTokenizer, folder)
-        self._folder, self._config = folder, read_json(folder / "config.json")
+        self._folder, self._config = folder, read_fields(folder / "config.json")
         self._source_pieces = tokenizers[0].pieces
         self._ours = self._our_ids()
         self._theirs = np.full(len(self._source_pieces), self._tokenizer.unk_token_id)

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.export.importer.family import Vocabulary
-from keras_transformer.export.importer.json_files import read_json
+from keras_transformer.export.importer.json_files import read_fields, read_json
 
+#: The file with the fields of the tokenizer.
+SETTINGS = "tokenizer_config.json"
 #: The first ids of fairseq. The first three pieces of SentencePiece are not part of its vocabulary.
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -35,8 +37,8 @@ def read_piece_ids(
         folder: the folder of the model.
         vocabulary: the table of its family.
         model: a parsed SentencePiece model, or `None` if its file is invalid.
-        read: called as `read(name, function)`: applies a function to the path of a file, and returns the result; or
-            `None` if the file is invalid, of which it takes note.
+        read: called as `read(name, function)`: applies a function to the path of a file and returns the result. If the
+            file is invalid, it records the problem and returns `None`.
     """
     way, file = assigns_ids(folder, vocabulary), vocabulary.sentencepiece[0]
     if way == "vocab.json":
@@ -53,7 +55,7 @@ def read_piece_ids(
     added: dict[str, int] = {}
     for name, pieces in ADDED.items() if vocabulary.has_added_pieces else ():
         if (folder / name).is_file():
-            added |= read(name, lambda path, pieces=pieces: _checked_ids(pieces(read_json(path), len(ids)))) or {}
+            added |= read(name, lambda path, pieces=pieces: _checked_ids(pieces(path, len(ids)))) or {}
     is_complete = way == "vocab.json" and not vocabulary.has_added_pieces
     return PieceIds(added | ids, file, is_complete, frozenset(added.keys() - ids.keys()))
 
@@ -61,21 +63,31 @@ def read_piece_ids(
 def tokenizer_files(vocabulary: Vocabulary) -> list[str]:
     """The names of the files that are read for a vocabulary and its languages, if they exist."""
     ids = [way for way in vocabulary.ids if way == "vocab.json"]
-    added = ADDED if vocabulary.has_added_pieces else ["tokenizer_config.json"]
+    added = ADDED if vocabulary.has_added_pieces else [SETTINGS]
     return [*vocabulary.sentencepiece, *ids, *added]
 
 
-def _checked_ids(ids: dict[str, Any]) -> dict[str, int]:
+def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:
+    if not all(type(piece) is str for piece in ids):
+        raise ValueError("a piece is not text")
     if not all(type(i) is int for i in ids.values()):
         raise ValueError("an id is not an integer")
     return ids
 
 
-def _of_decoder(content, first):
-    """Those of tokenizer_config.json."""
+def _in_special_tokens(path, first):
+    return _in_order(read_fields(path).get("additional_special_tokens", []), first)
+
+
+def _in_settings(path, first):
+    content = read_fields(path)
     listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or []
     decoder = content.get("added_tokens_decoder", {})
     return {**_in_order(listed, first), **{token["content"]: int(i) for i, token in decoder.items()}}
+
+
+def _in_tokenizer(path, first):
+    return {token["content"]: token["id"] for token in read_fields(path).get("added_tokens", [])}
 
 
 def _in_order(pieces, first):
@@ -83,10 +95,11 @@ def _in_order(pieces, first):
     return {name: i for i, name in enumerate(names, first)}
 
 
-#: File that adds pieces -> their ids, by its contents and the first id of a list without ids. A later file counts more.
-ADDED: dict[str, Callable[[dict, int], dict[str, int]]] = {
-    "special_tokens_map.json": lambda content, first: _in_order(content.get("additional_special_tokens", []), first),
-    "tokenizer_config.json": _of_decoder,
-    "added_tokens.json": lambda content, first: content,
-    "tokenizer.json": lambda content, first: {x["content"]: x["id"] for x in content.get("added_tokens", [])},
+#: File that adds pieces -> a function of its path and of the first id of a list without ids, which reads their ids. A
+#: later file counts more.
+ADDED: dict[str, Callable[[Path, int], dict[Any, Any]]] = {
+    "special_tokens_map.json": _in_special_tokens,
+    SETTINGS: _in_settings,
+    "added_tokens.json": lambda path, first: read_json(path),
+    "tokenizer.json": _in_tokenizer,
 }

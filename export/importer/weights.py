@@ -50,13 +50,16 @@ def _read_pytorch(path):
     """The tensors of a pickle. PyTorch reads it without running code: it refuses all other objects."""
     import torch  # pyright: ignore[reportMissingImports]
 
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
     try:
         # Files of old versions of PyTorch, which are no ZIP archives, cannot be memory-mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
     except Exception as error:  # PyTorch's errors have no common class.
-        raise ValueError(f"it must contain tensors only ({str(error).splitlines()[0]})") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path.name} must contain tensors only ({reason})") from error
     if not isinstance(tensors, dict) or not all(isinstance(x, torch.Tensor) for x in tensors.values()):
-        raise ValueError("it must contain a dict of tensors")
+        raise ValueError(f"{path.name} must contain a dict of tensors")
     return {name: StoredTensor(tuple(x.shape), lambda x=x: x.float().numpy()) for name, x in tensors.items()}

@@ -122,7 +122,7 @@ class Languages:
                 yield self._direction(source, target)
 
     def with_default(self, source: str | None, target: str | None) -> "Languages":
-        """The languages with another default direction. `None`: as it is. A model of one pair is of any pair.
+        """Replaces the default direction. `None` keeps a side. A model without tokens of languages accepts any code.
 
         Raises:
             ValueError: if a model of several languages does not know a language.

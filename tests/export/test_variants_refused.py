@@ -19,7 +19,10 @@ MODERN = TransformerConfig.preset("modern", vocab_size=11)
 @pytest.mark.parametrize(
     ("check", "faults"),
     [
-        (require_supported, ["`positions` must be 'sinusoidal' or 'relative'. Received: positions='rotary'"]),
+        (
+            require_supported,
+            ["`positions` must be 'sinusoidal' or 'learned' or 'relative'. Received: positions='rotary'"],
+        ),
         (require_expressible, ["`norm` must be 'layer'", "`positions` must be 'sinusoidal'", "feed_forward='gated'"]),
     ],
 )

@@ -263,6 +263,13 @@ def test_weights_of_unsupported_models_are_not_downloaded(hub, tmp_path):
     assert {*hub.downloads} == {"config.json"}
 
 
+def test_weights_beside_another_tokenizer_are_not_downloaded(hub):
+    (hub.folder / "tokenization_own.py").touch()
+    with pytest.raises(ValueError, match=f"{PINNED} cannot be imported:\n- a tokenizer in Python is not supported"):
+        locate(NAME)
+    assert {*hub.downloads} == READ - {"model.safetensors"}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
