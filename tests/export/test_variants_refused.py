@@ -1,5 +1,8 @@
 """Formats that do not have the parts of a configuration refuse them by name, before any work."""
 
+import contextlib
+from types import SimpleNamespace
+
 import keras
 import pytest
 
@@ -31,6 +34,23 @@ def test_each_part_that_a_format_lacks_is_named(check, faults):
         check(MODERN, (), Languages())
     for fault in ("`num_kv_heads` must be None", *faults):
         assert str(error.value).count(fault) == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "forces_target", "received"),
+    [
+        (["<2de>", "<2fr>"], False, "<2de>, <2fr>"),
+        ([">>de<<"], True, ">>de<< at the start of the target"),
+        ([">>de<<", ">>fr<<"], False, None),
+    ],
+)
+def test_language_tokens_that_marian_lacks_are_refused(pieces, forces_target, received):
+    config = TransformerConfig(vocab_size=11, num_layers=1, d_model=4, num_heads=2, d_ff=3)
+    languages = Languages(target_tokens={piece[2:4]: i for i, piece in enumerate(pieces)}, forces_target=forces_target)
+    tokenizers = (SimpleNamespace(pieces=pieces),) * 2
+    message = f"MarianMTModel does not support.*\n- tokens of languages must be .*Received: {received}"
+    with pytest.raises(ValueError, match=message) if received else contextlib.nullcontext():
+        require_expressible(config, tokenizers, languages)
 
 
 def test_weights_of_pytorch_are_not_read_into_other_parts(tmp_path):

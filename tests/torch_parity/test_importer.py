@@ -270,6 +270,7 @@ def test_exports_hold_the_beam_search(pair, tmp_path):
     names = ["saved_model", "onnx", *(["saved_model prefix", "onnx prefix"] if pair.languages.forces_target else [])]
     assert {name: (found[name]["equal"], found[name]["ties"]) for name in names} == dict.fromkeys(names, (224, 0))
     assert found["saved_model text"]["equal"] == 226
+    assert [found[f"ctranslate2 {search}"]["sound"] for search in ("greedy", "beam")] == [224, 224]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
