@@ -17,7 +17,7 @@ from keras_transformer.export.importer.piece_ids import ADDED, SETTINGS, PieceId
 from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
 from keras_transformer.export.importer.weights import read_weights, weights_file
 from keras_transformer.export.interop.stored import Tensor, changed
-from keras_transformer.export.interop.weight_map import foreign_weights, unused_names, weight_problems
+from keras_transformer.export.interop.weight_map import foreign_weights, listed, unused_names, weight_problems
 
 #: Names of the matrix of the logits, if the file has a separate one, and of their bias.
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
@@ -129,5 +129,5 @@ def _tensor_problems(tensors, fields, family, config, names, file) -> list[str]:
     unknown = unused_names(weights, tensors)
     return [
         *weight_problems(weights, tensors, file),
-        *([f"{file} contains weights that the model does not have: {', '.join(unknown)}"] if unknown else []),
+        *([f"{file} contains weights that the model does not have: {listed(unknown)}"] if unknown else []),
     ]

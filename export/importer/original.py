@@ -91,9 +91,10 @@ class Original:
         return found
 
     @property
-    def unknown_pieces(self) -> list[str]:
-        """The pieces that the import does not have."""
-        return self._tokenizer.convert_ids_to_tokens(np.flatnonzero(self._ours < 0).tolist())
+    def unknown_ids(self) -> dict[int, str | None]:
+        """The ids that the import does not have, with the piece of each, or `None` if transformers has none either."""
+        ids = np.flatnonzero(self._ours < 0).tolist()
+        return dict(zip(ids, self._tokenizer.convert_ids_to_tokens(ids), strict=True))
 
     @property
     def live_ids(self) -> np.ndarray:

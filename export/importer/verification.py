@@ -87,14 +87,15 @@ def compare_with_original(folder: Path, checkpoint, lines: Sequence[str] | None 
         lines: the text to compare. Default: random pieces of the vocabulary.
 
     Raises:
-        VerificationError: if the logits or the hypotheses differ, or the import lacks pieces.
+        VerificationError: if the logits or the hypotheses differ, or the pieces differ.
         ValueError: if transformers cannot load the model.
     """
     model, tokenizers, languages, _ = checkpoint
     original = Original(folder, tokenizers)
-    if lacking := original.unknown_pieces:
-        sample = ", ".join(map(repr, lacking[:3]))
-        raise _error(f"it lacks {counted(len(lacking), 'piece')} of the original, such as {sample}")
+    if unknown := original.unknown_ids:
+        pairs = itertools.islice(unknown.items(), 3)
+        sample = ", ".join(f"{i} is {repr(piece) if piece else 'no piece'}" for i, piece in pairs)
+        raise _error(f"the pieces of {counted(len(unknown), 'id')} differ. In transformers, {sample}")
     lines = _made_lines(tokenizers[0]) if lines is None else lines
     turns = [*itertools.islice(itertools.cycle(_directions(languages)), len(lines))]
     rows = [turn.source_ids(ids) for turn, ids in zip(turns, tokenizers[0].encode(lines), strict=True)]

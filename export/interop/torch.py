@@ -11,6 +11,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.export.interop.weight_map import (
     assign_weights,
     foreign_weights,
+    listed,
     projections,
     read_tensors,
     unused_names,
@@ -129,7 +130,7 @@ def _left_over_problems(unused, known, prefix, path):
     """Unused tensors that have a known name or belong to the stacks."""
     names = [name for name in unused if name in known or name.startswith(_stacks(prefix))]
     if names:
-        yield f"{path.name} contains weights that the model does not have: {', '.join(names)}"
+        yield f"{path.name} contains weights that the model does not have: {listed(names)}"
 
 
 def _in_file(name):

@@ -1,7 +1,10 @@
 """Names of weights in other frameworks, and safetensors files."""
 
 import functools
+import itertools
 import operator
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,19 +116,46 @@ def weight_problems(
         file: its name.
         in_file: maps a foreign name to the name in the file, for messages.
     """
-    missing = dict.fromkeys(in_file(weight.names[0]) for weight in weights if not {*weight.names} & {*tensors})
-    problems = [f"{file} lacks {', '.join(missing)}"] if missing else []
+    missing = [in_file(weight.names[0]) for weight in weights if not {*weight.names} & {*tensors}]
+    problems = [f"{file} lacks {listed(missing)}"] if missing else []
+    misshapen: defaultdict[tuple, list[str]] = defaultdict(list)
     for weight in weights:
         expected = tuple(weight.variable.shape)[:: -1 if weight.is_transposed else 1]
         first, *others = [name for name in weight.names if name in tensors] or [None]
         if first and tensors[first].shape != expected:
-            problems.append(f"{first} must have shape {expected}. Received: {tensors[first].shape} in {file}")
+            misshapen[expected, tensors[first].shape].append(first)
         problems += [
             f"{name} must equal {first} because the matrix is shared"
             for name in others
             if not np.array_equal(tensors[name], tensors[first])
         ]
-    return problems
+    return problems + [
+        f"{listed(names)} must have shape {expected}. Received: {received} in {file}"
+        for (expected, received), names in misshapen.items()
+    ]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Lists the names of weights. One entry stands for the same weight of several layers.
+
+    >>> listed(["layers.0.k.bias", "layers.2.k.bias", "layers.1.k.bias", "layers.4.k.bias", "layers.3.q.bias", "norm"])
+    'layers.{0-2,4}.k.bias, layers.3.q.bias, norm'
+    """
+    layers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for name in names:
+        match = re.fullmatch(r"(.*?)\.(\d+)(\..*)", name)
+        before, number, after = match.groups() if match else (name, None, "")
+        layers[before, after] |= {int(number)} if number else set()
+    return ", ".join(f"{before}.{_ranges(of)}{after}" if of else before for (before, after), of in layers.items())
+
+
+def _ranges(numbers):
+    """The text of some numbers, such as `{0-2,4}`, or `3` for one."""
+    if len(numbers) == 1:
+        return str(*numbers)
+    runs = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    ends = [(run[0][1], run[-1][1]) for run in ([*pairs] for _, pairs in runs)]
+    return "{" + ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends) + "}"
 
 
 def unused_names(weights: list[ForeignWeight], tensors: Mapping[str, Tensor]) -> list[str]:

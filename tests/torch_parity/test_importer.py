@@ -139,7 +139,7 @@ class Pair:
         self.theirs.save_pretrained(folder)
         if name == "T5 v1.1":
             make_old(folder)
-        self.folder, self.config = folder, config
+        self.folder, self.config, self.name = folder, config, name
         self.ours, (self.our_tokenizer, _), self.languages, _ = read_checkpoint(folder)
         pieces = {piece: i for i, piece in enumerate(self.our_tokenizer.pieces)}
         names = {i: piece for piece, i in self.tokenizer.get_vocab().items()}
@@ -367,6 +367,32 @@ def test_files_that_mean_something_else_are_refused(pair, other, tmp_path, capsy
     assert message.count(f"\n- {problem}") == 1 and not (tmp_path / "run").exists()
 
 
+#: Family -> fields of tokenizer_config.json as published, and files that were not.
+PUBLISHED = {
+    "M2M-100": ({"tokenizer_class": "M2M100Tokenizer", "language_codes": "m2m100"}, ["added_tokens.json"]),
+    "NLLB": ({"tokenizer_class": "NllbTokenizer", "additional_special_tokens": None}, []),
+    "mBART-50": ({"language_codes": "ML50"}, ["tokenizer.json"]),
+}
+
+
+@pytest.mark.parametrize(
+    "pair", [pytest.param(name, marks=[pytest.mark.nightly] * (name != "M2M-100")) for name in PUBLISHED], indirect=True
+)
+def test_files_are_read_as_they_were_published(pair, tmp_path):
+    """special_tokens_map.json lists the languages. tokenizer_config.json has no ids and no default languages."""
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    fields, others = PUBLISHED[pair.name]
+    for name in others:
+        (folder / name).unlink()
+    listed = [pair.our_tokenizer.pieces[i] for i in sorted(pair.languages.target_tokens.values())]
+    (folder / "special_tokens_map.json").write_text(json.dumps({**FAIRSEQ, "additional_special_tokens": listed}))
+    (folder / SETTINGS).write_text(json.dumps({**FAIRSEQ, **fields, "src_lang": None, "tgt_lang": None}))
+    _, (tokenizer, _), languages, _ = read_checkpoint(folder)
+    pieces = zip(pair.our_tokenizer.pieces, tokenizer.pieces, strict=True)
+    assert {first for first, second in pieces if first != second} <= {"<mask>"}  # Text never has it.
+    assert languages == dataclasses.replace(pair.languages, source=None)
+
+
 @of_one
 def test_languages_must_be_listed(pair, tmp_path, capsys):
     folder = shutil.copytree(pair.folder, tmp_path / "model")
@@ -396,8 +422,8 @@ def test_other_hypotheses_are_refused_and_other_ids_are_counted(pair, monkeypatc
     monkeypatch.setattr(Original, "search", lambda *given: search(*given)[::-1])
     with pytest.raises(VerificationError, match=r"does not agree .*; [0-3] of 6 hypotheses of 3 sentences equal"):
         compare_with_original(pair.folder, checkpoint, lines)
-    monkeypatch.setattr(Original, "unknown_pieces", ["x", "y"])
-    with pytest.raises(VerificationError, match="lacks 2 pieces of the original, such as 'x', 'y'"):
+    monkeypatch.setattr(Original, "unknown_ids", {5: "x", 7: None})
+    with pytest.raises(VerificationError, match=r"pieces of 2 ids differ. In transformers, 5 is 'x', 7 is no piece$"):
         compare_with_original(pair.folder, checkpoint, lines)
 
 

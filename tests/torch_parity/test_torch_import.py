@@ -176,8 +176,8 @@ def test_all_faults_are_reported_at_once(saved):
         )
     for fault in (
         "lacks embed.weight",
-        r"target_embedding.weight .*\(18, 12\).*Received: \(19, 12\)",
-        r"transformer.encoder.layers.0.linear1.weight .*\(13, 12\).*Received: \(17, 12\)",
+        r"target_embedding.weight, .*\(18, 12\).*Received: \(19, 12\)",
+        r"transformer.encoder.layers.0.linear1.weight, .*\(13, 12\).*Received: \(17, 12\)",
         "does not have: transformer.decoder.layers.1.linear1.bias",
     ):
         assert re.search(f"\n- .*{fault}", str(error.value)), fault

@@ -306,6 +306,15 @@ def test_an_unknown_architecture_is_refused(marian, tmp_path, capsys, changes, f
     assert [fault for fault in faults if not re.search(f"\n- .*{fault}", message)] == []
 
 
+def test_problems_of_many_layers_are_one(marian, tmp_path, capsys):
+    rewrite(marian.folder / "config.json", encoder_layers=1, encoder_ffn_dim=9, decoder_layers=12, decoder_ffn_dim=9)
+    message = refused(marian, tmp_path, capsys)
+    assert message.count("\n- ") == 5 and ".1.fc1.weight, model.encoder.layers.1.fc2.bias, " in message
+    assert re.search(r"lacks .*, model.decoder.layers.\{1-11\}.fc1.bias, ", message)
+    of_both = "model.encoder.layers.0.fc1.weight, model.decoder.layers.0.fc1.weight"
+    assert f"\n- {of_both} must have shape (9, 12). Received: (17, 12) in model.safetensors" in message
+
+
 class Code:
     """An object that a pickle would run."""
 
