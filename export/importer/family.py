@@ -27,7 +27,8 @@ class Vocabulary:
     """How text becomes ids.
 
     Attributes:
-        sentencepiece: files of the SentencePiece models: that of both sides, or those of source and target.
+        sentencepiece: files of the SentencePiece models: that of both sides, for which tokenizer.json may stand, or
+            those of source and target.
         ids: which piece has which id, the first that applies. `"vocab.json"`: this file says it, if it exists.
             `"fairseq"`: the special pieces of fairseq come first, then those of SentencePiece. `"sentencepiece"`: the
             ids of SentencePiece.

@@ -12,8 +12,17 @@ from keras_transformer.checks import require
 from keras_transformer.config import TransformerConfig
 from keras_transformer.export.importer.config import find_family, read_config, tokenizer_problems
 from keras_transformer.export.importer.family import Family
+from keras_transformer.export.importer.fast_tokenizer import read_fast_tokenizer
 from keras_transformer.export.importer.json_files import read_fields, reading
-from keras_transformer.export.importer.piece_ids import ADDED, SETTINGS, PieceIds, read_piece_ids
+from keras_transformer.export.importer.piece_ids import (
+    ADDED,
+    FAST_TOKENIZER,
+    SETTINGS,
+    PieceIds,
+    assigns_ids,
+    read_piece_ids,
+    sentencepiece_files,
+)
 from keras_transformer.export.importer.vocabulary import parse_file, vocabulary_problems
 from keras_transformer.export.importer.weights import read_weights, weights_file
 from keras_transformer.export.interop.stored import Tensor, changed
@@ -47,11 +56,12 @@ def read_files(folder: Path) -> Files:
     problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
-    has_settings = (folder / SETTINGS).is_file()
-    tokenizer = (read(SETTINGS, read_fields) if has_settings else None) or {}
-    problems += tokenizer_problems({**config, **tokenizer}, family, [path.name for path in folder.iterdir()])
-    models = {name: read(name, parse_file) for name in family.vocabulary.sentencepiece}
-    vocabulary: Any = read_piece_ids(folder, family.vocabulary, models[family.vocabulary.sentencepiece[0]], read)
+    names = {path.name for path in folder.iterdir()}
+    tokenizer = (read(SETTINGS, read_fields) if SETTINGS in names else None) or {}
+    problems += tokenizer_problems({**config, **tokenizer}, family, names)
+    parsers = {FAST_TOKENIZER: functools.partial(read_fast_tokenizer, way=assigns_ids(folder, family.vocabulary))}
+    models = {name: read(name, parsers.get(name, parse_file)) for name in sentencepiece_files(family.vocabulary, names)}
+    vocabulary: Any = read_piece_ids(folder, family.vocabulary, models, read)
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}
         problems += vocabulary_problems(vocabulary, config, parsed)

@@ -101,9 +101,8 @@ def _download(model: _Model) -> Path:
     config = model.read("config.json", read_fields)
     family, problems = find_family(config)
     require(problems or read_config(config, family)[1], of=f"{model.name} cannot be imported")
-    for file in tokenizer_files(family.vocabulary):
-        if file in model.files:
-            model.fetch(file)
+    for file in sorted(tokenizer_files(family.vocabulary, model.files) & {*model.files}):
+        model.fetch(file)
     settings = model.read(SETTINGS, read_fields) if SETTINGS in model.files else {}
     require(tokenizer_problems({**config, **settings}, family, model.files), of=f"{model.name} cannot be imported")
     weights = next((file for file in WEIGHTS if file in model.files), None)

@@ -115,10 +115,10 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
         directory: folder with config.json, the weights (`model.safetensors` or `pytorch_model.bin`, in one file or
             several; the latter needs the extra `torch`) and the files of the tokenizer: `source.spm`, `target.spm` and
             `vocab.json` of Marian, `sentencepiece.bpe.model` of M2M-100 (with `vocab.json`), NLLB-200 and mBART-50,
-            `spiece.model` of T5; and the files in which transformers lists further pieces, such as
-            `tokenizer_config.json`. Or `hf://owner/name[@revision]`: a model of the Hugging Face Hub, where the
-            revision is a branch, a tag or a commit. Only these files are downloaded, to the cache of huggingface_hub.
-            Needs the extra `hub`.
+            `spiece.model` of T5, or `tokenizer.json` in place of one of the last two; and the files in which
+            transformers lists further pieces, such as `tokenizer_config.json`. Or `hf://owner/name[@revision]`: a
+            model of the Hugging Face Hub, where the revision is a branch, a tag or a commit. Only these files are
+            downloaded, to the cache of huggingface_hub. Needs the extra `hub`.
 
     Returns:
         The `Checkpoint`.

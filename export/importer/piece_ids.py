@@ -1,6 +1,6 @@
 """Which piece has which id in the files of a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,8 +9,10 @@ from keras_transformer.export.importer.json_files import read_fields, read_json
 
 #: The file with the fields of the tokenizer.
 SETTINGS = "tokenizer_config.json"
+#: The file of the library tokenizers. transformers 5 saves it in place of the SentencePiece model of most families.
+FAST_TOKENIZER = "tokenizer.json"
 #: The first ids of fairseq. The first three pieces of SentencePiece are not part of its vocabulary.
-_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 class PieceIds(NamedTuple):
@@ -29,25 +31,26 @@ def assigns_ids(folder: Path, vocabulary: Vocabulary) -> str:
 
 
 def read_piece_ids(
-    folder: Path, vocabulary: Vocabulary, model, read: Callable[[str, Callable[[Path], Any]], Any]
+    folder: Path, vocabulary: Vocabulary, models: Mapping[str, Any], read: Callable[[str, Callable[[Path], Any]], Any]
 ) -> PieceIds | None:
     """Reads the ids of all pieces. `None` if the file that assigns them is invalid.
 
     Args:
         folder: the folder of the model.
         vocabulary: the table of its family.
-        model: a parsed SentencePiece model, or `None` if its file is invalid.
+        models: name of a file -> the parsed SentencePiece model, or `None` if the file is invalid.
         read: called as `read(name, function)`: applies a function to the path of a file and returns the result. If the
             file is invalid, it records the problem and returns `None`.
     """
-    way, file = assigns_ids(folder, vocabulary), vocabulary.sentencepiece[0]
+    way = assigns_ids(folder, vocabulary)
+    file, model = next(iter(models.items()))
     if way == "vocab.json":
         file = "vocab.json"
         ids = read(file, lambda path: _checked_ids(read_json(path)))
     elif model is None:
         ids = None
     elif way == "fairseq":
-        ids = {piece: i for i, piece in enumerate((*_FAIRSEQ, *(piece.piece for piece in model.pieces[3:])))}
+        ids = {piece: i for i, piece in enumerate((*FAIRSEQ, *(piece.piece for piece in model.pieces[3:])))}
     else:
         ids = {piece.piece: i for i, piece in enumerate(model.pieces)}
     if ids is None:
@@ -60,11 +63,29 @@ def read_piece_ids(
     return PieceIds(added | ids, file, is_complete, frozenset(added.keys() - ids.keys()))
 
 
-def tokenizer_files(vocabulary: Vocabulary) -> list[str]:
-    """The names of the files that are read for a vocabulary and its languages, if they exist."""
+def sentencepiece_files(vocabulary: Vocabulary, files: Container[str]) -> tuple[str, ...]:
+    """The names of the files with the SentencePiece models.
+
+    Args:
+        vocabulary: the table of the family.
+        files: the names of all files of the model. If they contain `FAST_TOKENIZER` in place of the only SentencePiece
+            model, it is read.
+    """
+    first, *others = vocabulary.sentencepiece
+    is_fast = not others and first not in files and FAST_TOKENIZER in files
+    return (FAST_TOKENIZER,) if is_fast else vocabulary.sentencepiece
+
+
+def tokenizer_files(vocabulary: Vocabulary, files: Container[str]) -> set[str]:
+    """The names of the files that are read for a vocabulary and its languages, if they exist.
+
+    Args:
+        vocabulary: the table of the family.
+        files: the names of all files of the model.
+    """
     ids = [way for way in vocabulary.ids if way == "vocab.json"]
     added = ADDED if vocabulary.has_added_pieces else [SETTINGS]
-    return [*vocabulary.sentencepiece, *ids, *added]
+    return {*sentencepiece_files(vocabulary, files), *ids, *added}
 
 
 def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:
@@ -101,5 +122,5 @@ ADDED: dict[str, Callable[[Path, int], dict[Any, Any]]] = {
     "special_tokens_map.json": _in_special_tokens,
     SETTINGS: _in_settings,
     "added_tokens.json": lambda path, first: read_json(path),
-    "tokenizer.json": _in_tokenizer,
+    FAST_TOKENIZER: _in_tokenizer,
 }

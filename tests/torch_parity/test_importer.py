@@ -393,6 +393,27 @@ def test_files_are_read_as_they_were_published(pair, tmp_path):
     assert languages == dataclasses.replace(pair.languages, source=None)
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] * (name != "T5 v1.1"))
+        for name in ("T5 v1.1", "NLLB", "mBART-50", "MADLAD-400")
+    ],
+    indirect=True,
+)
+def test_a_model_saved_by_transformers_5_has_no_sentencepiece_file(pair, tmp_path):
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    for file in folder.glob("s*.model"):
+        file.unlink()
+    _, (tokenizer, _), languages, _ = read_checkpoint(folder)
+    assert (tokenizer.pieces, languages) == (pair.our_tokenizer.pieces, pair.languages)
+    lines = [*TEXT, "baka  dulo", "ﬁno baka, xyz 7", "BAKA__de__ <2de>", "<extra_id_0>"]
+    assert tokenizer.encode(lines) == pair.our_tokenizer.encode(lines)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="\n- tokenizer.json cannot be read: unknown contents"):
+        read_checkpoint(folder)
+
+
 @of_one
 def test_languages_must_be_listed(pair, tmp_path, capsys):
     folder = shutil.copytree(pair.folder, tmp_path / "model")

@@ -207,9 +207,11 @@ def test_a_pytorch_file_is_not_downloaded_without_pytorch(hub, file, monkeypatch
 
 def test_the_files_of_languages_are_downloaded():
     added = {"special_tokens_map.json", "tokenizer_config.json", "added_tokens.json", "tokenizer.json"}
-    assert {*tokenizer_files(M2M_100.vocabulary)} == {"sentencepiece.bpe.model", "vocab.json", *added}
-    assert {*tokenizer_files(MBART.vocabulary)} == {"sentencepiece.bpe.model", *added}
-    assert {*tokenizer_files(T5.vocabulary)} == {"spiece.model", "tokenizer_config.json"}
+    files = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.json"}
+    assert tokenizer_files(M2M_100.vocabulary, files) == {"sentencepiece.bpe.model", "vocab.json", *added}
+    assert tokenizer_files(MBART.vocabulary, files) == {"sentencepiece.bpe.model", *added}
+    assert tokenizer_files(T5.vocabulary, files) == {"spiece.model", "tokenizer_config.json"}
+    assert tokenizer_files(T5.vocabulary, {"tokenizer.json"}) == {"tokenizer.json", "tokenizer_config.json"}
 
 
 def test_an_interrupted_transfer_continues_where_it_ended(hub, monkeypatch):
