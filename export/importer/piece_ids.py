@@ -21,7 +21,7 @@ class PieceIds(NamedTuple):
     ids: Mapping[str, int]
     file: str  # The file that assigns the ids.
     is_complete: bool  # Whether each row of the embedding must have a piece.
-    added: frozenset[str]  # Pieces that the files of the tokenizer add, such as languages.
+    added: frozenset[str]  # Pieces that the files of the tokenizer add, such as languages. Not all have a row.
 
 
 def assigns_ids(folder: Path, vocabulary: Vocabulary) -> str:
@@ -56,11 +56,13 @@ def read_piece_ids(
     if ids is None:
         return None
     added: dict[str, int] = {}
-    for name, pieces in ADDED.items() if vocabulary.has_added_pieces else ():
+    for name, pieces in ADDED.items():
         if (folder / name).is_file():
             added |= read(name, lambda path, pieces=pieces: _checked_ids(pieces(path, len(ids)))) or {}
-    is_complete = way == "vocab.json" and not vocabulary.has_added_pieces
-    return PieceIds(added | ids, file, is_complete, frozenset(added.keys() - ids.keys()))
+    names = frozenset(added.keys() - ids.keys())
+    if vocabulary.has_added_pieces:
+        return PieceIds(added | ids, file, False, names)
+    return PieceIds(ids, file, way == "vocab.json", names)
 
 
 def sentencepiece_files(vocabulary: Vocabulary, files: Container[str]) -> tuple[str, ...]:
@@ -84,8 +86,7 @@ def tokenizer_files(vocabulary: Vocabulary, files: Container[str]) -> set[str]:
         files: the names of all files of the model.
     """
     ids = [way for way in vocabulary.ids if way == "vocab.json"]
-    added = ADDED if vocabulary.has_added_pieces else [SETTINGS]
-    return {*sentencepiece_files(vocabulary, files), *ids, *added}
+    return {*sentencepiece_files(vocabulary, files), *ids, *ADDED}
 
 
 def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:

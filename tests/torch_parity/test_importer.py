@@ -348,6 +348,7 @@ OTHERS = {
     "ids of text": ("added_tokens.json", {"__en__": "4"}, "added_tokens.json cannot be read: an id is not an integer"),
     "a number": (SETTINGS, {"added_tokens_decoder": {"4": {"content": 3}}}, f"{SETTINGS} cannot be read: a piece is"),
     "a tokenizer in Python": ("tokenization_own.py", "", "a tokenizer in Python is not supported. Received: tokeniz"),
+    "an added piece": ("added_tokens.json", {"<hl>": 190}, "1 piece added to the tokenizer, which is not supp"),
     "no list": ("tokenizer.json", {"added_tokens": 3}, "tokenizer.json cannot be read: unknown contents"),
     "not JSON": ("special_tokens_map.json", "{", "special_tokens_map.json cannot be read: "),
 }

@@ -132,7 +132,8 @@ def hub(marian, tmp_path, monkeypatch):
         yield hub
 
 
-READ = {"config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_config.json", "model.safetensors"}
+JSON = {"config.json", "vocab.json", "tokenizer_config.json", "tokenizer.json"}
+READ = {"source.spm", "target.spm", "model.safetensors", *JSON}
 
 
 def files_of(folder):
@@ -210,8 +211,8 @@ def test_the_files_of_languages_are_downloaded():
     files = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.json"}
     assert tokenizer_files(M2M_100.vocabulary, files) == {"sentencepiece.bpe.model", "vocab.json", *added}
     assert tokenizer_files(MBART.vocabulary, files) == {"sentencepiece.bpe.model", *added}
-    assert tokenizer_files(T5.vocabulary, files) == {"spiece.model", "tokenizer_config.json"}
-    assert tokenizer_files(T5.vocabulary, {"tokenizer.json"}) == {"tokenizer.json", "tokenizer_config.json"}
+    assert tokenizer_files(T5.vocabulary, files) == {"spiece.model", *added}
+    assert tokenizer_files(T5.vocabulary, {"tokenizer.json"}) == added
 
 
 def test_an_interrupted_transfer_continues_where_it_ended(hub, monkeypatch):

@@ -306,6 +306,23 @@ def test_an_unknown_architecture_is_refused(marian, tmp_path, capsys, changes, f
     assert [fault for fault in faults if not re.search(f"\n- .*{fault}", message)] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", {"__nnh__": 300}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["__nnh__", "<mask>"]}),
+        ("tokenizer.json", {"added_tokens": [{"id": 300, "content": "__nnh__"}, {"id": 0, "content": "</s>"}]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "__nnh__"}}}),
+    ],
+)
+def test_added_pieces_are_refused(marian, tmp_path, capsys, name, content):
+    """transformers divides a line at these pieces first, and a model may be trained to output them."""
+    (marian.folder / name).write_text(json.dumps(content))
+    message = refused(marian, tmp_path, capsys)
+    assert message.endswith("\n- 1 piece added to the tokenizer, which is not supported: '__nnh__'\n")
+    assert message.count("\n- ") == 1
+
+
 def test_problems_of_many_layers_are_one(marian, tmp_path, capsys):
     rewrite(marian.folder / "config.json", encoder_layers=1, encoder_ffn_dim=9, decoder_layers=12, decoder_ffn_dim=9)
     message = refused(marian, tmp_path, capsys)
