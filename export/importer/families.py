@@ -94,6 +94,7 @@ def _fairseq_positions(config: Mapping[str, Any]) -> np.ndarray:
 
 
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+_MASK = re.compile("<mask>")
 _LEARNED = {"positions": "learned", "max_length": lambda config: config.get("max_position_embeddings", 1024)}
 _PRE_NORM = {"norm_first": True, "final_norm": True, "use_bias": True, "layer_norm_epsilon": 1e-5, "logits_bias": True}
 
@@ -152,6 +153,7 @@ M2M_100 = Family(
         ids=("vocab.json", "fairseq"),
         has_added_pieces=True,
         language=re.compile(r"__([a-z]+)__|([a-z]{3}_[A-Z][a-z]{3})"),
+        of_training=_MASK,
     ),
     forces_language=True,
     tokenizer={
@@ -176,6 +178,7 @@ MBART = Family(
         ids=("fairseq",),
         has_added_pieces=True,
         language=re.compile(r"([a-z]{2}_[A-Z]{2})"),
+        of_training=_MASK,
     ),
     forces_language=True,
     tokenizer={"tokenizer_class": ("MBart50Tokenizer", "MBart50TokenizerFast")},
@@ -235,6 +238,7 @@ T5 = Family(
         sentencepiece=("spiece.model",),
         ids=("sentencepiece",),
         language=re.compile(r"<2([a-zA-Z_]+)>"),
+        of_training=re.compile(r"▁?<extra_id_\d+>|\[new_id_\d+\]"),  # The latter of UL2.
     ),
 )
 

@@ -27,19 +27,22 @@ class Vocabulary:
     """How text becomes ids.
 
     Attributes:
-        sentencepiece: files of the SentencePiece models: that of both sides, for which tokenizer.json may stand, or
-            those of source and target.
+        sentencepiece: files of the SentencePiece models: that of both sides, which tokenizer.json can replace, or those
+            of source and target.
         ids: which piece has which id, the first that applies. `"vocab.json"`: this file says it, if it exists.
             `"fairseq"`: the special pieces of fairseq come first, then those of SentencePiece. `"sentencepiece"`: the
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
         language: pattern of the pieces of languages, whose first group is the code of the language.
+        of_training: pattern of added pieces that occur in the training only. Other added pieces are not supported,
+            except languages.
     """
 
     sentencepiece: tuple[str, ...]
     ids: tuple[str, ...]
     has_added_pieces: bool = False
     language: re.Pattern | None = None
+    of_training: re.Pattern = re.compile("(?!)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

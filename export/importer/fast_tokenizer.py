@@ -5,7 +5,6 @@ SentencePiece model contained: the pieces with their scores, or in the order of 
 """
 
 import base64
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,15 @@ from keras_transformer.export.importer.vocabulary import parse
 
 #: Way to assign ids -> the pieces at the start of the vocabulary, and those of the SentencePiece model in their place.
 _STARTS = {"fairseq": (FAIRSEQ, ("<unk>", "<s>", "</s>"))}
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
+#: Fields of a BPE model that SentencePiece does not have.
+_NOT_SUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
 
 
 def read_fast_tokenizer(path: Path, way: str):
     """Reads tokenizer.json as the parsed SentencePiece model of which it was made.
+
+    A vocabulary with all bytes has byte fallback, as in the training of the model. transformers 5 saves mT5 without.
 
     Args:
         path: the file.
@@ -36,49 +39,60 @@ def read_fast_tokenizer(path: Path, way: str):
 
     content = read_json(path)
     is_special = {token["content"]: token["special"] for token in content["added_tokens"]}
-    proto = ModelProto()
-    scores, unknown = _read_model(content["model"], proto.trainer_spec)
+    is_bpe = "merges" in content["model"]
+    scores = (_of_bpe if is_bpe else _of_unigram)(content["model"])
     pieces = [*scores]
     while pieces and is_special.get(pieces[-1]):
         pieces.pop()
-    theirs, ours = _STARTS.get(way, ((), ()))
-    if tuple(pieces[: len(theirs)]) != theirs:
-        raise ValueError(f"the vocabulary must start with {', '.join(theirs)}. Received: {', '.join(pieces[:4])}")
-    kind, has_bytes = ModelProto.SentencePiece, proto.trainer_spec.byte_fallback
-    for piece in (*ours, *pieces[len(theirs) :]):
-        if piece == unknown:
+    start, start_of_sentencepiece = _STARTS.get(way, ((), ()))
+    if tuple(pieces[: len(start)]) != start:
+        raise ValueError(f"the vocabulary must start with {', '.join(start)}. Received: {', '.join(pieces[:4])}")
+    if "<unk>" not in pieces:
+        raise ValueError("the vocabulary must contain <unk>")
+    proto, kind = ModelProto(), ModelProto.SentencePiece
+    spec = proto.trainer_spec
+    spec.model_type, spec.byte_fallback = spec.BPE if is_bpe else spec.UNIGRAM, {*pieces} >= _BYTES
+    unlikely = min(score for score in scores.values() if score is not None) - 10
+    for piece in (*start_of_sentencepiece, *pieces[len(start) :]):
+        score = scores[piece]
+        if piece == "<unk>":
             its_kind = kind.UNKNOWN
-        elif has_bytes and _BYTE.fullmatch(piece):
+        elif spec.byte_fallback and piece in _BYTES:
             its_kind = kind.BYTE
         elif piece in is_special:
             its_kind = kind.CONTROL if is_special[piece] else kind.USER_DEFINED
         else:
-            its_kind = kind.UNUSED if scores[piece] is None else kind.NORMAL
-        proto.pieces.add(piece=piece, score=scores[piece] or 0.0, type=its_kind)
+            its_kind = kind.UNUSED if score is None else kind.NORMAL
+        proto.pieces.add(piece=piece, score=unlikely if score is None else score, type=its_kind)
     _read_normalization(content, proto.normalizer_spec)
     return parse(proto.SerializeToString())
 
 
-def _read_model(model: Mapping[str, Any], spec) -> tuple[dict[str, float | None], str]:
-    """Sets fields of a `TrainerSpec`.
-
-    Returns:
-        The score of each piece, by id, or `None` if text cannot contain the piece; and the unknown piece.
-    """
-    spec.byte_fallback = model.get("byte_fallback", False)
-    if "merges" in model:
-        spec.model_type = spec.BPE
-        # Old files have a text with a space. SentencePiece merges any two pieces to the one with the largest score.
-        merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
-        scores = {piece: -float(i) for i, piece in enumerate(dict.fromkeys(map("".join, merges)))}
-        by_id = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        of_character = -float(len(scores))
-        unmerged = {piece: of_character if len(piece) == 1 else None for piece in by_id}
-        return {piece: scores.get(piece, score) for piece, score in unmerged.items()}, model["unk_token"]
+def _of_unigram(model: Mapping[str, Any]) -> dict[str, float | None]:
+    """The score of each piece, by id."""
     if model.get("type", "Unigram") != "Unigram":
         raise ValueError(f"a model of type {model['type']} is not supported")
-    spec.model_type = spec.UNIGRAM
-    return dict(model["vocab"]), model["vocab"][model["unk_id"]][0]
+    scores = dict(model["vocab"])
+    if len(scores) != len(model["vocab"]):
+        raise ValueError("a piece is in the vocabulary twice")
+    return scores
+
+
+def _of_bpe(model: Mapping[str, Any]) -> dict[str, float | None]:
+    """The score of each piece, by id; `None` if text cannot contain the piece.
+
+    SentencePiece first merges the two pieces that make the piece with the largest score.
+    """
+    if others := [name for name in _NOT_SUPPORTED if model.get(name)]:
+        raise ValueError(f"{', '.join(others)} of a BPE model is not supported")
+    by_id = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    if [model["vocab"][piece] for piece in by_id] != [*range(len(by_id))]:
+        raise ValueError("the vocabulary must have all ids from 0 on")
+    # Old files have a text with a space for a pair of pieces.
+    merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    scores = {piece: -float(i) for i, piece in enumerate(dict.fromkeys(map("".join, merges)))}
+    of_character = -float(len(scores))
+    return {piece: scores.get(piece, of_character if len(piece) == 1 else None) for piece in by_id}
 
 
 def _read_normalization(content: Mapping[str, Any], spec) -> None:
@@ -95,13 +109,13 @@ def _read_normalization(content: Mapping[str, Any], spec) -> None:
             case {"type": "Strip" | "WhitespaceSplit"} | {"type": "Replace", "pattern": {"Regex": " {2,}"}}:
                 spec.remove_extra_whitespaces = True
             case _:
-                raise ValueError(f"a step that SentencePiece does not have. Received: {step}")
+                raise ValueError(f"a step of the normalization that is not supported. Received: {step}")
 
 
 def _steps(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
     """The steps of a normalizer or a pre-tokenizer, which may be a sequence of others."""
     if step and step["type"] == "Sequence":
-        for part in step.get("normalizers") or step["pretokenizers"]:
+        for part in step["normalizers" if "normalizers" in step else "pretokenizers"]:
             yield from _steps(part)
     elif step:
         yield step

@@ -64,7 +64,7 @@ def read_files(folder: Path) -> Files:
     vocabulary: Any = read_piece_ids(folder, family.vocabulary, models, read)
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}
-        problems += vocabulary_problems(vocabulary, config, parsed, family.vocabulary.language)
+        problems += vocabulary_problems(vocabulary, config, parsed, family.vocabulary)
         if family.forces_language and not any(map(family.vocabulary.language.fullmatch, vocabulary.ids)):
             problems.append(f"The pieces of languages must be listed in one of {', '.join(ADDED)}")
     fields, found = read_config(config, family)

@@ -56,9 +56,9 @@ def read_piece_ids(
     if ids is None:
         return None
     added: dict[str, int] = {}
-    for name, pieces in ADDED.items():
+    for name in ADDED:
         if (folder / name).is_file():
-            added |= read(name, lambda path, pieces=pieces: _checked_ids(pieces(path, len(ids)))) or {}
+            added |= read(name, lambda path: _added_ids(path, ids)) or {}
     names = frozenset(added.keys() - ids.keys())
     if vocabulary.has_added_pieces:
         return PieceIds(added | ids, file, False, names)
@@ -97,31 +97,41 @@ def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:
     return ids
 
 
-def _in_special_tokens(path, first):
-    return _in_order(read_fields(path).get("additional_special_tokens", []), first)
+def _added_ids(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
+    """The ids of the pieces that a file adds. Listed pieces follow those of the vocabulary."""
+    listed, with_ids = ADDED[path.name](path)
+    for piece, i in _checked_ids(with_ids).items():
+        if ids.get(piece, i) != i:
+            raise ValueError(f"the id of {piece!r} must be {ids[piece]}, as in the vocabulary. Received: {i}")
+    return _checked_ids({piece: i for i, piece in enumerate(listed, len(ids))} | with_ids)
 
 
-def _in_settings(path, first):
+def _in_special_tokens(path):
+    return _names(read_fields(path).get("additional_special_tokens", [])), {}
+
+
+def _in_settings(path):
     content = read_fields(path)
     listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or []
     decoder = content.get("added_tokens_decoder", {})
-    return {**_in_order(listed, first), **{token["content"]: int(i) for i, token in decoder.items()}}
+    # A dictionary gives names to the pieces.
+    names = _names(listed.values() if isinstance(listed, dict) else listed)
+    return names, {token["content"]: int(i) for i, token in decoder.items()}
 
 
-def _in_tokenizer(path, first):
-    return {token["content"]: token["id"] for token in read_fields(path).get("added_tokens", [])}
+def _in_tokenizer(path):
+    return [], {token["content"]: token["id"] for token in read_fields(path).get("added_tokens", [])}
 
 
-def _in_order(pieces, first):
-    names = [piece["content"] if isinstance(piece, dict) else piece for piece in pieces]
-    return {name: i for i, name in enumerate(names, first)}
+def _names(pieces):
+    return [piece["content"] if isinstance(piece, dict) else piece for piece in pieces]
 
 
-#: File that adds pieces -> a function of its path and of the first id of a list without ids, which reads their ids. A
-#: later file counts more.
-ADDED: dict[str, Callable[[Path, int], dict[Any, Any]]] = {
+#: File that adds pieces -> a function of its path. It returns a list of pieces without ids, in their order, and the ids
+#: of others. Later files override earlier ones.
+ADDED: dict[str, Callable[[Path], tuple[list[Any], dict[Any, Any]]]] = {
     "special_tokens_map.json": _in_special_tokens,
     SETTINGS: _in_settings,
-    "added_tokens.json": lambda path, first: read_json(path),
+    "added_tokens.json": lambda path: ([], read_json(path)),
     FAST_TOKENIZER: _in_tokenizer,
 }

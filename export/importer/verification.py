@@ -94,7 +94,7 @@ def compare_with_original(folder: Path, checkpoint, lines: Sequence[str] | None 
     original = Original(folder, tokenizers)
     if unknown := original.unknown_ids:
         pairs = itertools.islice(unknown.items(), 3)
-        sample = ", ".join(f"{i} is {repr(piece) if piece else 'no piece'}" for i, piece in pairs)
+        sample = ", ".join(f"id {i} has {repr(piece) if piece else 'no piece'}" for i, piece in pairs)
         raise _error(f"the pieces of {counted(len(unknown), 'id')} differ. In transformers, {sample}")
     lines = _made_lines(tokenizers[0]) if lines is None else lines
     turns = [*itertools.islice(itertools.cycle(_directions(languages)), len(lines))]

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.counting import counted
+from keras_transformer.export.importer.family import Vocabulary
 from keras_transformer.export.importer.piece_ids import PieceIds
 from keras_transformer.text.tokenization import SPECIAL_PIECES
 
@@ -23,8 +24,6 @@ _MOST_LACKING = 0.02
 #: Pieces of languages in Marian. They are words at the start of a line.
 _LANGUAGE_CODE = re.compile(r"^>>.+<<$")
 _WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark at the start of a word.
-#: Added pieces of the training, which are in no text.
-_OF_TRAINING = re.compile(r"<(s|/s|pad|unk|mask|cls|sep|extra_id_\d+)>")
 
 
 class Layout(NamedTuple):
@@ -56,7 +55,7 @@ def parse_file(path: Path):
 
 
 def vocabulary_problems(
-    vocabulary: PieceIds, config: Mapping, models: Mapping[str, object], language: re.Pattern | None
+    vocabulary: PieceIds, config: Mapping, models: Mapping[str, object], table: Vocabulary
 ) -> list[str]:
     """Lists the problems of a vocabulary. Fields that the configuration lacks are not compared.
 
@@ -64,15 +63,15 @@ def vocabulary_problems(
         vocabulary: the vocabulary of the files.
         config: the contents of config.json.
         models: name of a file -> the parsed SentencePiece model.
-        language: pattern of the pieces of languages.
+        table: the table of the family.
     """
     ids, file, is_complete, added = vocabulary
     problems, size = [], config.get("vocab_size")
     # SentencePiece would not find them in text as transformers does.
-    languages = {*filter(language.fullmatch, ids)} if language else set()
-    if own := sorted(piece for piece in added - languages if not _OF_TRAINING.fullmatch(piece)):
+    languages = {*filter(table.language.fullmatch, ids)} if table.language else set()
+    if own := sorted(piece for piece in added - languages if not table.of_training.fullmatch(piece)):
         received = ", ".join(map(repr, own[:5]))
-        problems.append(f"{counted(len(own), 'piece')} added to the tokenizer, which is not supported: {received}")
+        problems.append(f"The tokenizer has {counted(len(own), 'added piece')}, which is not supported: {received}")
     size = size if type(size) is int else len(ids)
     odd = set(range(len(ids))) ^ {*ids.values()} if is_complete else {i for i in ids.values() if not 0 <= i < size}
     if odd or (is_complete and len(ids) != size) or len({*ids.values()}) < len(ids):

@@ -53,10 +53,23 @@ def test_bpe(tmp_path, is_old):
     assert split(path, "abc", "aabc") == [["▁a", "bc"], ["▁a", "abc"]]
 
 
+def test_a_piece_without_merges_is_in_no_text(tmp_path):
+    path = write(tmp_path, {**BPE, "vocab": {**BPE["vocab"], "ca": 10}})
+    assert split(path, "ca cab") == [["▁", "c", "a", "▁", "c", "a", "b"]]
+
+
+def test_bytes(tmp_path):
+    """A vocabulary with all bytes encodes every character."""
+    vocabulary = [*UNIGRAM["vocab"], *([f"<0x{byte:02X}>", 0.0] for byte in range(256))]
+    assert split(write(tmp_path, {**UNIGRAM, "vocab": vocabulary}), "aé") == [["▁a", "<0xC3>", "<0xA9>"]]
+    assert split(write(tmp_path, {**UNIGRAM, "vocab": vocabulary[:-1]}), "aé") == [["▁a", "é"]]
+
+
 def test_spaces(tmp_path):
     steps = [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, {"type": "Strip"}]
     without = {**SPACES, "prepend_scheme": "never"}
     assert split(write(tmp_path, UNIGRAM), " a  a") == [["▁", "▁a", "▁", "▁a"]]
+    assert split(write(tmp_path, UNIGRAM, normalizer={"type": "Sequence", "normalizers": []}), "a") == [["▁a"]]
     assert split(write(tmp_path, UNIGRAM, normalizer={"type": "Sequence", "normalizers": steps}), " a  a") == [
         ["▁a", "▁a"]
     ]
@@ -75,13 +88,16 @@ def test_the_order_of_fairseq(tmp_path):
 @pytest.mark.parametrize(
     ("model", "changes", "problem"),
     [
-        (UNIGRAM, {"pre_tokenizer": {"type": "ByteLevel"}}, "a step that SentencePiece does not have. .*ByteLevel"),
-        (UNIGRAM, {"normalizer": {"type": "Lowercase"}}, "a step that SentencePiece does not have. .*Lowercase"),
+        (UNIGRAM, {"pre_tokenizer": {"type": "ByteLevel"}}, "a step .* not supported. .*ByteLevel"),
+        (UNIGRAM, {"normalizer": {"type": "Lowercase"}}, "a step .* not supported. .*Lowercase"),
         (UNIGRAM, {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "%"}}, "base64"),
         ({"type": "WordPiece", "vocab": {"a": 0}}, {}, "a model of type WordPiece is not supported"),
-        ({**UNIGRAM, "unk_id": 20}, {}, "unknown contents .*IndexError"),
-        ({**UNIGRAM, "unk_id": None}, {}, "unknown contents .*TypeError"),
-        ({**UNIGRAM, "vocab": {}}, {}, "unknown contents .*KeyError"),
+        ({**UNIGRAM, "vocab": [["a", -1.0]]}, {}, "must contain <unk>"),
+        ({**UNIGRAM, "vocab": [*UNIGRAM["vocab"], ["a", -1.0]]}, {}, "a piece is in the vocabulary twice"),
+        ({**UNIGRAM, "vocab": [["<unk>"]]}, {}, "length 1"),
+        ({**UNIGRAM, "vocab": None}, {}, "unknown contents .*TypeError"),
+        ({**BPE, "vocab": {**BPE["vocab"], "x": 12}}, {}, "must have all ids from 0 on"),
+        ({**BPE, "end_of_word_suffix": "</w>"}, {}, "end_of_word_suffix of a BPE model is not supported"),
         (UNIGRAM, {"added_tokens": 3}, "unknown contents .*TypeError"),
     ],
 )

@@ -310,17 +310,27 @@ def test_an_unknown_architecture_is_refused(marian, tmp_path, capsys, changes, f
     ("name", "content"),
     [
         ("added_tokens.json", {"__nnh__": 300}),
-        ("special_tokens_map.json", {"additional_special_tokens": ["__nnh__", "<mask>"]}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["</s>", {"content": "__nnh__"}]}),
         ("tokenizer.json", {"added_tokens": [{"id": 300, "content": "__nnh__"}, {"id": 0, "content": "</s>"}]}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "__nnh__"}}}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"language": "__nnh__"}}),
     ],
 )
 def test_added_pieces_are_refused(marian, tmp_path, capsys, name, content):
     """transformers divides a line at these pieces first, and a model may be trained to output them."""
     (marian.folder / name).write_text(json.dumps(content))
     message = refused(marian, tmp_path, capsys)
-    assert message.endswith("\n- 1 piece added to the tokenizer, which is not supported: '__nnh__'\n")
+    assert message.endswith("\n- The tokenizer has 1 added piece, which is not supported: '__nnh__'\n")
     assert message.count("\n- ") == 1
+
+
+def test_added_pieces_have_the_ids_of_the_vocabulary(marian, tmp_path, capsys):
+    (marian.folder / "added_tokens.json").write_text('{"<unk>": 5}')
+    message = refused(marian, tmp_path, capsys)
+    assert (
+        "\n- added_tokens.json cannot be read: the id of '<unk>' must be 1, as in the vocabulary. Received: 5\n"
+        in message
+    )
 
 
 def test_problems_of_many_layers_are_one(marian, tmp_path, capsys):
