@@ -238,6 +238,7 @@ T5 = Family(
         sentencepiece=("spiece.model",),
         ids=("sentencepiece",),
         language=re.compile(r"<2([a-zA-Z_]+)>"),
+        language_in_line=True,
         of_training=re.compile(r"▁?<extra_id_\d+>|\[new_id_\d+\]"),  # The latter of UL2.
     ),
 )

@@ -34,6 +34,8 @@ class Vocabulary:
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
         language: pattern of the pieces of languages, whose first group is the code of the language.
+        language_in_line: whether SentencePiece divides a line that starts with the piece of the target language, so
+            that the mark of a word may precede the piece. Otherwise the piece is put before the divided line.
         of_training: pattern of added pieces that occur in the training only. Other added pieces are not supported,
             except languages.
     """
@@ -42,6 +44,7 @@ class Vocabulary:
     ids: tuple[str, ...]
     has_added_pieces: bool = False
     language: re.Pattern | None = None
+    language_in_line: bool = False
     of_training: re.Pattern = re.compile("(?!)")
 
 

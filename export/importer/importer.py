@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import sentencepiece
 
 import keras_transformer as kt
 from keras_transformer.config import PAD_ID, TransformerConfig
@@ -143,8 +144,8 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
     model = kt.Transformer(TransformerConfig(**{**files.fields, "vocab_size": len(layout.pieces)}))
     weights = foreign_weights(model, files.family.modules(files.fields).items())
     assign_weights(model, weights, _in_our_order(files, layout))
-    tokenizers = [Tokenizer(rewritten(spm, layout)) for spm in files.models.values()]
     languages = _languages(files, layout)
+    tokenizers = [Tokenizer(rewritten(spm, layout)) for spm in files.models.values()]
     return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
 
 
@@ -163,7 +164,22 @@ def _languages(files: Files, layout: Layout) -> Languages:
         source_tokens=tokens if forced else {},
         target_tokens=tokens,
         forces_target=forced,
+        source_start=tuple(ids[piece] for piece in _before_languages(files, layout)),
     )
+
+
+def _before_languages(files: Files, layout: Layout) -> list[str]:
+    """The pieces that precede that of a language at the start of a line: the mark of a word, or none.
+
+    SentencePiece makes the mark, and MADLAD-400 was trained with it. transformers divides a line before SentencePiece
+    does if the files of the tokenizer list the pieces of languages, so that there is no mark.
+    """
+    language = next(iter(layout.languages))
+    if not files.family.vocabulary.language_in_line or language in files.vocabulary.apart:
+        return []
+    model = next(iter(files.models.values())).SerializeToString()
+    *before, last = sentencepiece.SentencePieceProcessor(model_proto=model).encode_as_pieces(language)
+    return before if last == language else []
 
 
 def _in_our_order(files: Files, layout: Layout) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ import numpy as np
 from keras_transformer.checks import needs
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.export.importer.json_files import read_fields
+from keras_transformer.export.importer.vocabulary import WORD
 from keras_transformer.storage.languages import Direction
 from keras_transformer.text.files import TextLines
 from keras_transformer.text.tokenization import SPECIAL_PIECES, Tokenizer
@@ -106,7 +107,8 @@ class Original:
         if direction.target_prefix:
             self._tokenizer.src_lang = direction.source
         else:  # The user writes the tokens.
-            line = " ".join([*(self._source_pieces[i] for i in direction.source_prefix), line])
+            tokens = (self._source_pieces[i] for i in direction.source_prefix)
+            line = " ".join([*(token for token in tokens if token != WORD), line])
         return [int(self._ours[i]) if i < len(self._ours) else -1 for i in self._tokenizer(line)["input_ids"]]
 
     def load(self) -> None:

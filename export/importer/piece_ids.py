@@ -22,6 +22,7 @@ class PieceIds(NamedTuple):
     file: str  # The file that assigns the ids.
     is_complete: bool  # Whether each row of the embedding must have a piece.
     added: frozenset[str]  # Pieces that the files of the tokenizer add, such as languages. Not all have a row.
+    apart: frozenset[str]  # All pieces that these files list. transformers divides a line at them before SentencePiece.
 
 
 def assigns_ids(folder: Path, vocabulary: Vocabulary) -> str:
@@ -61,8 +62,8 @@ def read_piece_ids(
             added |= read(name, lambda path: _added_ids(path, ids)) or {}
     names = frozenset(added.keys() - ids.keys())
     if vocabulary.has_added_pieces:
-        return PieceIds(added | ids, file, False, names)
-    return PieceIds(ids, file, way == "vocab.json", names)
+        return PieceIds(added | ids, file, False, names, frozenset(added))
+    return PieceIds(ids, file, way == "vocab.json", names, frozenset(added))
 
 
 def sentencepiece_files(vocabulary: Vocabulary, files: Container[str]) -> tuple[str, ...]:

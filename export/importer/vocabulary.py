@@ -23,7 +23,8 @@ from keras_transformer.text.tokenization import SPECIAL_PIECES
 _MOST_LACKING = 0.02
 #: Pieces of languages in Marian. They are words at the start of a line.
 _LANGUAGE_CODE = re.compile(r"^>>.+<<$")
-_WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark at the start of a word.
+#: SentencePiece's mark at the start of a word.
+WORD = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 class Layout(NamedTuple):
@@ -65,7 +66,7 @@ def vocabulary_problems(
         models: name of a file -> the parsed SentencePiece model.
         table: the table of the family.
     """
-    ids, file, is_complete, added = vocabulary
+    ids, file, is_complete, added, _ = vocabulary
     problems, size = [], config.get("vocab_size")
     # SentencePiece would not find them in text as transformers does.
     languages = {*filter(table.language.fullmatch, ids)} if table.language else set()
@@ -159,7 +160,7 @@ def is_language_code(piece: str) -> bool:
 
 
 def _foreign_name(piece):
-    without_mark = piece.removeprefix(_WORD)
+    without_mark = piece.removeprefix(WORD)
     return without_mark if is_language_code(without_mark) else piece
 
 

@@ -102,16 +102,16 @@ class _Server(tf.Module):
 
     def _default(self, text):
         """The prefixes of the default languages, as `_prefixes`."""
-        prefixes = self._languages.direction().prefixes
-        return [tf.tile(tf.constant([ids], tf.int32), [tf.size(text), 1]) for ids in prefixes]
+        return [_repeated(ids, text) for ids in self._languages.direction().prefixes]
 
     def _prefixes(self, source_language, target_language):
         """The tokens at the start of sources and of targets, two int32 matrices `(batch, length)`."""
         source = _language_tokens("source_language", source_language, self._languages.source_tokens)
         target = _language_tokens("target_language", target_language, self._languages.target_tokens)
+        start = _repeated(self._languages.source_start, source_language)
         if self._languages.forces_target:
-            return source, target
-        return tf.concat([source, target], axis=1), target[:, :0]
+            return tf.concat([start, source], axis=1), target
+        return tf.concat([start, source, target], axis=1), target[:, :0]
 
     def _translate_some(self, text, strategy, *prefixes):
         """`_translate`, also for an empty batch."""
@@ -134,6 +134,11 @@ class _Server(tf.Module):
         lengths = tf.reshape(tf.reduce_sum(tf.cast(is_text, tf.int32), axis=-1), [-1])
         texts = self._target_tokenizer.detokenize(tf.RaggedTensor.from_tensor(rows, lengths))
         return tf.reshape(texts, tf.shape(scores)), tf.where(has_text, scores, 0.0)
+
+
+def _repeated(ids, batch):
+    """Ids for each element of a batch, int32 `(batch, length)`."""
+    return tf.tile(tf.constant([ids], tf.int32), [tf.size(batch), 1])
 
 
 def _language_tokens(name, codes, tokens):

@@ -54,6 +54,8 @@ class Languages:
             language.
         target_tokens: code of each target language -> id of its token. Empty: the model has one target language.
         forces_target: whether a target starts with the token of its language.
+        source_start: ids of the tokens that precede those of the languages at the start of a source, such as
+            SentencePiece's mark of a word.
 
     References:
         Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System".
@@ -65,6 +67,7 @@ class Languages:
     source_tokens: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
     target_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
     forces_target: bool = False
+    source_start: tuple[int, ...] = ()
 
     def __post_init__(self):
         if self.target_tokens and len({i is None for i in self.source_tokens.values()}) > 1:
@@ -86,12 +89,13 @@ class Languages:
     @property
     def max_source_prefix(self) -> int:
         """The largest number of tokens at the start of a source."""
-        return any(i is not None for i in self.source_tokens.values()) + (self.are_several and not self.forces_target)
+        of_source = any(i is not None for i in self.source_tokens.values())
+        return len(self.source_start) + of_source + (self.are_several and not self.forces_target)
 
     @property
     def tokens(self) -> tuple:
         """The languages and their tokens, without the default."""
-        return self.source_tokens, self.target_tokens, self.forces_target
+        return self.source_tokens, self.target_tokens, self.forces_target, self.source_start
 
     def direction(self, source: str | None = None, target: str | None = None) -> Direction:
         """Finds the languages that codes name; see `find_language`.
@@ -109,7 +113,8 @@ class Languages:
 
     def _direction(self, source: str | None, target: str | None) -> Direction:
         """The direction of known languages."""
-        of_source, of_target = _prefix(self.source_tokens, source), _prefix(self.target_tokens, target)
+        of_source = (*self.source_start, *_prefix(self.source_tokens, source))
+        of_target = _prefix(self.target_tokens, target)
         if self.forces_target:
             return Direction(source, target, of_source, of_target)
         return Direction(source, target, of_source + of_target)
@@ -152,14 +157,16 @@ class Languages:
     def from_record(cls, record: Mapping[str, Any]) -> "Languages":
         """Reads the record of a model directory or of an export. Older ones lack the entries."""
         source, target = record.get("languages") or (None, None)
-        return cls(source, target, **(record.get(ENTRY) or {}))
+        tokens = record.get(ENTRY) or {}
+        return cls(source, target, **{**tokens, "source_start": tuple(tokens.get("source_start", ()))})
 
     def to_record(self) -> dict[str, Any]:
         """The entries of a record. A model of one pair of languages has no tokens."""
         record: dict[str, Any] = {"languages": [self.source, self.target]}
         if self.are_several:
             tokens = {"source_tokens": {**self.source_tokens}, "target_tokens": {**self.target_tokens}}
-            record[ENTRY] = {**tokens, "forces_target": self.forces_target}
+            others = {"forces_target": self.forces_target, "source_start": [*self.source_start]}
+            record[ENTRY] = {**tokens, **others}
         return record
 
 

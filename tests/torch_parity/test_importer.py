@@ -78,7 +78,9 @@ def write_tokenizer(folder, kind, languages, lines=TEXT):
         special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
         model, _ = train_sentencepiece(lines, user_defined_symbols=languages, **special)
         (folder / "spiece.model").write_bytes(model)
-        settings = {}
+        # Pieces that are not listed here are not added ones.
+        specials = {i: {"content": piece, "special": True} for i, piece in enumerate(["<pad>", "</s>", "<unk>"])}
+        settings = {"added_tokens_decoder": specials} if languages else {}
     else:
         model, processor = train_sentencepiece(lines, model_type="unigram" if kind == "MBart50Tokenizer" else "bpe")
         (folder / "sentencepiece.bpe.model").write_bytes(model)
@@ -226,6 +228,7 @@ def test_each_language_has_its_tokens(pair, tmp_path):
     known = pair.languages.target_tokens
     forces_target = hasattr(pair.tokenizer, "src_lang")
     assert translator.languages == pair.languages and pair.languages.forces_target == forces_target
+    assert bool(pair.languages.source_start) == (pair.name == "MADLAD-400")
     if not known:
         assert translator.translate(["baka dulo"])[0].tokens
         return

@@ -7,6 +7,7 @@ export class Languages {
     const map = (ids) => new Map(Object.entries(ids ?? {}));
     this.areSeveral = tokens !== undefined;
     this.forcesTarget = tokens?.forces_target ?? false;
+    this.sourceStart = tokens?.source_start ?? [];
     const side = (name, code, ids) => ({ name, code, tokens: map(ids), isAny: this.areSeveral && !map(ids).size });
     this.source = side("sourceLanguage", source, tokens?.source_tokens);
     this.target = side("targetLanguage", target, tokens?.target_tokens);
@@ -34,7 +35,7 @@ export class Languages {
    * @param {string} target - code of the target language.
    */
   prefixes(source, target) {
-    const ofSource = prefix(this.source, this.sourceOf(source));
+    const ofSource = [...this.sourceStart, ...prefix(this.source, this.sourceOf(source))];
     const ofTarget = prefix(this.target, found(this.target, target));
     if (this.forcesTarget) return { sourcePrefix: ofSource, targetPrefix: ofTarget };
     return { sourcePrefix: [...ofSource, ...ofTarget], targetPrefix: [] };

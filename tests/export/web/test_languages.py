@@ -23,6 +23,7 @@ MODELS = {
     "sources without tokens or default": Languages(source_tokens=dict.fromkeys(TOKENS), target_tokens=TOKENS),
     "any source": Languages(target_tokens=TOKENS),
     "any source, with a default": Languages("gem", target_tokens=TOKENS),
+    "a start of the source": Languages(target_tokens=TOKENS, source_start=(7, 8)),
     "one target": Languages(source_tokens=TOKENS, target_tokens={"en": 4}),
 }
 #: Reads the records of models and pairs of codes, and writes what each model makes of each pair.

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -35,6 +36,8 @@ def test_target_languages_are_tokens_of_the_source():
     assert group.direction("xy") == Direction("xy", "de", (20,), ()) and group.has_default
     both = Languages(source_tokens={"en": 5}, target_tokens={"de": 20})
     assert both.direction() == Direction("en", "de", (5, 20), ()) and both.max_source_prefix == 2
+    marked = dataclasses.replace(both, source_start=(7,))
+    assert marked.direction() == Direction("en", "de", (7, 5, 20), ()) and marked.max_source_prefix == 3
 
 
 @pytest.mark.parametrize(
