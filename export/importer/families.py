@@ -239,7 +239,8 @@ T5 = Family(
         ids=("sentencepiece",),
         language=re.compile(r"<2([a-zA-Z_]+)>"),
         language_in_line=True,
-        of_training=re.compile(r"▁?<extra_id_\d+>|\[new_id_\d+\]"),  # The latter of UL2.
+        # transformers 5 adds padding to MADLAD-400. `[new_id_0]` is of UL2.
+        of_training=re.compile(r"▁?<extra_id_\d+>|\[new_id_\d+\]|<pad>"),
     ),
 )
 

@@ -34,8 +34,8 @@ class Vocabulary:
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
         language: pattern of the pieces of languages, whose first group is the code of the language.
-        language_in_line: whether SentencePiece divides a line that starts with the piece of the target language, so
-            that the mark of a word may precede the piece. Otherwise the piece is put before the divided line.
+        language_in_line: whether the piece of the target language is part of the text that SentencePiece divides, which
+            may put the word-boundary marker before it. Otherwise the piece is put before the divided text.
         of_training: pattern of added pieces that occur in the training only. Other added pieces are not supported,
             except languages.
     """

@@ -5,6 +5,7 @@ SentencePiece model contained: the pieces with their scores, or in the order of 
 """
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,20 @@ _BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 _NOT_SUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
 
 
-def read_fast_tokenizer(path: Path, way: str):
+def read_fast_tokenizer(path: Path, way: str, of_training: re.Pattern):
     """Reads tokenizer.json as the parsed SentencePiece model of which it was made.
 
-    A vocabulary with all bytes has byte fallback, as in the training of the model. transformers 5 saves mT5 without.
+    A vocabulary with all bytes has byte fallback, as in the training of the model. The field `byte_fallback` is not
+    read, because transformers 5 writes `false` for mT5.
 
     Args:
         path: the file.
         way: which piece has which id: `"sentencepiece"` or `"fairseq"`; see `Vocabulary`.
+        of_training: pattern of pieces that occur in the training only.
 
     Returns:
-        A `ModelProto`, without the special pieces at the end of the vocabulary, such as languages.
+        A `ModelProto`, without the pieces at the end of the vocabulary that are special, such as languages, or of the
+        training.
 
     Raises:
         ValueError: if the file was not made of a SentencePiece model.
@@ -42,7 +46,7 @@ def read_fast_tokenizer(path: Path, way: str):
     is_bpe = "merges" in content["model"]
     scores = (_of_bpe if is_bpe else _of_unigram)(content["model"])
     pieces = [*scores]
-    while pieces and is_special.get(pieces[-1]):
+    while pieces and (is_special.get(pieces[-1]) or of_training.fullmatch(pieces[-1])):
         pieces.pop()
     start, start_of_sentencepiece = _STARTS.get(way, ((), ()))
     if tuple(pieces[: len(start)]) != start:

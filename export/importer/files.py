@@ -59,13 +59,15 @@ def read_files(folder: Path) -> Files:
     names = {path.name for path in folder.iterdir()}
     tokenizer = (read(SETTINGS, read_fields) if SETTINGS in names else None) or {}
     problems += tokenizer_problems({**config, **tokenizer}, family, names)
-    parsers = {FAST_TOKENIZER: functools.partial(read_fast_tokenizer, way=assigns_ids(folder, family.vocabulary))}
-    models = {name: read(name, parsers.get(name, parse_file)) for name in sentencepiece_files(family.vocabulary, names)}
-    vocabulary: Any = read_piece_ids(folder, family.vocabulary, models, read)
+    table = family.vocabulary
+    options = {"way": assigns_ids(folder, table), "of_training": table.of_training}
+    parsers = {FAST_TOKENIZER: functools.partial(read_fast_tokenizer, **options)}
+    models = {name: read(name, parsers.get(name, parse_file)) for name in sentencepiece_files(table, names)}
+    vocabulary: Any = read_piece_ids(folder, table, models, read)
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}
-        problems += vocabulary_problems(vocabulary, config, parsed, family.vocabulary)
-        if family.forces_language and not any(map(family.vocabulary.language.fullmatch, vocabulary.ids)):
+        problems += vocabulary_problems(vocabulary, config, parsed, table)
+        if family.forces_language and not any(map(table.language.fullmatch, vocabulary.ids)):
             problems.append(f"The pieces of languages must be listed in one of {', '.join(ADDED)}")
     fields, found = read_config(config, family)
     problems += found

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import sentencepiece
 
 import keras_transformer as kt
 from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.export.importer.files import BIAS, OUTPUT, Files, names_with_rows, read_files
 from keras_transformer.export.importer.hub import locate
 from keras_transformer.export.importer.original import require_transformers, sample_lines
-from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, warn_of_lacking
+from keras_transformer.export.importer.vocabulary import Layout, lay_out, rewritten, split, warn_of_lacking
 from keras_transformer.export.interop.stored import Tensor, changed
 from keras_transformer.export.interop.weight_map import assign_weights, foreign_weights
 from keras_transformer.storage.languages import Languages
@@ -144,8 +143,8 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
     model = kt.Transformer(TransformerConfig(**{**files.fields, "vocab_size": len(layout.pieces)}))
     weights = foreign_weights(model, files.family.modules(files.fields).items())
     assign_weights(model, weights, _in_our_order(files, layout))
-    languages = _languages(files, layout)
     tokenizers = [Tokenizer(rewritten(spm, layout)) for spm in files.models.values()]
+    languages = _languages(files, layout)
     return Checkpoint(model, (tokenizers[0], tokenizers[-1]), languages, files.config["model_type"])
 
 
@@ -169,16 +168,15 @@ def _languages(files: Files, layout: Layout) -> Languages:
 
 
 def _before_languages(files: Files, layout: Layout) -> list[str]:
-    """The pieces that precede that of a language at the start of a line: the mark of a word, or none.
+    """The pieces that precede that of a language at the start of a line: the word-boundary marker `▁`, or none.
 
-    SentencePiece makes the mark, and MADLAD-400 was trained with it. transformers divides a line before SentencePiece
-    does if the files of the tokenizer list the pieces of languages, so that there is no mark.
+    SentencePiece makes the marker, and MADLAD-400 was trained with it. transformers divides a line before SentencePiece
+    does if the files of the tokenizer list the pieces of languages, so that there is no marker.
     """
-    language = next(iter(layout.languages))
-    if not files.family.vocabulary.language_in_line or language in files.vocabulary.apart:
+    if not files.family.vocabulary.language_in_line or layout.languages.keys() & files.vocabulary.listed:
         return []
-    model = next(iter(files.models.values())).SerializeToString()
-    *before, last = sentencepiece.SentencePieceProcessor(model_proto=model).encode_as_pieces(language)
+    language, model = next(iter(layout.languages)), next(iter(files.models.values()))
+    *before, last = split(model, language)
     return before if last == language else []
 
 

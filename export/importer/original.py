@@ -107,8 +107,8 @@ class Original:
         if direction.target_prefix:
             self._tokenizer.src_lang = direction.source
         else:  # The user writes the tokens.
-            tokens = (self._source_pieces[i] for i in direction.source_prefix)
-            line = " ".join([*(token for token in tokens if token != WORD), line])
+            tokens = "".join(self._source_pieces[i] for i in direction.source_prefix).replace(WORD, " ")
+            line = f"{tokens} {line}".strip()
         return [int(self._ours[i]) if i < len(self._ours) else -1 for i in self._tokenizer(line)["input_ids"]]
 
     def load(self) -> None:

@@ -22,7 +22,7 @@ class PieceIds(NamedTuple):
     file: str  # The file that assigns the ids.
     is_complete: bool  # Whether each row of the embedding must have a piece.
     added: frozenset[str]  # Pieces that the files of the tokenizer add, such as languages. Not all have a row.
-    apart: frozenset[str]  # All pieces that these files list. transformers divides a line at them before SentencePiece.
+    listed: frozenset[str]  # All pieces in these files. transformers divides a line at them before SentencePiece does.
 
 
 def assigns_ids(folder: Path, vocabulary: Vocabulary) -> str:
@@ -99,12 +99,13 @@ def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:
 
 
 def _added_ids(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
-    """The ids of the pieces that a file adds. Listed pieces follow those of the vocabulary."""
+    """The ids of the pieces that a file adds. Pieces without ids follow the vocabulary."""
     listed, with_ids = ADDED[path.name](path)
     for piece, i in _checked_ids(with_ids).items():
         if ids.get(piece, i) != i:
             raise ValueError(f"the id of {piece!r} must be {ids[piece]}, as in the vocabulary. Received: {i}")
-    return _checked_ids({piece: i for i, piece in enumerate(listed, len(ids))} | with_ids)
+    new = dict.fromkeys(piece for piece in listed if piece not in ids)
+    return _checked_ids({piece: i for i, piece in enumerate(new, len(ids))} | with_ids)
 
 
 def _in_special_tokens(path):
@@ -125,6 +126,8 @@ def _in_tokenizer(path):
 
 
 def _names(pieces):
+    if isinstance(pieces, str):
+        raise ValueError(f"a list of pieces is expected. Received: {pieces!r}")
     return [piece["content"] if isinstance(piece, dict) else piece for piece in pieces]
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.counting import counted
 from keras_transformer.export.importer.family import Vocabulary
 from keras_transformer.export.importer.piece_ids import PieceIds
 from keras_transformer.text.tokenization import SPECIAL_PIECES
@@ -55,6 +54,14 @@ def parse_file(path: Path):
     return parse(path.read_bytes())
 
 
+def split(model, line: str) -> list[str]:
+    """Divides a line with a parsed SentencePiece model. Unknown characters become the unknown piece."""
+    import sentencepiece
+
+    ids = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()).encode(line)
+    return [model.pieces[i].piece for i in ids]
+
+
 def vocabulary_problems(
     vocabulary: PieceIds, config: Mapping, models: Mapping[str, object], table: Vocabulary
 ) -> list[str]:
@@ -66,13 +73,13 @@ def vocabulary_problems(
         models: name of a file -> the parsed SentencePiece model.
         table: the table of the family.
     """
-    ids, file, is_complete, added, _ = vocabulary
+    ids, file, is_complete = vocabulary.ids, vocabulary.file, vocabulary.is_complete
     problems, size = [], config.get("vocab_size")
     # SentencePiece would not find them in text as transformers does.
     languages = {*filter(table.language.fullmatch, ids)} if table.language else set()
-    if own := sorted(piece for piece in added - languages if not table.of_training.fullmatch(piece)):
-        received = ", ".join(map(repr, own[:5]))
-        problems.append(f"The tokenizer has {counted(len(own), 'added piece')}, which is not supported: {received}")
+    if own := sorted(piece for piece in vocabulary.added - languages if not table.of_training.fullmatch(piece)):
+        first = ", ".join(map(repr, own[:5]))
+        problems.append(f"Added pieces are not supported. The tokenizer has {len(own)}: {first}")
     size = size if type(size) is int else len(ids)
     odd = set(range(len(ids))) ^ {*ids.values()} if is_complete else {i for i in ids.values() if not 0 <= i < size}
     if odd or (is_complete and len(ids) != size) or len({*ids.values()}) < len(ids):
@@ -183,6 +190,7 @@ def rewritten(model, layout: Layout) -> bytes:
     """
     kind = model.SentencePiece
     own = {piece.piece: (piece.score, piece.type) for piece in model.pieces}
+    model = type(model).FromString(model.SerializeToString())
     special = dict(zip(SPECIAL_PIECES, (kind.CONTROL, kind.UNKNOWN, kind.CONTROL, kind.CONTROL), strict=True))
     unlikely = min(piece.score for piece in model.pieces) - 10  # SentencePiece's score of unknown characters.
     del model.pieces[:]

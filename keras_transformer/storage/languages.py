@@ -43,9 +43,9 @@ class Direction(NamedTuple):
 class Languages:
     """The languages of a model.
 
-    A model of one pair of languages has no tokens for them. In other models a source starts with the token of its
-    language, if the model has tokens of source languages. The token of the target language follows it (Johnson et al.
-    2017), or, with `forces_target`, is the first one of the target (Fan et al. 2020).
+    A model of one pair of languages has no tokens for them. In other models a source starts with `source_start` and the
+    token of its language, if the model has tokens of source languages. The token of the target language follows them
+    (Johnson et al. 2017), or, with `forces_target`, is the first one of the target (Fan et al. 2020).
 
     Args:
         source: code of the source language, or of the default one; `None` if unknown.
@@ -54,8 +54,8 @@ class Languages:
             language.
         target_tokens: code of each target language -> id of its token. Empty: the model has one target language.
         forces_target: whether a target starts with the token of its language.
-        source_start: ids of the tokens that precede those of the languages at the start of a source, such as
-            SentencePiece's mark of a word.
+        source_start: ids of the tokens that precede those of the languages at the start of a source, such as the
+            word-boundary marker of SentencePiece. Needs `target_tokens`.
 
     References:
         Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System".
@@ -72,6 +72,8 @@ class Languages:
     def __post_init__(self):
         if self.target_tokens and len({i is None for i in self.source_tokens.values()}) > 1:
             raise ValueError(f"Either all source languages must have a token, or none. Received: {self.source_tokens}")
+        if self.source_start and not self.target_tokens:
+            raise ValueError(f"`source_start` needs `target_tokens`. Received: source_start={self.source_start}")
 
     @property
     def are_several(self) -> bool:

@@ -36,9 +36,12 @@ def forced(make_directory, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def named(make_directory, tmp_path_factory):
-    """A model whose sources start with the token of the target language, and its exports. German is the default."""
+    """A model whose sources start with a fixed token and that of the target language, and its exports.
+
+    German is the default.
+    """
     path = tmp_path_factory.mktemp("named") / "run"
-    default = {"source": "en", "target": "de"}
+    default = {"source": "en", "target": "de", "source_start": (9,)}
     directory = make_directory(
         path, lambda tokens: {**default, "source_tokens": dict.fromkeys(tokens), "target_tokens": tokens}
     )

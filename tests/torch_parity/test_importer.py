@@ -78,9 +78,7 @@ def write_tokenizer(folder, kind, languages, lines=TEXT):
         special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
         model, _ = train_sentencepiece(lines, user_defined_symbols=languages, **special)
         (folder / "spiece.model").write_bytes(model)
-        # Pieces that are not listed here are not added ones.
-        specials = {i: {"content": piece, "special": True} for i, piece in enumerate(["<pad>", "</s>", "<unk>"])}
-        settings = {"added_tokens_decoder": specials} if languages else {}
+        settings = {"additional_special_tokens": []}  # Otherwise, transformers 5 lists the languages.
     else:
         model, processor = train_sentencepiece(lines, model_type="unigram" if kind == "MBart50Tokenizer" else "bpe")
         (folder / "sentencepiece.bpe.model").write_bytes(model)
@@ -351,7 +349,7 @@ OTHERS = {
     "ids of text": ("added_tokens.json", {"__en__": "4"}, "added_tokens.json cannot be read: an id is not an integer"),
     "a number": (SETTINGS, {"added_tokens_decoder": {"4": {"content": 3}}}, f"{SETTINGS} cannot be read: a piece is"),
     "a tokenizer in Python": ("tokenization_own.py", "", "a tokenizer in Python is not supported. Received: tokeniz"),
-    "an added piece": ("added_tokens.json", {"<hl>": 190}, "The tokenizer has 1 added piece, which is not sup"),
+    "an added piece": ("added_tokens.json", {"<hl>": 190}, "Added pieces are not supported. The tokenizer has"),
     "no list": ("tokenizer.json", {"added_tokens": 3}, "tokenizer.json cannot be read: unknown contents"),
     "not JSON": ("special_tokens_map.json", "{", "special_tokens_map.json cannot be read: "),
 }
@@ -369,6 +367,16 @@ def test_files_that_mean_something_else_are_refused(pair, other, tmp_path, capsy
     assert main(["import", str(folder), f"--output={tmp_path / 'run'}"]) == 2
     message = capsys.readouterr().err
     assert message.count(f"\n- {problem}") == 1 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("pair", ["MADLAD-400"], indirect=True)
+def test_the_word_boundary_marker_precedes_a_language(pair, tmp_path):
+    """That is how SentencePiece divides the line. transformers does not if a file lists the language as added."""
+    marker, language = pair.languages.direction(None, "de").source_prefix
+    assert [pair.our_tokenizer.pieces[i] for i in (marker, language)] == ["▁", "<2de>"]
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    (folder / "added_tokens.json").write_text(json.dumps({"<2de>": pair.tokenizer.convert_tokens_to_ids("<2de>")}))
+    assert read_checkpoint(folder)[2].direction(None, "de").source_prefix == (language,)
 
 
 #: Family -> fields of tokenizer_config.json as published, and files that were not.
@@ -389,7 +397,7 @@ def test_files_are_read_as_they_were_published(pair, tmp_path):
     for name in others:
         (folder / name).unlink()
     added = {pair.our_tokenizer.pieces[i] for i in pair.languages.target_tokens.values()} | {"<mask>"}
-    listed = [piece for piece in pair.our_tokenizer.pieces if piece in added]
+    listed = ["<s>", *(piece for piece in pair.our_tokenizer.pieces if piece in added)]
     (folder / "special_tokens_map.json").write_text(json.dumps({**FAIRSEQ, "additional_special_tokens": listed}))
     (folder / SETTINGS).write_text(json.dumps({**FAIRSEQ, **fields, "src_lang": None, "tgt_lang": None}))
     _, (tokenizer, _), languages, _ = read_checkpoint(folder)

@@ -1,6 +1,7 @@
 """tokenizer.json in place of a SentencePiece model. The tests beside transformers compare real ones."""
 
 import json
+import re
 
 import pytest
 import sentencepiece
@@ -10,10 +11,15 @@ from keras_transformer.export.importer.json_files import reading
 
 SPACES = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
 SPECIAL = ["<pad>", "</s>", "<unk>"]
+OF_TRAINING = re.compile("<z>")
 UNIGRAM = {
     "type": "Unigram",
     "unk_id": 2,
-    "vocab": [*([piece, 0.0] for piece in SPECIAL), ["▁", -4.0], ["a", -3.0], ["▁a", -1.0], ["<x>", 0.0], ["<y>", 0.0]],
+    "vocab": [
+        *([piece, 0.0] for piece in SPECIAL),
+        *(["▁", -4.0], ["a", -3.0], ["▁a", -1.0]),
+        *([piece, 0.0] for piece in ("<x>", "<z>", "<y>")),
+    ],
 }
 BPE = {
     "type": "BPE",
@@ -31,15 +37,15 @@ def write(folder, model, **changes):
 
 
 def split(path, *lines, way="sentencepiece"):
-    model = read_fast_tokenizer(path, way)
+    model = read_fast_tokenizer(path, way, OF_TRAINING)
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()).encode([*lines], out_type=str)
 
 
 def test_unigram(tmp_path):
-    """A special piece in the end, `<y>`, is not in the SentencePiece model. The other added piece is never divided."""
+    """The last pieces, a special one and one of the training, are not in the model. `<x>` is never divided."""
     path = write(tmp_path, UNIGRAM)
     assert split(path, "a<x>a q") == [["▁a", "<x>", "a", "▁", "q"]]
-    assert [piece.piece for piece in read_fast_tokenizer(path, "sentencepiece").pieces] == [
+    assert [piece.piece for piece in read_fast_tokenizer(path, "sentencepiece", OF_TRAINING).pieces] == [
         *SPECIAL,
         *("▁", "a", "▁a", "<x>"),
     ]
@@ -54,8 +60,9 @@ def test_bpe(tmp_path, is_old):
 
 
 def test_a_piece_without_merges_is_in_no_text(tmp_path):
+    """It does not keep the other pieces from being merged either."""
     path = write(tmp_path, {**BPE, "vocab": {**BPE["vocab"], "ca": 10}})
-    assert split(path, "ca cab") == [["▁", "c", "a", "▁", "c", "a", "b"]]
+    assert split(path, "ca cabc") == [["▁", "c", "a", "▁", "c", "abc"]]
 
 
 def test_bytes(tmp_path):
@@ -81,7 +88,7 @@ def test_spaces(tmp_path):
 def test_the_order_of_fairseq(tmp_path):
     vocabulary = [[piece, 0.0] for piece in ("<s>", "<pad>", "</s>", "<unk>")]
     path = write(tmp_path, {**UNIGRAM, "unk_id": 3, "vocab": [*vocabulary, ["▁", -4.0], ["▁a", -1.0], ["<y>", 0.0]]})
-    pieces = [piece.piece for piece in read_fast_tokenizer(path, "fairseq").pieces]
+    pieces = [piece.piece for piece in read_fast_tokenizer(path, "fairseq", OF_TRAINING).pieces]
     assert pieces == ["<unk>", "<s>", "</s>", "▁", "▁a"] and split(path, "a", way="fairseq") == [["▁a"]]
 
 
@@ -104,9 +111,9 @@ def test_the_order_of_fairseq(tmp_path):
 def test_other_files_are_refused(tmp_path, model, changes, problem):
     path = write(tmp_path, model, **changes)
     with pytest.raises(ValueError, match=problem):
-        reading(lambda path: read_fast_tokenizer(path, "sentencepiece"), path)
+        reading(lambda path: read_fast_tokenizer(path, "sentencepiece", OF_TRAINING), path)
 
 
 def test_another_start_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must start with <s>, <pad>, </s>, <unk>. Received: <pad>, </s>, <unk>, ▁"):
-        read_fast_tokenizer(write(tmp_path, UNIGRAM), "fairseq")
+        read_fast_tokenizer(write(tmp_path, UNIGRAM), "fairseq", OF_TRAINING)

@@ -320,7 +320,7 @@ def test_added_pieces_are_refused(marian, tmp_path, capsys, name, content):
     """transformers divides a line at these pieces first, and a model may be trained to output them."""
     (marian.folder / name).write_text(json.dumps(content))
     message = refused(marian, tmp_path, capsys)
-    assert message.endswith("\n- The tokenizer has 1 added piece, which is not supported: '__nnh__'\n")
+    assert message.endswith("\n- Added pieces are not supported. The tokenizer has 1: '__nnh__'\n")
     assert message.count("\n- ") == 1
 
 

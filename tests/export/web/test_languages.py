@@ -24,6 +24,7 @@ MODELS = {
     "any source": Languages(target_tokens=TOKENS),
     "any source, with a default": Languages("gem", target_tokens=TOKENS),
     "a start of the source": Languages(target_tokens=TOKENS, source_start=(7, 8)),
+    "a start and forced": Languages(source_tokens=TOKENS, target_tokens=TOKENS, forces_target=True, source_start=(7,)),
     "one target": Languages(source_tokens=TOKENS, target_tokens={"en": 4}),
 }
 #: Reads the records of models and pairs of codes, and writes what each model makes of each pair.

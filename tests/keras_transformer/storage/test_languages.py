@@ -60,6 +60,17 @@ def test_some_source_languages_with_tokens_are_refused():
         Languages(source_tokens={"en": 5, "fr": None}, target_tokens={"de": 6})
 
 
+def test_a_start_without_tokens_is_refused():
+    with pytest.raises(ValueError, match=r"`source_start` needs `target_tokens`. Received: source_start=\(7,\)"):
+        Languages("en", "de", source_start=(7,))
+
+
+def test_a_record_of_before_the_start_has_none():
+    record = OWN.to_record()
+    del record["language_tokens"]["source_start"]
+    assert Languages.from_record(record) == OWN
+
+
 def test_directions_are_between_different_languages():
     assert [each[:2] for each in OWN.directions()] == [("en", "de"), ("en", "nl"), ("fr", "de"), ("fr", "nl")]
     assert len([*FORCED.directions()]) == 4 * 3
@@ -80,7 +91,7 @@ def test_a_model_of_one_pair_has_the_default_that_is_given():
     assert Languages().with_default("fr", "zh-Hans") == Languages("fr", "zh-Hans")
 
 
-@pytest.mark.parametrize("languages", [Languages(), PAIR, FORCED, OWN])
+@pytest.mark.parametrize("languages", [Languages(), PAIR, FORCED, OWN, dataclasses.replace(OWN, source_start=(7,))])
 def test_a_record_and_an_export_have_the_languages(languages, tmp_path):
     assert Languages.from_record(languages.to_record()) == languages
     directory = ModelDirectory(tmp_path / "run")
