@@ -41,7 +41,7 @@ def named(make_directory, tmp_path_factory):
     German is the default.
     """
     path = tmp_path_factory.mktemp("named") / "run"
-    default = {"source": "en", "target": "de", "source_start": (9,)}
+    default = {"source": "en", "target": "de", "source_start": (10,)}
     directory = make_directory(
         path, lambda tokens: {**default, "source_tokens": dict.fromkeys(tokens), "target_tokens": tokens}
     )
