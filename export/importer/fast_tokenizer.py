@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_transformer.export.importer.json_files import read_json
 from keras_transformer.export.importer.piece_ids import FAIRSEQ
-from keras_transformer.export.importer.vocabulary import parse
+from keras_transformer.export.importer.vocabulary import WORD, parse
 
 #: Way to assign ids -> the pieces at the start of the vocabulary, and those of the SentencePiece model in their place.
 _STARTS = {"fairseq": (FAIRSEQ, ("<unk>", "<s>", "</s>"))}
@@ -106,14 +106,14 @@ def _read_normalization(content: Mapping[str, Any], spec) -> None:
         match step:
             case {"type": "Precompiled", "precompiled_charsmap": charsmap}:
                 spec.precompiled_charsmap = base64.b64decode(charsmap, validate=True)
-            case {"type": "Metaspace", "replacement": "\N{LOWER ONE EIGHTH BLOCK}"}:
+            case {"type": "Metaspace", "replacement": replacement} if replacement == WORD:
                 spec.escape_whitespaces = True
                 old = step.get("add_prefix_space", True)
                 spec.add_dummy_prefix = step.get("prepend_scheme", "always" if old else "never") != "never"
             case {"type": "Strip" | "WhitespaceSplit"} | {"type": "Replace", "pattern": {"Regex": " {2,}"}}:
                 spec.remove_extra_whitespaces = True
             case _:
-                raise ValueError(f"a step of the normalization that is not supported. Received: {step}")
+                raise ValueError(f"a step of the normalization is not supported. Received: {step}")
 
 
 def _steps(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:

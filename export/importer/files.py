@@ -56,13 +56,13 @@ def read_files(folder: Path) -> Files:
     problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
-    names = {path.name for path in folder.iterdir()}
-    tokenizer = (read(SETTINGS, read_fields) if SETTINGS in names else None) or {}
-    problems += tokenizer_problems({**config, **tokenizer}, family, names)
+    all_files = {path.name for path in folder.iterdir()}
+    tokenizer = (read(SETTINGS, read_fields) if SETTINGS in all_files else None) or {}
+    problems += tokenizer_problems({**config, **tokenizer}, family, all_files)
     table = family.vocabulary
     options = {"way": assigns_ids(folder, table), "of_training": table.of_training}
     parsers = {FAST_TOKENIZER: functools.partial(read_fast_tokenizer, **options)}
-    models = {name: read(name, parsers.get(name, parse_file)) for name in sentencepiece_files(table, names)}
+    models = {name: read(name, parsers.get(name, parse_file)) for name in sentencepiece_files(table, all_files)}
     vocabulary: Any = read_piece_ids(folder, table, models, read)
     if vocabulary is not None:
         parsed = {name: model for name, model in models.items() if model is not None}

@@ -60,10 +60,10 @@ def read_piece_ids(
     for name in ADDED:
         if (folder / name).is_file():
             added |= read(name, lambda path: _added_ids(path, ids)) or {}
-    names = frozenset(added.keys() - ids.keys())
+    new, listed = frozenset(added.keys() - ids.keys()), frozenset(added)
     if vocabulary.has_added_pieces:
-        return PieceIds(added | ids, file, False, names, frozenset(added))
-    return PieceIds(ids, file, way == "vocab.json", names, frozenset(added))
+        return PieceIds(added | ids, file, False, new, listed)
+    return PieceIds(ids, file, way == "vocab.json", new, listed)
 
 
 def sentencepiece_files(vocabulary: Vocabulary, files: Container[str]) -> tuple[str, ...]:

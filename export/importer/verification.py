@@ -87,7 +87,7 @@ def compare_with_original(folder: Path, checkpoint, lines: Sequence[str] | None 
         lines: the text to compare. Default: random pieces of the vocabulary.
 
     Raises:
-        VerificationError: if the logits or the hypotheses differ, or the pieces differ.
+        VerificationError: if the pieces, the logits or the hypotheses differ.
         ValueError: if transformers cannot load the model.
     """
     model, tokenizers, languages, _ = checkpoint

@@ -74,12 +74,13 @@ def vocabulary_problems(
         table: the table of the family.
     """
     ids, file, is_complete = vocabulary.ids, vocabulary.file, vocabulary.is_complete
-    problems, size = [], config.get("vocab_size")
-    # SentencePiece would not find them in text as transformers does.
+    problems = []
+    # SentencePiece would not find added pieces in text as transformers does.
     languages = {*filter(table.language.fullmatch, ids)} if table.language else set()
     if own := sorted(piece for piece in vocabulary.added - languages if not table.of_training.fullmatch(piece)):
         first = ", ".join(map(repr, own[:5]))
         problems.append(f"Added pieces are not supported. The tokenizer has {len(own)}: {first}")
+    size = config.get("vocab_size")
     size = size if type(size) is int else len(ids)
     odd = set(range(len(ids))) ^ {*ids.values()} if is_complete else {i for i in ids.values() if not 0 <= i < size}
     if odd or (is_complete and len(ids) != size) or len({*ids.values()}) < len(ids):
