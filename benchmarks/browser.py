@@ -136,6 +136,8 @@ def write(options, folder, lines):
     """Writes the exports. Returns them, and the source ids of the lines."""
     from keras_transformer.export.format import Exported
     from keras_transformer.export.registry import FORMATS
+    from keras_transformer.storage.origin import write_origin
+    from keras_transformer.storage.source_text import source_text_of
     from keras_transformer.translate.finished_model import load_finished
 
     directory = ModelDirectory(options.directory)
@@ -143,7 +145,9 @@ def write(options, folder, lines):
     FORMATS["web"].prepare()
 
     def write_format(name, beam, place):
-        FORMATS[name].write(Exported(model, directory, tokenizers, BeamSearch(beam_size=beam)), place)
+        exported = Exported(model, directory, tokenizers, BeamSearch(beam_size=beam))
+        FORMATS[name].write(exported, place)
+        write_origin(place, None, source_text_of(directory.path), exported.languages)
 
     exports = {}
     for beam in options.beams:

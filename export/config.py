@@ -22,11 +22,13 @@ class ExportConfig(BeamSearch):
     Args:
         format: formats to write, separated by commas. Default: `saved_model,onnx`, or `onnx` with `quantize`.
         quantize: write ONNX with int8 weights, or in float16 for GPUs. An existing float32 export is kept.
-        source: text with which a quantized export is verified, also by BLEU, plain or .gz. Default: a quantized export
-            is verified by the likelihood of its translations of random sentences.
+        source: text with which a quantized export is verified, also by BLEU, plain or .gz, in the default source
+            language of the model. Default: a quantized export is verified by the likelihood of its translations of
+            random sentences.
         reference: translation of `source`, aligned line by line.
         encoding: encoding of `source` and `reference`, such as `cp1252` or `utf-16`.
         shortlist: search among the tokens of the model's shortlist only, which `keras-transformer shortlist` writes.
+            Models whose targets start with the token of a language do not support it.
         n_best: number of hypotheses that `model.onnx` and the signatures `n_best` and `tokens` of the SavedModel
             return. Default: `beam_size`.
         token_scores: whether `model.onnx` and the signature `tokens` of the SavedModel also return the log probability

@@ -153,8 +153,8 @@ def _export(directory, config):
         )
     if texts and not exported.languages.has_default:
         raise ValueError(
-            "`source` and `reference` require a model with default languages, which `import --target_language` and "
-            f"`train --target_language` record. Received: {directory.path}"
+            "`source` and `reference` require a model with default languages. `import` and `train` record those of "
+            f"`--source_language` and `--target_language`. Received: {directory.path}"
         )
     batches = _batches(exported)
     for format in formats:

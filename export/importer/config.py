@@ -100,8 +100,10 @@ def _size_problems(config, family):
     """Problems with the fields that determine the sizes."""
     sizes = [_names(theirs) for theirs in family.sizes.values()]
     numbers = dict.fromkeys(["vocab_size", *IDS, *(name for names in sizes for name in names)])
-    wrong = [name for name in numbers if type(config.get(name)) is not int]
-    problems = [f"`{name}` must be int. Received: {config.get(name)!r}" for name in wrong]
+    wrong = [name for name in numbers if type(config.get(name)) is not int or (name not in IDS and config[name] < 1)]
+    problems = [
+        f"`{name}` must be int{'' if name in IDS else ', at least 1'}. Received: {config.get(name)!r}" for name in wrong
+    ]
     for first, *others in dict.fromkeys(sizes):
         problems += [
             f"`{other}` must equal `{first}`. Received: {config.get(other)} and {config.get(first)}"
@@ -120,6 +122,6 @@ def _chosen(config, family):
         if value in [*option.values]:
             fields |= option.values[value]
         else:
-            known = ", ".join(map(str, option.values))
+            known = ", ".join(str(value) for value in option.values if value is not None)
             problems.append(f"`{name}` must be one of {known}. Received: {name}={value!r}")
     return fields, problems

@@ -185,14 +185,18 @@ MBART = Family(
 )
 
 
-_FEED_FORWARD = Option(
-    default="relu",
-    values={
-        "relu": {"feed_forward": "plain", "activation": "relu"},
-        "gated-gelu": {"feed_forward": "gated", "activation": "gelu_tanh"},
-        "gated-silu": {"feed_forward": "gated", "activation": "silu"},
-    },
-)
+_FEED_FORWARD = {
+    "feed_forward_proj": Option(
+        default="relu",
+        values={
+            "relu": {"feed_forward": "plain", "activation": "relu"},
+            "gated-gelu": {"feed_forward": "gated", "activation": "gelu_tanh"},
+            "gated-silu": {"feed_forward": "gated", "activation": "silu"},
+        },
+    ),
+    # In transformers, this field replaces the activation.
+    "dense_act_fn": Option(default=None, values={None: {}, **ACTIVATIONS}),
+}
 
 T5 = Family(
     title="T5",
@@ -211,7 +215,7 @@ T5 = Family(
     },
     rates={name: ("dropout_rate", 0.1) for name in ("dropout", "attention_dropout", "activation_dropout")},
     options={
-        "feed_forward_proj": _FEED_FORWARD,
+        **_FEED_FORWARD,
         # T5 v1.1 has `tie_word_embeddings: false`. transformers 5 writes `scale_decoder_outputs` instead.
         ("scale_decoder_outputs", "tie_word_embeddings"): Option(
             default=True, values={True: {"logits_scale": lambda config: config["d_model"] ** -0.5}, False: {}}
@@ -237,7 +241,8 @@ T5 = Family(
     vocabulary=Vocabulary(
         sentencepiece=("spiece.model",),
         ids=("sentencepiece",),
-        language=re.compile(r"<2([a-zA-Z_]+)>"),
+        # MADLAD-400 also has symbols of other tasks, scripts and regions, such as <2translate>, <2Latn> and <2CA>.
+        language=re.compile(r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?(?:_[A-Z]{2})?)>|<2\w*>"),
         language_in_line=True,
         # transformers 5 adds padding to MADLAD-400. `[new_id_0]` is of UL2.
         of_training=re.compile(r"▁?<extra_id_\d+>|\[new_id_\d+\]|<pad>"),
@@ -251,7 +256,10 @@ MT5 = dataclasses.replace(
     model_types=("mt5",),
     architecture="MT5ForConditionalGeneration",
     former_architectures=(),
-    options={"feed_forward_proj": dataclasses.replace(_FEED_FORWARD, default="gated-gelu")},
+    options={
+        **_FEED_FORWARD,
+        "feed_forward_proj": dataclasses.replace(_FEED_FORWARD["feed_forward_proj"], default="gated-gelu"),
+    },
 )
 
 FAMILIES = (MARIAN, M2M_100, MBART, T5, MT5)

@@ -29,11 +29,12 @@ class Vocabulary:
     Attributes:
         sentencepiece: files of the SentencePiece models: that of both sides, which tokenizer.json can replace, or those
             of source and target.
-        ids: which piece has which id, the first that applies. `"vocab.json"`: this file says it, if it exists.
+        ids: where the ids of the pieces come from, in order of preference. `"vocab.json"`: this file, if it exists.
             `"fairseq"`: the special pieces of fairseq come first, then those of SentencePiece. `"sentencepiece"`: the
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
-        language: pattern of the pieces of languages, whose first group is the code of the language.
+        language: pattern of the pieces of languages, whose group is the code of the language. Pieces that match without
+            a group are other symbols.
         language_in_line: whether the piece of the target language is part of the text that SentencePiece divides, which
             may put the word-boundary marker before it. Otherwise the piece is put before the divided text.
         of_training: pattern of added pieces that occur in the training only. Other added pieces are not supported,
@@ -70,7 +71,8 @@ class Family:
         ignored: pattern of the names of weights that are not imported, because the model computes or does not use them.
         may_untie_output: whether the file may contain a separate matrix of the logits.
         vocabulary: the `Vocabulary`.
-        forces_language: whether a target starts with the piece of its language, and a source with that of its own.
+        forces_language: whether the target starts with the piece of the target language, and the source with that of
+            the source language.
             Otherwise a source starts with the piece of the target language, if there are such pieces.
         tokenizer: field of tokenizer_config.json -> its supported values. Other values change the places of the tokens
             of languages.

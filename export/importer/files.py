@@ -1,6 +1,8 @@
 """Reads and checks the files of a model."""
 
 import functools
+import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from keras_transformer.export.importer.json_files import read_fields, reading
 from keras_transformer.export.importer.piece_ids import (
     ADDED,
     FAST_TOKENIZER,
+    GENERATION,
     SETTINGS,
     PieceIds,
     assigns_ids,
@@ -30,6 +33,8 @@ from keras_transformer.export.interop.weight_map import foreign_weights, listed,
 
 #: Names of the matrix of the logits, if the file has a separate one, and of their bias.
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
+#: Field of generation_config.json, of config.json in older models.
+_FORCED = "forced_bos_token_id"
 #: Paths of the layers whose weights have one row for each piece.
 _ROWS = ("target_embedding", "source_embedding", "logits.embedding", "logits.bias")
 
@@ -39,6 +44,7 @@ class Files(NamedTuple):
 
     config: Mapping[str, Any]
     tokenizer: Mapping[str, Any]  # Of tokenizer_config.json, which need not exist.
+    forced_id: Any  # The id with which each translation starts, if generation_config.json or config.json has one.
     family: Family
     fields: Mapping[str, Any]
     models: Mapping[str, Any]  # SentencePiece models by the names of their files.
@@ -52,12 +58,13 @@ def read_files(folder: Path) -> Files:
     read = functools.partial(_read, folder, problems)
     file = weights_file(folder)
     config, tensors = read("config.json", read_fields), read(file, read_weights)
-    family, found = (None, []) if config is None else find_family(config)
+    family, found = (None, _marian_problems(folder)) if config is None else find_family(config)
     problems += found
     if family is None:
         require(problems, of=f"{folder} cannot be imported")
     all_files = {path.name for path in folder.iterdir()}
     tokenizer = (read(SETTINGS, read_fields) if SETTINGS in all_files else None) or {}
+    generation = (read(GENERATION, read_fields) if GENERATION in all_files else None) or {}
     problems += tokenizer_problems({**config, **tokenizer}, family, all_files)
     table = family.vocabulary
     options = {"way": assigns_ids(folder, table), "of_training": table.of_training}
@@ -71,14 +78,17 @@ def read_files(folder: Path) -> Files:
             problems.append(f"The pieces of languages must be listed in one of {', '.join(ADDED)}")
     fields, found = read_config(config, family)
     problems += found
-    if fields is not None and tensors is not None:
+    if fields is not None and tensors is not None and (layers := _too_many_layers(fields, tensors)):
+        problems.append(f"{file} must contain the weights of {layers} layers. It contains {len(tensors)} tensors")
+    elif fields is not None and tensors is not None:
         names = names_with_rows(family, fields)
         fields = {**fields, "tie_output": not family.may_untie_output or _has_tied_output(tensors, names)}
         tensors = _completed(tensors, config, family, names)
         problems += _tensor_problems(tensors, fields, family, config, names, file)
     # A file that is read twice has the same problem twice.
     require(dict.fromkeys(problems), of=f"{folder} cannot be imported as a {family.title} model")
-    return Files(config, tokenizer, family, fields, models, vocabulary, tensors)
+    forced_id = generation.get(_FORCED, config.get(_FORCED))
+    return Files(config, tokenizer, forced_id, family, fields, models, vocabulary, tensors)
 
 
 def _read(folder, problems, name, function) -> Any:
@@ -94,6 +104,25 @@ def _read(folder, problems, name, function) -> Any:
         return None
 
 
+def _marian_problems(folder: Path) -> list[str]:
+    """Problems of a folder with a model of Marian itself, which transformers converts."""
+    problems = []
+    for file in sorted(folder.glob("*.npz")):
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                options = bytes(arrays["special:model.yml"]).rstrip(b"\0").decode(errors="replace")
+        except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+            continue
+        kind = re.search(r"^transformer-decoder-autoreg: *(\S+)", options, re.MULTILINE)
+        if kind and kind[1] != "self-attention":
+            cell = re.search(r"^dec-cell: *(\S+)", options, re.MULTILINE)
+            of_cell = f" with the cell {cell[1]}" if kind[1] == "rnn" and cell else ""
+            problems.append(f"a decoder of kind {kind[1]}{of_cell} is not supported. Received: {file.name}")
+        else:
+            problems.append(f"{file.name} is a model of Marian: first convert it to the files of transformers")
+    return problems
+
+
 def names_with_rows(family, fields) -> list[str]:
     """Names of the weights with one row for each piece; that of the shared embedding first."""
     modules = family.modules(fields)
@@ -101,9 +130,17 @@ def names_with_rows(family, fields) -> list[str]:
 
 
 def _has_tied_output(tensors, names):
-    """Whether the logits have the matrix of the embedding."""
+    """Whether the logits have the matrix of the embedding. A file without an embedding lacks it."""
+    if OUTPUT not in tensors:
+        return True
     embeddings = [tensors[name] for name in names if name in tensors and name not in (OUTPUT, BIAS)]
-    return OUTPUT not in tensors or not embeddings or np.array_equal(tensors[OUTPUT], embeddings[0])
+    return bool(embeddings) and np.array_equal(tensors[OUTPUT], embeddings[0])
+
+
+def _too_many_layers(fields, tensors) -> int:
+    """The number of layers if it exceeds that of the tensors, else 0. Building such a model could take hours."""
+    layers = fields["num_encoder_layers"] + fields["num_decoder_layers"]
+    return layers if layers > len(tensors) else 0
 
 
 def _completed(tensors: Mapping, config: Mapping, family: Family, names) -> dict:

@@ -57,9 +57,10 @@ def import_checkpoint(
             model directory contains the name and the commit of the latter as `downloaded_from`.
         output: the model directory to write.
         overwrite: replace an existing model or run in `output`.
-        source_language: code of the source language, such as `en`; of a model of several languages the default one.
+        source_language: code of the source language, such as `en`. For a model of several languages, the default one.
             Default: that of tokenizer_config.json, if the file exists.
-        target_language: code of the target language, such as `de`. Default: that of tokenizer_config.json.
+        target_language: code of the target language, such as `de`. Default: that with which each translation starts
+            (`forced_bos_token_id`), or that of tokenizer_config.json.
         verify: compare the token ids, the logits and the hypotheses of greedy and beam search with those of
             transformers. The record of the model directory contains the result as `verified_against`. Needs the extra
             `transformers`.
@@ -149,7 +150,10 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
 
 
 def _languages(files: Files, layout: Layout) -> Languages:
-    """The languages of the vocabulary. Those of tokenizer_config.json are the default."""
+    """The languages of the vocabulary. The default ones are those of tokenizer_config.json.
+
+    If each translation of a model starts with the token of one language, this is the default target language.
+    """
     ids = {piece: i for i, piece in enumerate(layout.pieces)}
     tokens = {code: ids[piece] for piece, code in layout.languages.items()}
     codes = [files.tokenizer.get(name) or files.tokenizer.get(other) for name, other in _LANGUAGE_NAMES]
@@ -157,6 +161,7 @@ def _languages(files: Files, layout: Layout) -> Languages:
     if not tokens:
         return Languages(source, target)
     forced = files.family.forces_language
+    target = next((code for code, i in tokens.items() if layout.rows[i] == files.forced_id), target)
     return Languages(
         (find_language(source, tokens) if forced else source) if source else None,
         find_language(target, tokens) if target else None,

@@ -23,5 +23,5 @@ def reading(function: Callable[[Path], Any], path: Path) -> Any:
     """Applies a function to the path of a file. If it fails on the contents, raises `ValueError` or `OSError`."""
     try:
         return function(path)
-    except (TypeError, LookupError, AttributeError) as error:  # JSON with other contents than expected.
+    except (TypeError, LookupError, AttributeError, RecursionError) as error:  # JSON with other contents than expected.
         raise ValueError(f"unknown contents ({type(error).__name__}: {error})") from error

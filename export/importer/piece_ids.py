@@ -11,6 +11,8 @@ from keras_transformer.export.importer.json_files import read_fields, read_json
 SETTINGS = "tokenizer_config.json"
 #: The file of the library tokenizers. transformers 5 saves it in place of the SentencePiece model of most families.
 FAST_TOKENIZER = "tokenizer.json"
+#: The file with the options of generation, among them the target language of a model that has only one.
+GENERATION = "generation_config.json"
 #: The first ids of fairseq. The first three pieces of SentencePiece are not part of its vocabulary.
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -87,7 +89,7 @@ def tokenizer_files(vocabulary: Vocabulary, files: Container[str]) -> set[str]:
         files: the names of all files of the model.
     """
     ids = [way for way in vocabulary.ids if way == "vocab.json"]
-    return {*sentencepiece_files(vocabulary, files), *ids, *ADDED}
+    return {*sentencepiece_files(vocabulary, files), *ids, *ADDED, GENERATION}
 
 
 def _checked_ids(ids: dict[Any, Any]) -> dict[str, int]:

@@ -126,7 +126,7 @@ def lay_out(vocabulary: PieceIds, config: Mapping, models: Sequence, language: r
         vocabulary: the vocabulary of the files.
         config: the contents of config.json.
         models: the parsed SentencePiece models.
-        language: pattern of the pieces of languages, whose group is the code.
+        language: the pattern `language` of `Vocabulary`.
     """
     vocab, rows_without = vocabulary.ids, {*range(config["vocab_size"])} - {*vocabulary.ids.values()}
     # These rows are part of the softmax of the original.
@@ -142,9 +142,10 @@ def lay_out(vocabulary: PieceIds, config: Mapping, models: Sequence, language: r
         while name in SPECIAL_PIECES:
             name += "_"
         pieces.append(name)
-        if language and (match := language.fullmatch(of_id[i])):
-            languages[name] = match[match.lastindex or 0]
-        if name in languages or i in rows_without or of_id[i] in vocabulary.added or of_id[i] in SPECIAL_PIECES:
+        match = language.fullmatch(of_id[i]) if language else None
+        if match and match.lastindex:
+            languages[name] = match[match.lastindex]
+        if match or i in rows_without or of_id[i] in vocabulary.added or of_id[i] in SPECIAL_PIECES:
             symbols.add(name)
     known = {_foreign_name(piece) for piece in pieces}
     unknown = [piece for piece in made if _foreign_name(piece) not in known]

@@ -18,7 +18,9 @@ from keras_transformer.cli.runtime_options import (
 )
 from keras_transformer.cli.training_commands import average, distill, prepare, shortlist, train
 
-_DIRECTORIES = "model directory of a finished training, or several separated by commas, whose models translate together"
+_DIRECTORIES = (
+    "model directory that `train` or `import` has written, or several, separated by commas, that translate together"
+)
 
 
 def translate(arguments: list[str]) -> None:
@@ -95,7 +97,7 @@ def compare(arguments: list[str]) -> None:
 def score(arguments: list[str]) -> None:
     """Print the log probability of given translations."""
     parser = make_parser(score, loads_models=True)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help="model directory that `train` or `import` has written")
     parser.add_argument("--source", required=True, help="source text, plain or .gz")
     parser.add_argument("--target", required=True, help="translations, one per line of `--source`")
     add_encoding(parser)
@@ -115,7 +117,7 @@ def score(arguments: list[str]) -> None:
 def plot_attention(arguments: list[str]) -> None:
     """Plot the cross-attention of each head of a decoder layer for one sentence. Needs the extra `plot`."""
     parser = make_parser(plot_attention, loads_models=True)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help="model directory that `train` or `import` has written")
     parser.add_argument("sentence", help="source sentence")
     parser.add_argument("--output", required=True, help="image file to write, such as .png, .pdf or .svg")
     parser.add_argument("--target", help="target sentence; default: the translation of the model")
@@ -138,7 +140,7 @@ def export(arguments: list[str]) -> int | None:
     from keras_transformer.text.files import readable
 
     parser = make_parser(export, loads_models=True)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help="model directory that `train` or `import` has written")
     parser.add_class_arguments(ExportConfig)
     parser.describe_option("format", describe_formats())
     options = parser.parse_args(arguments)
@@ -182,14 +184,18 @@ def import_(arguments: list[str]) -> int | None:
     _without_memory_pool()
     parser = make_parser(import_)
     directory = (
-        "folder with config.json, model.safetensors and the SentencePiece files of the tokenizer; or "
-        "hf://owner/name[@revision], a model of the Hugging Face Hub, which needs the extra `hub`"
+        "folder with config.json, the weights (model.safetensors; or pytorch_model.bin, which needs the extra `torch`) "
+        "and all files of the tokenizer; or hf://owner/name[@revision], a model of the Hugging Face Hub, which needs "
+        "the extra `hub`"
     )
     parser.add_argument("directory", help=directory)
     parser.add_argument("--output", required=True, help="model directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
-    for side in ("source", "target"):
-        language = f"code of the {side} language, such as en; default: that of tokenizer_config.json"
+    for side, code in (("source", "en"), ("target", "de")):
+        language = (
+            f"code of the {side} language, such as {code}; of a model with several languages, the default of the other "
+            "commands; default: that in the files of the model, if there is one"
+        )
         parser.add_argument(f"--{side}_language", help=language)
     compare = (
         "compare token ids, logits, greedy search and beam search with those of transformers; if logits or searches "

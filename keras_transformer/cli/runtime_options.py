@@ -88,9 +88,12 @@ def add_test_set(parser: ArgumentParser) -> None:
 
 def add_languages(parser: ArgumentParser, more: str = "") -> None:
     """Adds the options for the languages of the text."""
-    source = f"code of the source language, such as en, for a model with several languages{more}; default: the model's"
+    default = "default: the model's, which not every model has"
+    source = f"code of the source language, such as en, for a model with several languages{more}; {default}"
     parser.add_argument("--source_language", help=source)
-    parser.add_argument("--target_language", help="code of the target language, as for the source")
+    parser.add_argument(
+        "--target_language", help=f"code of the target language, such as de, as for the source; {default}"
+    )
 
 
 def add_optional_file(parser: ArgumentParser, help: str) -> None:

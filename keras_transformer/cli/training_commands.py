@@ -55,7 +55,7 @@ def distill(arguments: list[str]) -> None:
 def average(arguments: list[str]) -> None:
     """Replace the model of a finished run with the average of its last checkpoints."""
     parser = make_parser(average, loads_models=True)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help="model directory that `train` has written")
     parser.add_argument("--last", type=int, help="number of checkpoints to average; default: all that the run has kept")
     options = parser.parse_args(arguments)
 
@@ -80,7 +80,7 @@ def shortlist(arguments: list[str]) -> None:
     from keras_transformer.apps.shortlisting import learn_shortlist
 
     parser = make_parser(shortlist)
-    parser.add_argument("directory", help="model directory of a finished training")
+    parser.add_argument("directory", help="model directory that `train` or `import` has written")
     parser.add_argument("--source", required=True, help="source text, plain or .gz, one sentence per line")
     parser.add_argument("--target", required=True, help="its translation, preferably by the model itself")
     add_encoding(parser)

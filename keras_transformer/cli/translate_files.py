@@ -12,13 +12,12 @@ from pathlib import Path
 
 from keras_transformer.cli.translator_options import TranslatorOptions, split_directories
 from keras_transformer.storage.atomic_files import atomic_write
-from keras_transformer.storage.languages import languages_of
+from keras_transformer.storage.languages import languages_of, require_languages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.storage.origin import hash_of_program
 from keras_transformer.storage.progress import progress_bar
 from keras_transformer.storage.resumable_file import ResumableFile
 from keras_transformer.text.files import TextLines, json_line, one_column, read_lines
-from keras_transformer.text.languages import checked_language
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.splitting_translator import SplittingTranslator
 
@@ -139,9 +138,8 @@ def score(options) -> None:
 
     BatchLimits(options.batch_size, options.batch_tokens)  # Checks them before the model is loaded.
     pairs = read_pairs(options.source, options.target, options.encoding)
-    names = ("source_language", "target_language")
-    languages = [checked_language(name, options[name]) for name in names]
-    languages_of(options.directory).direction(*languages)  # Checked before the model is loaded.
+    languages = options.source_language, options.target_language
+    require_languages(options.directory, *languages)  # Checked before the model is loaded.
     batching = options.batch_size, options.batch_tokens
     scores = LikelihoodScorer(options.directory).score_stream(pairs, *batching, *languages)
     for pair in progress_bar(scores, unit="line"):

@@ -8,9 +8,8 @@ from jsonargparse import Namespace
 
 from keras_transformer.cli.runtime_options import sampling_defaults
 from keras_transformer.decoding import BeamSearch, Sampling
-from keras_transformer.storage.languages import languages_of
+from keras_transformer.storage.languages import require_languages
 from keras_transformer.storage.origin import export_command
-from keras_transformer.text.languages import checked_language
 from keras_transformer.translate.batching import BatchLimits
 from keras_transformer.translate.load import load_translator
 from keras_transformer.translate.protection import Protection
@@ -57,10 +56,10 @@ class TranslatorOptions:
             loading,
             search,
             _sampling_options(options, search),
-            {name: checked_language(name, options.get(name)) for name in ("source_language", "target_language")},
+            {name: options.get(name) for name in ("source_language", "target_language")},
         )
         if not options.get("from_json"):
-            languages_of(found.directories[0]).direction(*found.languages.values())
+            require_languages(found.directories[0], *found.languages.values())
         if options.runtime != "keras" and (found.sampling or len(found.directories) > 1):
             raise ValueError(
                 "`--sampling` and several model directories require `--runtime keras`. "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.recorded_folder import read_json
-from keras_transformer.text.languages import find_language
+from keras_transformer.text.languages import checked_language, find_language
 
 #: Name of the entry in the records of models and exports.
 ENTRY = "language_tokens"
@@ -181,6 +181,19 @@ def _prefix(tokens: Mapping[str, Any], code: str | None) -> tuple[int, ...]:
     """The token of a language, if it has one."""
     token = None if code is None else tokens.get(code)
     return () if token is None else (token,)
+
+
+def require_languages(folder: str | Path, source: str | None, target: str | None) -> None:
+    """Raises `ValueError` if a model does not know the languages that options name; see `Languages.direction`.
+
+    A model that does not list its languages takes the code of any language.
+    """
+    languages = languages_of(folder)
+    found = languages.direction(source, target)
+    for side, tokens in (("source", languages.source_tokens), ("target", languages.target_tokens)):
+        code = getattr(found, side)
+        if code not in tokens:
+            checked_language(f"{side}_language", code)
 
 
 def languages_of(folder: str | Path) -> Languages:

@@ -29,13 +29,13 @@ _ISO_639 = _pairs(
     "tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho yi:yid yo:yor "
     "za:zha zh:zho zu:zul"
 )
-#: Codes that have another name in ISO 639-1: bibliographic and withdrawn codes, the standard form of a language with
-#: several, and `pb` and `zt` of LibreTranslate.
+#: Codes that have another name in ISO 639: bibliographic and withdrawn codes, the standard form of a language with
+#: several, `pb` and `zt` of LibreTranslate, and `ns` of M2M-100.
 _OTHER_NAMES = {long: short for short, long in _ISO_639.items()} | _pairs(
     "alb:sq als:sq arb:ar arm:hy ayr:ay azj:az baq:eu bur:my chi:zh cmn:zh cze:cs dut:nl ekk:et fil:tl fre:fr fuv:ff "
     "gaz:om geo:ka ger:de gre:el hbs:sr-Latn ice:is in:id iw:he ji:yi jw:jv khk:mn kmr:ku knc:kr lvs:lv mac:mk mao:mi "
-    "may:ms mo:ro mol:ro npi:ne ory:or pb:pt-BR pbt:ps per:fa pes:fa plt:mg quy:qu rum:ro scc:sr scr:hr sh:sr-Latn "
-    "slo:sk swh:sw tib:bo uzn:uz wel:cy ydd:yi zsm:ms zt:zh-Hant"
+    "may:ms mo:ro mol:ro npi:ne ns:nso ory:or pb:pt-BR pbt:ps per:fa pes:fa plt:mg quy:qu rum:ro scc:sr scr:hr "
+    "sh:sr-Latn slo:sk swh:sw tib:bo uzn:uz wel:cy ydd:yi zsm:ms zt:zh-Hant"
 )
 #: The script of Chinese in a region.
 _CHINESE = {"CN": "Hans", "SG": "Hans", "MY": "Hans", "TW": "Hant", "HK": "Hant", "MO": "Hant"}
@@ -135,8 +135,8 @@ def same_language(one: str, other: str) -> bool:
 def find_language(code: str, among: Iterable[str]) -> str | None:
     """Finds a known code by one that may be written in another way, or name more or less.
 
-    A known code that names the same is found first, then one without the region, then one without the script (RFC 4647,
-    §3.4). Otherwise, the only known one of the language that has no other script is found.
+    The same code is found first, then one that names the same, then one without the region, then one without the script
+    (RFC 4647, §3.4). Otherwise, the only known one of the language that has no other script is found.
 
     Example:
 
@@ -145,6 +145,9 @@ def find_language(code: str, among: Iterable[str]) -> str | None:
     >>> find_language("DEU", ["de", "en"]), find_language("pt", ["pt_BR"]), find_language("en-US", ["en-GB"])
     ('de', 'pt_BR', 'en-GB')
     """
+    among = [*among]
+    if code in among:
+        return code
     spelled = {normal_code(one): one for one in among}
     if normal_code(code) in spelled:
         return spelled[normal_code(code)]

@@ -129,13 +129,17 @@ def test_prefixes_of_1_to_5_tokens_are_forced_in_each_runtime(forced):
     beam = model.generate(source, kt.decoding.BeamSearch(beam_size=2, extra_length=3), **options).tokens[:, 0]
     greedy = model.generate(source, kt.decoding.GreedySearch(extra_length=3), **options).tokens[:, 0]
     assert all((row[:n] == first[:n]).all() for row, first, n in zip(beam, prefix, lengths, strict=True))
+    assert len({tuple(row) for row in beam.tolist()}) > 490
     for runtime, expected in (("onnx", beam), ("saved_model", beam), ("ctranslate2", greedy)):
         translator = load_translator(forced.path, runtime)
         if runtime == "ctranslate2":
             translator.strategy = kt.decoding.BeamSearch(beam_size=1, extra_length=3, length_penalty=0.0)
         found = translator.search(source, prefix=prefix)[0][:, 0]
-        rows = [without_the_end(row) for row in expected]
-        equal = sum([*map(int, row[: len(ours)])] == ours for row, ours in zip(found, rows, strict=True))
+        if runtime == "ctranslate2":  # It does not force the end token at the limit.
+            rows = [without_the_end(row) for row in expected]
+            equal = sum([*map(int, row[: len(ours)])] == ours for row, ours in zip(found, rows, strict=True))
+        else:
+            equal = int(sum((found == expected).all(axis=1)))
         print(f"{runtime}: {equal} of 500 equal")
         assert equal == 500
 

@@ -191,6 +191,10 @@ def test_an_unknown_language_is_refused(kind, options, message, echoes, call):
     with pytest.raises(Exception) as error:  # noqa: B017, PT011  # Playwright's, which may be missing.
         call(echoes[kind], "translate", ["two"], **options)
     assert message in str(error.value)
+    if kind == "named":
+        assert call(echoes[kind], "targets", "de_DE") == ["en_XX", "el_GR"]
+        with pytest.raises(Exception, match='must be a language of the model.* Received: sourceLanguage="de"'):
+            call(echoes[kind], "targets", "de")
 
 
 def export_web(directory):

@@ -37,6 +37,8 @@ BART = {
     **{f"{stack}_ffn_dim": 37 for stack in ("encoder", "decoder")},
     **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "scale_embedding": True},
 }
+#: The vocabulary of Marian is complete, and its padding is the last piece.
+MARIAN = {**BART, "pad_token_id": 95, "decoder_start_token_id": 95, "eos_token_id": 0, "activation_function": "swish"}
 T5 = {
     **{"d_model": D_MODEL, "d_kv": 7, "d_ff": 37, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 3},
     **{"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
@@ -45,11 +47,14 @@ V1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 M2M_LANGUAGES = [
     f"__{code}__" for code in transformers.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]
 ]
-MADLAD_LANGUAGES = ["<2de>", "<2fr>", "<2zh_Hant>"]
+MARIAN_LANGUAGES = [">>deu<<", ">>fra<<", ">>cmn_Hans<<"]
+#: Then symbols of MADLAD-400 that are no languages.
+MADLAD_LANGUAGES = ["<2de>", "<2ru>", "<2zh_Hant>", "<2RU>", "<2translate>", "<2Latn>", "<2zxx_xx_dtynoise>"]
 NLLB_LANGUAGES = [*transformers.models.nllb.tokenization_nllb.FAIRSEQ_LANGUAGE_CODES]
 FAIRSEQ = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 #: Name -> class of the model, fields of its configuration, class of the tokenizer, and its languages.
 FAMILIES = {
+    "Marian": ("Marian", MARIAN, "MarianTokenizer", MARIAN_LANGUAGES),
     "M2M-100": ("M2M100", BART, "M2M100Tokenizer", M2M_LANGUAGES),
     "NLLB": ("M2M100", BART, "NllbTokenizer", NLLB_LANGUAGES),
     "mBART-50": ("MBart", BART, "MBart50Tokenizer", []),
@@ -79,6 +84,13 @@ def write_tokenizer(folder, kind, languages, lines=TEXT):
         model, _ = train_sentencepiece(lines, user_defined_symbols=languages, **special)
         (folder / "spiece.model").write_bytes(model)
         settings = {"additional_special_tokens": []}  # Otherwise, transformers 5 lists the languages.
+    elif kind == "MarianTokenizer":
+        model, processor = train_sentencepiece(lines)
+        for name in ("source.spm", "target.spm"):
+            (folder / name).write_bytes(model)
+        pieces = ["</s>", "<unk>", *map(processor.id_to_piece, range(3, processor.vocab_size())), *languages, "<pad>"]
+        (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+        settings = {}
     else:
         model, processor = train_sentencepiece(lines, model_type="unigram" if kind == "MBart50Tokenizer" else "bpe")
         (folder / "sentencepiece.bpe.model").write_bytes(model)
@@ -92,6 +104,14 @@ def write_tokenizer(folder, kind, languages, lines=TEXT):
     return tokenizer
 
 
+def make_model(name, tokenizer, **others):
+    """A model of transformers with its initial weights. Three rows of most embeddings have no piece."""
+    kind, fields, *_ = FAMILIES[name]
+    rows = len(tokenizer) + (0 if kind == "Marian" else 3)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=rows, **{**fields, **others})
+    return getattr(transformers, "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration")(config)
+
+
 def randomize(model, is_sharp):
     """Random weights with which the output depends on the source and on positions.
 
@@ -100,12 +120,16 @@ def randomize(model, is_sharp):
     torch.manual_seed(2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue  # The positions of Marian.
             if parameter.ndim == 1:
                 parameter.add_(0.2 * torch.randn_like(parameter))
             else:
                 parameter.copy_(torch.randn_like(parameter) * (1.0 if "relative" in name else D_MODEL**-0.5))
         for name, parameter in model.named_parameters() if is_sharp else ():
             if "EncDecAttention." in name:
+                parameter.mul_(6.0)
+            elif "encoder.layers" in name and "self_attn." in name and model.config.model_type == "marian":
                 parameter.mul_(6.0)
             elif "encoder_attn." in name:
                 parameter.mul_(10.0)
@@ -129,10 +153,10 @@ class Pair:
     """A model of transformers and its import."""
 
     def __init__(self, folder, name, is_sharp=True):
-        kind, fields, tokenizer, languages = FAMILIES[name]
+        _, fields, tokenizer, languages = FAMILIES[name]
         self.tokenizer = write_tokenizer(folder, tokenizer, languages)
-        config = getattr(transformers, f"{kind}Config")(vocab_size=len(self.tokenizer) + 3, **fields)
-        self.theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+        self.theirs = make_model(name, self.tokenizer).eval()
+        config = self.theirs.config
         if fields is V1_1:
             self.theirs.lm_head.weight = torch.nn.Parameter(torch.zeros_like(self.theirs.lm_head.weight))
         randomize(self.theirs, is_sharp)
@@ -159,14 +183,20 @@ class Pair:
 
     def generate(self, **options):
         """Tokens of transformers as our ids."""
-        source = torch.from_numpy(self.source)
+        source, is_end = torch.from_numpy(self.source), torch.arange(self.config.vocab_size) == self.config.eos_token_id
+
+        # `forced_eos_token_id` would make the end token at the limit cost nothing in beam search.
+        def end_at_limit(tokens, scores):
+            return scores.masked_fill(~is_end & (tokens.shape[1] >= LENGTH + EXTRA), -torch.inf)
+
         found = self.theirs.generate(
             source,
             attention_mask=torch.ones_like(source),
             min_new_tokens=SHORTEST,
             max_new_tokens=LENGTH + EXTRA,
             bad_words_ids=self.barred,
-            forced_eos_token_id=self.config.eos_token_id,
+            logits_processor=transformers.LogitsProcessorList([end_at_limit]),
+            forced_eos_token_id=None,
             forced_bos_token_id=None,
             do_sample=False,
             **options,
@@ -263,7 +293,7 @@ def test_each_language_has_its_tokens(pair, tmp_path):
 
 @pytest.mark.nightly
 def test_exports_hold_the_beam_search(pair, tmp_path):
-    """In every export, also between languages, whose tokens are forced."""
+    """In every export, also to each language."""
     directory = import_checkpoint(pair.folder, tmp_path / "run")
     formats = "saved_model,onnx,ctranslate2"
     export(str(directory.path), ExportConfig(format=formats, beam_size=2, extra_length=5))
@@ -272,6 +302,19 @@ def test_exports_hold_the_beam_search(pair, tmp_path):
     assert {name: (found[name]["equal"], found[name]["ties"]) for name in names} == dict.fromkeys(names, (224, 0))
     assert found["saved_model text"]["equal"] == 226
     assert [found[f"ctranslate2 {search}"]["sound"] for search in ("greedy", "beam")] == [224, 224]
+    codes = [*pair.languages.target_tokens]
+    given = {"target_language": codes}
+    if pair.languages.forces_target:
+        given["source_language"] = codes[::-1]
+    lines = [" ".join(WORDS[i % len(WORDS) :][:3]) for i in range(len(codes))]
+    strategy = BeamSearch(beam_size=2, extra_length=5)
+    ours, saved_model, onnx = (
+        load_translator(directory.path, runtime, protect="off", **options).translate(lines, **given)
+        for runtime, options in (("keras", {"strategy": strategy}), ("saved_model", {}), ("onnx", {}))
+    )
+    assert [one.tokens for one in onnx] == [one.tokens for one in ours]
+    assert [one.text for one in saved_model] == [one.text for one in ours]
+    assert len({one.tokens for one in ours}) >= 0.9 * len(codes)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -293,14 +336,10 @@ def test_hypotheses_are_equal(pair, beam_size):
             one, other = (found.log_probs(source[i : i + 1], pad([tokens[i]]))[0] for tokens in (ours, theirs))
             first = np.flatnonzero(pad([ours[i], theirs[i]])[0] != pad([ours[i], theirs[i]])[1])[0]
             tie[i] = abs(one[first] - other[first]) < 1e-3
-    # In beam search of transformers, the end token at the limit costs nothing.
-    is_comparable = np.array(
-        [beam_size == 1 or max(len(a), len(b)) < LENGTH + EXTRA for a, b in zip(ours, theirs, strict=True)]
-    )
     unlike, lengths = len({tuple(row) for row in theirs}), sorted({len(row) for row in theirs})
-    print(f"\n{same.sum()} equal, {(tie & ~same).sum()} ties, {is_comparable.sum()} comparable, {unlike} unlike")
-    assert unlike >= 190 and is_comparable.mean() > 0.2 and len(lengths) > 5
-    assert (same | tie)[is_comparable].all() and (tie & ~same).sum() <= 2
+    print(f"\n{same.sum()} equal, {(tie & ~same).sum()} ties, {unlike} unlike")
+    assert unlike >= 190 and len(lengths) > 5
+    assert (same | tie).all() and (tie & ~same).sum() <= 1
 
 
 #: One is enough, because the comparison knows nothing of families.
@@ -343,6 +382,7 @@ SETTINGS = "tokenizer_config.json"
 OTHERS = {
     "another tokenizer": (SETTINGS, {"tokenizer_class": "OtherTokenizer"}, "`tokenizer_class` must be 'M2M100"),
     "languages at the end": (SETTINGS, {"legacy_behaviour": True}, "`legacy_behaviour` must be False; other"),
+    "no sizes": ("config.json", {"d_model": 0, "encoder_layers": -1}, "`d_model` must be int, at least 1. Received: 0"),
     "another start": ("config.json", {"decoder_start_token_id": 5}, "`decoder_start_token_id` must be `eos_token_id`"),
     "experts": ("config.json", {"model_type": "nllb-moe"}, "mixtures of experts are not supported"),
     "ids of a map": (SETTINGS, {"added_tokens_decoder": {"4": "__en__"}}, f"{SETTINGS} cannot be read: unknown"),
@@ -352,6 +392,7 @@ OTHERS = {
     "an added piece": ("added_tokens.json", {"<hl>": 190}, "Added pieces are not supported. The tokenizer has"),
     "no list": ("tokenizer.json", {"added_tokens": 3}, "tokenizer.json cannot be read: unknown contents"),
     "not JSON": ("special_tokens_map.json", "{", "special_tokens_map.json cannot be read: "),
+    "deep JSON": ("added_tokens.json", '{"x":' * 99_999, "added_tokens.json cannot be read: unknown contents (Recurs"),
 }
 
 
@@ -374,6 +415,10 @@ def test_the_word_boundary_marker_precedes_a_language(pair, tmp_path):
     """That is how SentencePiece divides the line. transformers does not if a file lists the language as added."""
     marker, language = pair.languages.direction(None, "de").source_prefix
     assert [pair.our_tokenizer.pieces[i] for i in (marker, language)] == ["▁", "<2de>"]
+    assert [*pair.languages.target_tokens] == ["de", "ru", "zh_Hant"]
+    ids = {pair.our_tokenizer.pieces.index(piece) for piece in MADLAD_LANGUAGES}
+    assert ids <= {*pair.our_tokenizer.text_constraints.forbidden}
+    assert not ids & {i for row in pair.our_tokenizer.encode(MADLAD_LANGUAGES) for i in row}
     folder = shutil.copytree(pair.folder, tmp_path / "model")
     (folder / "added_tokens.json").write_text(json.dumps({"<2de>": pair.tokenizer.convert_tokens_to_ids("<2de>")}))
     assert read_checkpoint(folder)[2].direction(None, "de").source_prefix == (language,)
@@ -435,6 +480,41 @@ def test_languages_must_be_listed(pair, tmp_path, capsys):
     assert "\n- The pieces of languages must be listed in one of special_tokens_map.json, " in capsys.readouterr().err
 
 
+def test_the_only_target_language_is_the_default(pair, tmp_path):
+    if not (tokens := pair.languages.target_tokens):
+        return
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    code, token = [*tokens.items()][1]
+    (forced,) = np.flatnonzero(pair.to_ours == token).tolist()
+    for name, id_of_another in (("config.json", forced), ("generation_config.json", pair.config.pad_token_id)):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**content, "forced_bos_token_id": id_of_another}))
+    assert read_checkpoint(folder)[2].target is None
+    (folder / "generation_config.json").unlink()
+    assert read_checkpoint(folder)[2].target == code
+    assert import_checkpoint(folder, tmp_path / "run", target_language=[*tokens][0]).languages[1] == [*tokens][0]
+
+
+@pytest.mark.parametrize("pair", ["T5 v1.1"], indirect=True)
+def test_an_activation_of_its_own_and_a_missing_embedding(pair, tmp_path, capsys):
+    """transformers ignores the activation of `feed_forward_proj` if `dense_act_fn` has another one."""
+    import safetensors.numpy
+
+    folder = shutil.copytree(pair.folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["feed_forward_proj"], config["dense_act_fn"]) == ("gated-gelu", "gelu_new")
+    (folder / "config.json").write_text(json.dumps({**config, "dense_act_fn": "silu"}))
+    model, *_ = read_checkpoint(folder)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(folder)
+    assert (model.config.activation, theirs.config.dense_act_fn) == ("silu", "silu")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    safetensors.numpy.save_file(
+        {name: x for name, x in tensors.items() if name != "shared.weight"}, folder / "model.safetensors"
+    )
+    assert main(["import", str(folder), f"--output={tmp_path / 'run'}"]) == 2
+    assert "\n- model.safetensors lacks shared.weight\n" in capsys.readouterr().err
+
+
 @of_one
 def test_null_is_no_value(pair, tmp_path):
     folder = shutil.copytree(pair.folder, tmp_path / "model")
@@ -468,6 +548,7 @@ TRAINED = {
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "dropout_rate"), 0.0),
 }
 CODES = {"M2M-100": ("en", "de"), "NLLB": ("eng_Latn", "deu_Latn"), "mBART-50": ("en_XX", "de_DE")}
+TARGETS = {"Marian": ">>deu<< ", "MADLAD-400": "<2de> "}
 
 
 def train(model, tokenizer, pairs, steps=1500, rows=64, rate=3e-3):
@@ -493,19 +574,16 @@ def test_int8_translates_as_well_as_the_original(name, tmp_path):
     """A model that has learned to spell the numbers below 10,000 in German. Random weights round otherwise."""
     numbers = np.random.default_rng(0).permutation(10_000).tolist()
     pairs = [tuple(num2words.num2words(number, lang=code) for code in ("en", "de")) for number in numbers]
-    kind, fields, tokenizer_class, languages = FAMILIES[name]
+    _, fields, tokenizer_class, languages = FAMILIES[name]
     tokenizer = write_tokenizer(tmp_path, tokenizer_class, languages, [line for pair in pairs[:2000] for line in pair])
-    fields = {**fields, **{key: value for key, value in TRAINED.items() if key in fields or value == 0}}
-    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer) + 3, **fields)
-    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    model = make_model(name, tokenizer, **{key: TRAINED[key] for key in TRAINED if key in fields or TRAINED[key] == 0})
     given = {}
     if name in CODES:
         tokenizer.src_lang, tokenizer.tgt_lang = CODES[name]
         given = {"source_language": "en", "target_language": "de"}
-    if name == "MADLAD-400":
+    if name in TARGETS:
         given = {"target_language": "de"}
-    prefix = "<2de> " if name == "MADLAD-400" else ""
-    train(model, tokenizer, [(prefix + source, target) for source, target in pairs[200:]])
+    train(model, tokenizer, [(TARGETS.get(name, "") + source, target) for source, target in pairs[200:]])
     model.save_pretrained(tmp_path)
     directory = import_checkpoint(tmp_path, tmp_path / "run", **given)
     texts = dict(zip(("source", "reference"), zip(*pairs[:200], strict=True), strict=True))

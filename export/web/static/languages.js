@@ -18,9 +18,10 @@ export class Languages {
     return codes(this.source).filter((code) => this.targets(code).length);
   }
 
-  /** The codes of the target languages of a source language. */
+  /** The codes of the target languages of a source language. `null`: the source language is unknown. */
   targets(source) {
-    return this.areSeveral ? codes(this.target).filter((code) => code !== source) : codes(this.target);
+    const known = source === null ? null : this.sourceOf(source);
+    return this.areSeveral ? codes(this.target).filter((code) => code !== known) : codes(this.target);
   }
 
   /** The code of the source language. Default: that of the model. */

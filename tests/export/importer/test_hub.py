@@ -124,7 +124,7 @@ def serving(folder):
 def hub(marian, tmp_path, monkeypatch):
     """A hub with files that the importer reads, and others. huggingface_hub uses it with an empty cache."""
     for name in ("tf_model.h5", "pytorch_model.bin", "README.md", "tokenizer.json", "generation_config.json"):
-        (marian.folder / name).write_text("{}")
+        (marian.folder / name).write_text(json.dumps({"name": name}))  # The cache keeps equal files once.
     (marian.folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with serving(marian.folder) as hub:
@@ -132,7 +132,7 @@ def hub(marian, tmp_path, monkeypatch):
         yield hub
 
 
-JSON = {"config.json", "vocab.json", "tokenizer_config.json", "tokenizer.json"}
+JSON = {"config.json", "generation_config.json", "vocab.json", "tokenizer_config.json", "tokenizer.json"}
 READ = {"source.spm", "target.spm", "model.safetensors", *JSON}
 
 
@@ -208,6 +208,7 @@ def test_a_pytorch_file_is_not_downloaded_without_pytorch(hub, file, monkeypatch
 
 def test_the_files_of_languages_are_downloaded():
     added = {"special_tokens_map.json", "tokenizer_config.json", "added_tokens.json", "tokenizer.json"}
+    added |= {"generation_config.json"}
     files = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.json"}
     assert tokenizer_files(M2M_100.vocabulary, files) == {"sentencepiece.bpe.model", "vocab.json", *added}
     assert tokenizer_files(MBART.vocabulary, files) == {"sentencepiece.bpe.model", *added}

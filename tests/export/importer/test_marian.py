@@ -342,6 +342,29 @@ def test_problems_of_many_layers_are_one(marian, tmp_path, capsys):
     assert f"\n- {of_both} must have shape (9, 12). Received: (17, 12) in model.safetensors" in message
 
 
+def test_more_layers_than_weights_are_refused_before_they_are_built(marian, tmp_path, capsys):
+    rewrite(marian.folder / "config.json", encoder_layers=10**12, decoder_layers=10**12)
+    message = refused(marian, tmp_path, capsys)
+    assert "\n- model.safetensors must contain the weights of 2000000000000 layers. It contains " in message
+
+
+MARIAN_OPTIONS = {
+    "transformer-decoder-autoreg: rnn\ndec-cell: ssru": "- a decoder of kind rnn with the cell ssru is not supported",
+    "transformer-decoder-autoreg: average-attention\ndec-cell: gru": "- a decoder of kind average-attention is not",
+    "transformer-decoder-autoreg: self-attention\n": "- model.npz is a model of Marian: first convert it",
+    None: "- config.json is missing",
+}
+
+
+@pytest.mark.parametrize("options", MARIAN_OPTIONS)
+def test_files_of_marian_itself_are_named(options, tmp_path, capsys):
+    (tmp_path / "marian").mkdir()
+    text = np.frombuffer(f"dim-emb: 512\n{options}\0".encode(), "int8")
+    np.savez(tmp_path / "marian/model.npz", **{"special:model.yml" if options else "x": text})
+    assert main(["import", str(tmp_path / "marian"), f"--output={tmp_path / 'run'}"]) == 2
+    assert f"\n{MARIAN_OPTIONS[options]}" in capsys.readouterr().err
+
+
 class Code:
     """An object that a pickle would run."""
 
@@ -349,15 +372,21 @@ class Code:
         return print, ("run",)
 
 
+@pytest.mark.torch_parity
 def test_a_pickle_with_more_than_tensors_is_refused(marian, tmp_path, capsys):
+    torch = pytest.importorskip("torch")
     (marian.folder / "model.safetensors").unlink()
-    (marian.folder / "pytorch_model.bin").write_bytes(pickle.dumps({"model.shared.weight": Code()}))
-    message = refused(marian, tmp_path, capsys)
-    assert re.search(
-        "- pytorch_model.bin cannot be read: (torch is not installed|pytorch_model.bin must contain tensors only)",
-        message,
-    )
-    assert "run" not in capsys.readouterr().out
+    pickled = {"model.shared.weight": Code()}
+    for write in (pickle.dump, torch.save):
+        with (marian.folder / "pytorch_model.bin").open("wb") as file:
+            write(pickled, file)
+        assert main(["import", str(marian.folder), f"--output={tmp_path / 'run'}"]) == 2
+        output, message = capsys.readouterr()
+        assert "- pytorch_model.bin cannot be read: pytorch_model.bin must contain tensors only" in message
+        assert output == "" and not (tmp_path / "run").exists()
+
+
+def test_missing_files_are_named(marian, tmp_path, capsys):
     for file in marian.folder.iterdir():
         file.unlink()
     assert refused(marian, tmp_path, capsys).count(" is missing") == 2
@@ -365,7 +394,7 @@ def test_a_pickle_with_more_than_tensors_is_refused(marian, tmp_path, capsys):
     assert "`directory` must be a folder, or hf://owner/name" in refused(marian, tmp_path, capsys)
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "PyTorch"])
+@pytest.mark.parametrize("kind", ["safetensors", pytest.param("PyTorch", marks=pytest.mark.torch_parity)])
 @pytest.mark.parametrize("num_files", [1, 2])
 def test_other_files_of_weights_are_read(marian, kind, num_files):
     import safetensors.numpy

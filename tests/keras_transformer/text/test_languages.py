@@ -45,6 +45,10 @@ from keras_transformer.text.languages import KNOWN_CODES, checked_language, find
         ("nb", ["nn"], None),
         ("ca", ["ca-valencia", "ca"], "ca"),
         ("tlh", ["tlh"], "tlh"),
+        ("ns", ["nso"], "nso"),
+        ("nso", ["ns"], "ns"),
+        ("pt_br", ["pt", "pt_br", "pt_BR"], "pt_br"),
+        ("ru", ["ru", "RU"], "ru"),
         ("", ["en"], None),
         ("-", ["en"], None),
         ("zz", ["en"], None),
@@ -55,7 +59,9 @@ def test_a_code_is_found(code, known, found):
     assert find_language(code, known) == found
 
 
-@pytest.mark.parametrize(("code", "normal"), [("pt_br", "pt-BR"), (" EN", "en"), ("qaa", "qaa"), (None, None)])
+@pytest.mark.parametrize(
+    ("code", "normal"), [("pt_br", "pt-BR"), (" EN", "en"), ("ns", "ns"), ("qaa", "qaa"), (None, None)]
+)
 def test_a_code_is_written_in_the_usual_way(code, normal):
     assert checked_language("source_language", code) == normal
 
