@@ -174,7 +174,7 @@ class Files {
     return Promise.all(
       names.map(async (name, index) => {
         const size = this.described[name].bytes;
-        const data = await readBody(await fetchFile(this.url(name)), (bytes) => {
+        const data = await readBody(await fetchFile(this.url(name)), size, (bytes) => {
           loaded[index] = Math.min(bytes, size);
           report();
         });
@@ -200,23 +200,22 @@ async function fetchFile(url) {
   return response;
 }
 
-async function readBody(response, onBytes) {
+/** The bytes of a response of about the expected size. They are in memory only once. */
+async function readBody(response, expected, onBytes) {
   const reader = response.body.getReader();
-  const parts = [];
+  let data = new Uint8Array(expected);
   let size = 0;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) break;
-    parts.push(value);
+    if (done) return data.subarray(0, size);
+    if (size + value.length > data.length) {
+      const larger = new Uint8Array(2 * (size + value.length));
+      larger.set(data.subarray(0, size));
+      data = larger;
+    }
+    data.set(value, size);
     onBytes((size += value.length));
   }
-  const data = new Uint8Array(size);
-  let offset = 0;
-  for (const part of parts) {
-    data.set(part, offset);
-    offset += part.length;
-  }
-  return data;
 }
 
 /** Decompresses gzip. Some servers do that themselves, so other data is returned unchanged. */
