@@ -33,8 +33,8 @@ class Vocabulary:
             `"fairseq"`: the special pieces of fairseq come first, then those of SentencePiece. `"sentencepiece"`: the
             ids of SentencePiece.
         has_added_pieces: whether further pieces, such as the languages, follow. The files of the tokenizer list them.
-        language: pattern of the pieces of languages, whose group is the code of the language. Pieces that match without
-            a group are other symbols.
+        language: pattern of the pieces of languages. The group that matches is the code of the language. A piece that
+            matches without a group has another meaning, such as a task. Text cannot produce it.
         language_in_line: whether the piece of the target language is part of the text that SentencePiece divides, which
             may put the word-boundary marker before it. Otherwise the piece is put before the divided text.
         of_training: pattern of added pieces that occur in the training only. Other added pieces are not supported,

@@ -3,6 +3,7 @@
 import functools
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Files(NamedTuple):
 
     config: Mapping[str, Any]
     tokenizer: Mapping[str, Any]  # Of tokenizer_config.json, which need not exist.
-    forced_id: Any  # The id with which each translation starts, if generation_config.json or config.json has one.
+    forced_id: int | None  # The id with which each translation starts.
     family: Family
     fields: Mapping[str, Any]
     models: Mapping[str, Any]  # SentencePiece models by the names of their files.
@@ -82,13 +83,16 @@ def read_files(folder: Path) -> Files:
         problems.append(f"{file} must contain the weights of {layers} layers. It contains {len(tensors)} tensors")
     elif fields is not None and tensors is not None:
         names = names_with_rows(family, fields)
-        fields = {**fields, "tie_output": not family.may_untie_output or _has_tied_output(tensors, names)}
+        fields = {**fields, "tie_output": not family.may_untie_output or _has_tied_output(tensors, names, fields)}
         tensors = _completed(tensors, config, family, names)
         problems += _tensor_problems(tensors, fields, family, config, names, file)
     # A file that is read twice has the same problem twice.
     require(dict.fromkeys(problems), of=f"{folder} cannot be imported as a {family.title} model")
-    forced_id = generation.get(_FORCED, config.get(_FORCED))
-    return Files(config, tokenizer, forced_id, family, fields, models, vocabulary, tensors)
+    # As in transformers, which reads the field of config.json only if the other file does not exist.
+    forced_id = (generation if GENERATION in all_files else config).get(_FORCED)
+    return Files(
+        config, tokenizer, forced_id if type(forced_id) is int else None, family, fields, models, vocabulary, tensors
+    )
 
 
 def _read(folder, problems, name, function) -> Any:
@@ -111,8 +115,8 @@ def _marian_problems(folder: Path) -> list[str]:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 options = bytes(arrays["special:model.yml"]).rstrip(b"\0").decode(errors="replace")
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile):
-            continue
+        except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile):
+            continue  # Another file.
         kind = re.search(r"^transformer-decoder-autoreg: *(\S+)", options, re.MULTILINE)
         if kind and kind[1] != "self-attention":
             cell = re.search(r"^dec-cell: *(\S+)", options, re.MULTILINE)
@@ -129,12 +133,12 @@ def names_with_rows(family, fields) -> list[str]:
     return [name if name == BIAS else f"{name}.weight" for name, path in modules.items() if path in _ROWS]
 
 
-def _has_tied_output(tensors, names):
-    """Whether the logits have the matrix of the embedding. A file without an embedding lacks it."""
+def _has_tied_output(tensors, names, fields):
+    """Whether the logits have the matrix of the embedding. T5 scales such logits."""
     if OUTPUT not in tensors:
         return True
     embeddings = [tensors[name] for name in names if name in tensors and name not in (OUTPUT, BIAS)]
-    return bool(embeddings) and np.array_equal(tensors[OUTPUT], embeddings[0])
+    return np.array_equal(tensors[OUTPUT], embeddings[0]) if embeddings else "logits_scale" in fields
 
 
 def _too_many_layers(fields, tensors) -> int:

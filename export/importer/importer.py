@@ -81,8 +81,8 @@ def import_checkpoint(
         import_checkpoint("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus-en-de")
     """
     ModelDirectory(output).require_free(overwrite)
-    given = {"source_language": source_language, "target_language": target_language}
-    default = [checked_language(name, language) for name, language in given.items()]
+    checked_language("source_language", source_language)
+    checked_language("target_language", target_language)
     if source is not None and not verify:
         raise ValueError(f"`source` must be given with `verify` only. Received: source={source}")
     lines = None if source is None else sample_lines(source)
@@ -90,7 +90,7 @@ def import_checkpoint(
         require_transformers()
     folder, name = locate(directory)
     model, pair, languages, model_type = checkpoint = read_checkpoint(folder)
-    languages = languages.with_default(*default)
+    languages = languages.with_default(source_language, target_language)
     origin: dict[str, Any] = {"imported_from": model_type, **({"downloaded_from": name} if name else {})}
     if verify:
         from keras_transformer.export.importer.verification import compare_with_original
@@ -116,8 +116,9 @@ def read_checkpoint(directory: str | Path) -> Checkpoint:
         directory: folder with config.json, the weights (`model.safetensors` or `pytorch_model.bin`, in one file or
             several; the latter needs the extra `torch`) and the files of the tokenizer: `source.spm`, `target.spm` and
             `vocab.json` of Marian, `sentencepiece.bpe.model` of M2M-100 (with `vocab.json`), NLLB-200 and mBART-50,
-            `spiece.model` of T5, or `tokenizer.json` in place of one of the last two; and the files in which
-            transformers lists further pieces, such as `tokenizer_config.json`. Or `hf://owner/name[@revision]`: a
+            `spiece.model` of T5, or `tokenizer.json` in place of one of the last two; the files in which transformers
+            lists further pieces, such as `tokenizer_config.json`; and, if it exists, `generation_config.json`, for the
+            target language of a model that has only one. Or `hf://owner/name[@revision]`: a
             model of the Hugging Face Hub, where the revision is a branch, a tag or a commit. Only these files are
             downloaded, to the cache of huggingface_hub. Needs the extra `hub`.
 

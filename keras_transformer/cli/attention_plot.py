@@ -5,7 +5,7 @@ from pathlib import Path
 from keras_transformer.checks import require, within
 from keras_transformer.plotting import check_picture, plot_attention
 from keras_transformer.storage.atomic_files import atomic_write
-from keras_transformer.storage.languages import languages_of
+from keras_transformer.storage.languages import languages_of, require_languages
 from keras_transformer.storage.model_directory import ModelDirectory
 from keras_transformer.text.lines import checked_lines, encode_lines, max_tokens
 from keras_transformer.translate.finished_model import load_finished
@@ -47,13 +47,12 @@ def draw_attention(
         draw_attention("runs/en-de", "Two men are outside.", "picture.png")
     """
     check_picture(output)
-    languages = languages_of(directory)
-    direction = languages.direction(source_language, target_language)
+    direction = require_languages(directory, source_language, target_language)
     model, (source_tokenizer, target_tokenizer) = load_finished(ModelDirectory(directory))
     _, num_layers = model.config.depths
     layer = num_layers if layer is None else layer
     require(within(f"[1, {num_layers}]", layer=layer))
-    longest = max_tokens(model.config.max_length) - languages.max_source_prefix
+    longest = max_tokens(model.config.max_length) - languages_of(directory).max_source_prefix
     source_ids = encode_lines(source_tokenizer, checked_lines("sentence", [sentence]), longest)
     if len(source_ids[0]) == 1:
         raise ValueError(f"`sentence` must not be empty. Received: sentence={sentence!r}")

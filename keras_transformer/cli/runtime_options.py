@@ -88,11 +88,12 @@ def add_test_set(parser: ArgumentParser) -> None:
 
 def add_languages(parser: ArgumentParser, more: str = "") -> None:
     """Adds the options for the languages of the text."""
-    default = "default: the model's, which not every model has"
+    default = "default: the default language of the model, if it has one"
     source = f"code of the source language, such as en, for a model with several languages{more}; {default}"
     parser.add_argument("--source_language", help=source)
     parser.add_argument(
-        "--target_language", help=f"code of the target language, such as de, as for the source; {default}"
+        "--target_language",
+        help=f"code of the target language, such as de, for a model with several languages; {default}",
     )
 
 

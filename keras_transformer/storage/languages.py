@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras_transformer.storage.model_directory import ORIGIN, ModelDirectory, ModelDirectoryError
 from keras_transformer.storage.recorded_folder import read_json
-from keras_transformer.text.languages import checked_language, find_language
+from keras_transformer.text.languages import checked_language, find_language, normal_code
 
 #: Name of the entry in the records of models and exports.
 ENTRY = "language_tokens"
@@ -135,7 +135,11 @@ class Languages:
             ValueError: if a model of several languages does not know a language.
         """
         if not self.are_several:
-            return dataclasses.replace(self, source=source or self.source, target=target or self.target)
+            return dataclasses.replace(
+                self,
+                source=self.source if source is None else normal_code(source),
+                target=self.target if target is None else normal_code(target),
+            )
         given = {side: code for side, code in (("source", source), ("target", target)) if code is not None}
         return dataclasses.replace(self, **{side: self._found(side, code) for side, code in given.items()})
 
@@ -149,7 +153,7 @@ class Languages:
             return default or (next(iter(tokens)) if len(tokens) == 1 else None)
         known = [*tokens] if tokens or self.are_several else [default] * (default is not None)
         if not known:  # Any language.
-            return code
+            return normal_code(code)
         found = find_language(code, known)
         if found is None:
             raise ValueError(f"`{name}` must be a language of the model: {', '.join(known)}. Received: {name}={code!r}")
@@ -183,17 +187,20 @@ def _prefix(tokens: Mapping[str, Any], code: str | None) -> tuple[int, ...]:
     return () if token is None else (token,)
 
 
-def require_languages(folder: str | Path, source: str | None, target: str | None) -> None:
-    """Raises `ValueError` if a model does not know the languages that options name; see `Languages.direction`.
+def require_languages(folder: str | Path, source: str | None, target: str | None) -> Direction:
+    """The direction of a model that options name; see `Languages.direction`.
 
-    A model that does not list its languages takes the code of any language.
+    Raises:
+        ValueError: if the model does not know a language, or needs one that is not given. Also if the model does not
+            list its languages, and a code is not that of a language.
     """
     languages = languages_of(folder)
-    found = languages.direction(source, target)
-    for side, tokens in (("source", languages.source_tokens), ("target", languages.target_tokens)):
-        code = getattr(found, side)
-        if code not in tokens:
-            checked_language(f"{side}_language", code)
+    direction = languages.direction(source, target)
+    if direction.source not in languages.source_tokens:
+        checked_language("source_language", source)
+    if direction.target not in languages.target_tokens:
+        checked_language("target_language", target)
+    return direction
 
 
 def languages_of(folder: str | Path) -> Languages:

@@ -18,7 +18,7 @@ export class Languages {
     return codes(this.source).filter((code) => this.targets(code).length);
   }
 
-  /** The codes of the target languages of a source language. `null`: the source language is unknown. */
+  /** The codes of the target languages of a source language, or of all sources with `null`. */
   targets(source) {
     const known = source === null ? null : this.sourceOf(source);
     return this.areSeveral ? codes(this.target).filter((code) => code !== known) : codes(this.target);

@@ -61,7 +61,7 @@ export class Translator {
     };
   }
 
-  /** The codes of the target languages of a source language, one of `info.sources`. */
+  /** The codes of the target languages of a source language, which is one of `info.sources`. */
   targets(sourceLanguage) {
     return this.#languages.targets(sourceLanguage);
   }

@@ -363,6 +363,16 @@ def test_files_of_marian_itself_are_named(options, tmp_path, capsys):
     np.savez(tmp_path / "marian/model.npz", **{"special:model.yml" if options else "x": text})
     assert main(["import", str(tmp_path / "marian"), f"--output={tmp_path / 'run'}"]) == 2
     assert f"\n{MARIAN_OPTIONS[options]}" in capsys.readouterr().err
+    (tmp_path / "marian/model.npz").write_bytes(b"")
+    assert main(["import", str(tmp_path / "marian"), f"--output={tmp_path / 'run'}"]) == 2
+    assert "\n- config.json is missing" in capsys.readouterr().err
+
+
+def test_a_pytorch_file_needs_pytorch(marian, tmp_path, capsys, monkeypatch):
+    (marian.folder / "model.safetensors").rename(marian.folder / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    message = refused(marian, tmp_path, capsys)
+    assert "\n- pytorch_model.bin cannot be read: torch is not installed: pip install " in message
 
 
 class Code:

@@ -33,7 +33,7 @@ def test_target_languages_are_tokens_of_the_source():
     assert OWN.direction("en", "nl") == Direction("en", "nl", (21,), ())
     assert OWN.direction(target="nl") == Direction(None, "nl", (21,), ())  # Sources without tokens need no name.
     group = Languages("gem", target_tokens={"de": 20})
-    assert group.direction("xy") == Direction("xy", "de", (20,), ()) and group.has_default
+    assert group.direction("XY") == Direction("xy", "de", (20,), ()) and group.has_default
     both = Languages(source_tokens={"en": 5}, target_tokens={"de": 20})
     assert both.direction() == Direction("en", "de", (5, 20), ()) and both.max_source_prefix == 2
     marked = dataclasses.replace(both, source_start=(7,))
