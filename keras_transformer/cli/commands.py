@@ -193,8 +193,8 @@ def import_(arguments: list[str]) -> int | None:
     parser.add_argument("--overwrite", action="store_true", help="replace the model or the run in `--output`")
     for side, code in (("source", "en"), ("target", "de")):
         language = (
-            f"code of the {side} language, such as {code}; for a model with several languages, the other commands use it "
-            "if they get no language; default: the language that the files of the model name, if any"
+            f"code of the {side} language, such as {code}; for a model with several languages, the other commands use "
+            "it if they get no language; default: the language that the files of the model name, if any"
         )
         parser.add_argument(f"--{side}_language", help=language)
     compare = (
