@@ -1,4 +1,4 @@
-"""A file with the weights of several ONNX models, without duplicates."""
+"""Weights of ONNX models, stored once: in a file of several models, or within the file of a model."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import set_external_data
 
-from keras_transformer.export.onnx.graphs import scopes
+from keras_transformer.export.onnx.graphs import scopes, subgraphs
 from keras_transformer.export.onnx.initializers import LARGE
 
 #: Name of the file.
@@ -43,3 +43,49 @@ class WeightsFile:
                 stream.write(data)
                 stream.write(bytes(-data.nbytes % _PAGE))
         return self._offsets[key]
+
+
+def save_in_one_file(model: onnx.ModelProto, file: Path) -> None:
+    """Writes a model. A weight of its main graph that a subgraph also contains is in the file once.
+
+    The main graph refers to the bytes of the subgraph as external data in the same file. onnxruntime-web supports
+    external data in the main graph only.
+    """
+    inner = {_key(tensor) for graph in _within(model.graph) for tensor in _large(graph)}
+    repeated = [(tensor, tensor.raw_data) for tensor in _large(model.graph) if _key(tensor) in inner]
+    offsets = [0] * len(repeated)
+    while True:
+        for (tensor, data), offset in zip(repeated, offsets, strict=True):
+            tensor.raw_data = b""  # `set_external_data` requires it.
+            set_external_data(tensor, file.name, offset, len(data))
+            tensor.ClearField("raw_data")
+        content = model.SerializeToString()
+        found = [_place(data, content) for _, data in repeated]
+        if found == offsets:
+            break
+        offsets = found  # Longer numbers may move the bytes.
+    file.write_bytes(content)
+
+
+def _within(graph):
+    """All graphs within a graph."""
+    for subgraph in subgraphs(graph):
+        yield subgraph
+        yield from _within(subgraph)
+
+
+def _large(graph):
+    return [tensor for tensor in graph.initializer if len(tensor.raw_data) >= _PAGE]
+
+
+def _key(tensor):
+    return tensor.data_type, hashlib.sha256(tensor.raw_data).digest()
+
+
+def _place(data, content):
+    """The index of some bytes in others that contain them."""
+    view, start = memoryview(content), -1
+    while True:
+        start = content.index(data[:_PAGE], start + 1)
+        if view[start : start + len(data)] == data:
+            return start

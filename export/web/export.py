@@ -11,6 +11,7 @@ import onnx
 
 from keras_transformer.export.format import Exported, Program
 from keras_transformer.export.onnx.export import make_graph
+from keras_transformer.export.onnx.external_weights import save_in_one_file
 from keras_transformer.export.onnx.translator import OnnxTranslator
 from keras_transformer.export.programs import prefix_programs
 from keras_transformer.export.verify.quality import compare_likelihood
@@ -48,7 +49,7 @@ def write_web(exported: Exported, path: Path) -> None:
     written.write_tokenizers(directory.tokenizer_models())
     # One graph with the search, to keep the download small.
     name = "model_prefix" if languages.forces_target else "model"
-    onnx.save(make_graph(name, exported, quantize="int8"), path / MODEL)
+    save_in_one_file(make_graph(name, exported, quantize="int8"), path / MODEL)
     onnx.checker.check_model(path / MODEL, full_check=True)
     _write_packages(path)
     files = {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.name != _SERVICE_WORKER}

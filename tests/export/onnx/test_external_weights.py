@@ -5,9 +5,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from keras_transformer.export.onnx.external_weights import WEIGHTS, WeightsFile
+from keras_transformer.export.onnx.external_weights import WEIGHTS, WeightsFile, save_in_one_file
 from keras_transformer.export.onnx.graphs import scopes
 from keras_transformer.export.onnx.initializers import arrays_outside, initializer
 
@@ -71,3 +71,55 @@ def test_a_transposed_array_is_written_in_its_own_order(tmp_path):
     with arrays_outside():
         WeightsFile(tmp_path).take_from(adding(array))
     assert (tmp_path / WEIGHTS).read_bytes() == array.tobytes()
+
+
+def looping(outer, inner):
+    """A model that adds `inner` to x three times in a loop, and multiplies the sum by `outer`."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Add", ["state", "inner"], ["next"]), helper.make_node("Identity", ["more"], ["again"])],
+        "body",
+        [info("i", TensorProto.INT64, []), info("more", TensorProto.BOOL, []), info("state", TensorProto.FLOAT, None)],
+        [info("again", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(inner, "inner")],
+    )
+    nodes = [
+        helper.make_node("Loop", ["three", "", "x"], ["sum"], body=body),
+        helper.make_node("MatMul", ["sum", "outer"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.int64(3), "three"), numpy_helper.from_array(outer, "outer")]
+    graph = helper.make_graph(
+        nodes, "graph", *([info(name, TensorProto.FLOAT, [None, None])] for name in "xy"), constants
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_weight_of_the_main_graph_and_of_a_loop_is_in_the_file_once(other, tmp_path):
+    random = np.random.default_rng(1)
+    outer = random.normal(size=(40, 40)).astype("float32")
+    inner = outer.copy()
+    inner[-1, -1] += other  # Its first bytes are the same.
+    whole = looping(outer, inner)
+    save_in_one_file(looping(outer, inner), tmp_path / "a.onnx")
+    size = (tmp_path / "a.onnx").stat().st_size
+    assert size == len(whole.SerializeToString()) if other else size < outer.nbytes + 1000
+    onnx.checker.check_model(tmp_path / "a.onnx", full_check=True)
+    x = random.normal(size=(40, 40)).astype("float32")
+    expected, found = (
+        onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for model in (whole.SerializeToString(), tmp_path / "a.onnx")
+    )
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, (x + 3 * inner) @ outer, rtol=1e-4, atol=1e-4)
+
+
+def test_the_place_is_right_if_its_number_moves_the_bytes(tmp_path):
+    """The size of the graph precedes it, and has one byte more from 2,097,152 on."""
+    large = np.random.default_rng(1).normal(size=(723, 725)).astype("float32")
+    for end in range(20, 80):  # Of each size near this one.
+        model = looping(large, large)
+        model.graph.doc_string = "x" * (2_097_152 - model.graph.ByteSize() + large.nbytes - end)
+        save_in_one_file(model, tmp_path / "a.onnx")
+        loaded = onnx.load(tmp_path / "a.onnx")
+        np.testing.assert_array_equal(numpy_helper.to_array(loaded.graph.initializer[1]), large)
