@@ -48,8 +48,8 @@ class WeightsFile:
 def save_in_one_file(model: onnx.ModelProto, file: Path) -> None:
     """Writes a model. A weight of its main graph that a subgraph also contains is in the file once.
 
-    The main graph refers to the bytes of the subgraph as external data in the same file. onnxruntime-web supports
-    external data in the main graph only.
+    The main graph refers to the bytes of the subgraph as external data in the same file, which must therefore keep its
+    name. onnxruntime-web supports external data in the main graph only.
     """
     inner = {_key(tensor) for graph in _within(model.graph) for tensor in _large(graph)}
     repeated = [(tensor, tensor.raw_data) for tensor in _large(model.graph) if _key(tensor) in inner]
@@ -59,8 +59,9 @@ def save_in_one_file(model: onnx.ModelProto, file: Path) -> None:
             tensor.raw_data = b""  # `set_external_data` requires it.
             set_external_data(tensor, file.name, offset, len(data))
             tensor.ClearField("raw_data")
+        content = b""  # Frees the previous bytes first.
         content = model.SerializeToString()
-        found = [_place(data, content) for _, data in repeated]
+        found = [content.index(data) for _, data in repeated]
         if found == offsets:
             break
         offsets = found  # Longer numbers may move the bytes.
@@ -80,12 +81,3 @@ def _large(graph):
 
 def _key(tensor):
     return tensor.data_type, hashlib.sha256(tensor.raw_data).digest()
-
-
-def _place(data, content):
-    """The index of some bytes in others that contain them."""
-    view, start = memoryview(content), -1
-    while True:
-        start = content.index(data[:_PAGE], start + 1)
-        if view[start : start + len(data)] == data:
-            return start

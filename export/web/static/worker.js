@@ -46,7 +46,7 @@ class Model {
       await processors[name].load(models[index]);
     }
     const { Protection } = await files.import("protection.js");
-    // Weights of the encoder that the loop also has refer to those in the same file.
+    // Weights of the encoder that the loop also has are external data: bytes of this file.
     const externalData = [{ path: "model.onnx", data: graph }];
     const session = await ort.InferenceSession.create(graph, { executionProviders: ["wasm"], externalData });
     return new Model(described, threads, ort, session, described.tokenizers.map((name) => processors[name]), Protection);

@@ -6,7 +6,9 @@ import random
 import shutil
 import unicodedata
 
+import onnx
 import pytest
+from onnx.external_data_helper import uses_external_data
 
 from keras_transformer.cli import main
 from keras_transformer.export import OnnxTranslator
@@ -67,6 +69,12 @@ def call(page, serve, folder):
     server = serve(folder)
     page.goto(f"{server.url}licences.txt")
     return lambda method, argument, **options: page.evaluate(CALL, [method, argument, options])
+
+
+def test_the_embedding_is_in_the_file_once(folder):
+    graph = onnx.load(folder / "model.onnx", load_external_data=False).graph
+    (embedding,) = filter(uses_external_data, graph.initializer)
+    assert [entry.value for entry in embedding.external_data if entry.key == "location"] == ["model.onnx"]
 
 
 def test_the_files_beside_the_model_are_small(folder):
