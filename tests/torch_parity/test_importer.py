@@ -484,7 +484,7 @@ def test_languages_must_be_listed(pair, tmp_path, capsys):
 
 def test_the_only_target_language_is_the_default(pair, tmp_path):
     if not (tokens := pair.languages.target_tokens):
-        return
+        pytest.skip("a family without tokens of languages")
     folder = shutil.copytree(pair.folder, tmp_path / "model")
     code, token = [*tokens.items()][1]
     (forced,) = np.flatnonzero(pair.to_ours == token).tolist()
